@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "seed": options.seed,
             "seconds": took_s,
             "writes": verdict.writes,
-            "last_words": dict(verdict.last),
+            "final_outcomes": dict(verdict.last),
             "faults": dict(verdict.faults),
             "broken": verdict.broken,
             "guard_us": guard,
@@ -142,7 +142,7 @@ def _site(seed: int, count: int, tracks: bool, totals: dict[str, Counter[str]]) 
         for process in site.processes:
             if process.alive:
                 process.kill()
-        totals["last words"].update(words[0].status for words in site.last_words().values())
+        totals["last words"].update(words[0].status for words in site.final_outcomes().values())
         totals["moves"].update(chaos.moves)
         totals["platform"].update({"effects": len(site.account.effects)})
         return site.broken()

@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.faults.scene import fleet, settings
+from tests.faults.scenario import fleet, settings
 from tests.faults.schedule import Fault, schedule
 from tests.faults.trial import as_json, judge, run, shown
 

@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, config_for, outcomes
 from tests.actuators.samples import scale
-from tests.faults.stage import Service, wait_until
+from tests.faults.testbed import Service, wait_until
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ACTUATOR, ACTUATOR_USER, CONTROLLER, CONTROLLER_USER, ControlPlane, missing
 

@@ -1,1 +1,1 @@
-"""The guard, the drivers and the service that carries decisions out; start at ``service.run_actuator``."""
+"""The guard, the platform drivers and the service that carries out decisions; start at ``service.run_actuator``."""

@@ -1,4 +1,4 @@
-"""The loop of one run: read, carry on, publish, commit."""
+"""The loop of one run: read, advance, publish, commit."""
 
 import logging
 import time
@@ -38,14 +38,14 @@ _BATCH = 200
 _SLACK_S = 120.0  # clocks of who sends decisions and who sends outcomes may differ by so much
 _UNREACHABLE_S = 30.0
 _LEAVE_S = 8.0
-_TURN_S = 0.005
+_STEP_S = 0.005
 _COMMIT_AGAIN_S = 0.25
 _MOST_OFFSETS = 20_000
 CUT_SHORT = "cut short"
 
 
 class _Read(NamedTuple):
-    """A decision that waits until the outcomes of its partition were read."""
+    """A decision that waits until the outcomes of its partition have been read."""
 
     decision: AnyDecision
     offset: int
@@ -62,10 +62,10 @@ class _Moved(NamedTuple):
 
 
 class Loop:
-    """One consumer of the decisions and all that hangs on its partitions; ``started`` once everything was there.
+    """One consumer of the decisions and the state of its partitions; ``started`` once all topics were found.
 
-    ``topic`` is the identity of the decisions topic. Where it is another than the ``known`` one, offsets that were
-    committed mean nothing, and it is read from its start.
+    ``topic`` is the identity of the decisions topic. If it differs from ``known``, committed offsets are meaningless
+    and the topic is read from its start.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Loop:
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
-        """Go round until told to stop; :class:`TopicsChanged` when the topics are no longer those it began with."""
+        """Run until ``stop`` is set; :class:`TopicsChanged` if the topics are replaced, truncated or repartitioned."""
         self._watch.start(self._stop)
         self.topic = self._watch.identity
         stand_back(self._consumer, self._watch.partitions, self._stop, beat)
@@ -118,8 +118,8 @@ class Loop:
         self.started = True
         while not self._stop.is_set():
             self._read(self._lanes.wait_s())
-            self._turn()
-            self._make_room()
+            self._step()
+            self._apply_backpressure()
             if self.assigned and ready is not None:
                 ready()
                 ready = None
@@ -132,7 +132,7 @@ class Loop:
         self._leave()
 
     def close(self) -> None:
-        """Leave the group; what is not committed will come again."""
+        """Leave the group; uncommitted decisions are delivered again."""
         self._watch.close()
         self._consumer.close()
         self._carrier.close()
@@ -140,14 +140,14 @@ class Loop:
         self._report.delivered += self._session.outbox.delivered
         self._report.unreadable_world += self._session.unreadable
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         self._session.drain()
-        self._admit()
+        self._submit_held()
         self._lanes.step()
-        self._prove()
+        self._renew_lease()
 
     def _read(self, wait_s: float) -> None:
-        """Take what is there at once; wait only where there is nothing."""
+        """Read the messages that are there; wait only if there are none."""
         first = self._consumer.poll(wait_s)
         if first is None:
             return
@@ -176,12 +176,12 @@ class Loop:
         moved = None if misplaced is None else _Moved(message, misplaced)
         read = _Read(decision, offset, message.timestamp()[1], key, moved)
         if partition in self._open:
-            self._let_in(read, partition)
+            self._submit(read, partition)
         else:
             self._held.setdefault(partition, []).append(read)
 
-    def _let_in(self, read: _Read, partition: int) -> None:
-        """Carry a decision on; of those that came when their cell had this partition, what was begun is ended."""
+    def _submit(self, read: _Read, partition: int) -> None:
+        """Hand a decision to the lanes; of those from a former partition of their cell, only started ones are ended."""
         if read.moved is not None:
             page = self._session.log.book.page(partition, read.decision.id)
             if page is None or not (page.claims or page.final):
@@ -191,7 +191,10 @@ class Loop:
         self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key, moved=read.moved is not None)
 
     def _misplaced(self, decision: AnyDecision, key: bytes | None, partition: int) -> DecodeError | None:
-        """Who owns a partition keeps a cell's limits only if all of the cell's decisions come in one partition."""
+        """Error for a decision in a wrong partition.
+
+        A cell's limits hold only if one partition has all its decisions.
+        """
         wanted = decision_key(decision).encode()
         if key == wanted and partition_of(wanted, self._watch.partitions) == partition:
             return None
@@ -218,8 +221,8 @@ class Loop:
             lambda _: self._progress.done(partition, offset),
         )
 
-    def _admit(self) -> None:
-        """Let the decisions of a partition in once it is known what became of those before them, and of all others."""
+    def _submit_held(self) -> None:
+        """Hand over the held decisions of a partition once its outcomes, and all others that count, have been read."""
         log = self._session.log
         for partition, held in list(self._held.items()):
             try:
@@ -235,15 +238,15 @@ class Loop:
                 self._judge.restore(partition)
                 self._open.add(partition)
                 for read in self._held.pop(partition):
-                    self._let_in(read, partition)
+                    self._submit(read, partition)
 
-    def _prove(self) -> None:
-        """Commit what has its last word; an accepted commit also proves that the partitions are still ours."""
+    def _renew_lease(self) -> None:
+        """Commit finished decisions; an accepted commit also proves that the partitions are still ours."""
         lease, offsets = self._session.lease, self._progress.commit_to()
         if time.monotonic() < self._commit_s or not offsets:
             return
-        if lease.due() or (self._progress.ahead() and not lease.asking):
-            lease.asked()
+        if lease.due() or (self._progress.ahead() and not lease.commit_pending):
+            lease.commit_sent()
             parts = committed_with(offsets, self._watch.partitions)
             try:
                 self._consumer.commit(offsets=parts, asynchronous=True)
@@ -252,7 +255,7 @@ class Loop:
 
     def _committed(self, error: KafkaError | None, parts: list[TopicPartition]) -> None:
         refused = [part.error for part in parts if part.error is not None]
-        self._session.lease.answered(error is None and not refused)
+        self._session.lease.commit_answered(error is None and not refused)
         if error is None and not refused:
             self._report.commits += 1
             for part in parts:
@@ -265,8 +268,8 @@ class Loop:
             )
         self._refused = error is not None or bool(refused)
 
-    def _make_room(self) -> None:
-        """Read no more while too much is under way, and go on once half of it is done."""
+    def _apply_backpressure(self) -> None:
+        """Pause reading while too many decisions are in progress; resume at half the limit."""
         held = max(map(len, self._held.values()), default=0)
         span = max(map(self._progress.span, self._progress.position()), default=0)
         if not self._paused and (self._lanes.waiting + held >= MOST_WAITING or span >= _MOST_OFFSETS):
@@ -286,7 +289,7 @@ class Loop:
             self._paused = False
             consumer.resume(consumer.assignment())
         if self._known not in ("", self.topic):
-            _LOG.warning("%s is another than before: it is read from the start of what is there", DECISIONS.name)
+            _LOG.warning("%s was replaced: it is read from its start", DECISIONS.name)
             for part in partitions:
                 part.offset = OFFSET_BEGINNING
             (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
@@ -300,7 +303,7 @@ class Loop:
         self._forget(partitions)
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
-        for part in partitions:  # the next owner reads them again, and what was said of them
+        for part in partitions:  # the next owner reads them and their outcomes again
             self._lanes.forget(part.partition)
             self._progress.forget(part.partition)
             self._session.log.forget(part.partition)
@@ -309,12 +312,12 @@ class Loop:
             self._open.discard(part.partition)
 
     def _leave(self) -> None:
-        """Wait a little for answers that are due, say what is known, and commit it."""
+        """Wait briefly for pending submissions, publish what is known, and commit it."""
         ends_s = time.monotonic() + _LEAVE_S
         while self._lanes.calling() and time.monotonic() < ends_s:
             self._session.drain()
-            self._lanes.step(anew=False)
-            time.sleep(_TURN_S)
+            self._lanes.step(start_new=False)
+            time.sleep(_STEP_S)
         if self._session.outbox.flush() and self._progress.ahead():
             offsets = self._progress.commit_to()
             try:

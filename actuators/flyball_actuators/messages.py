@@ -1,4 +1,4 @@
-"""What confluent-kafka's types leave open."""
+"""Typed access to confluent-kafka messages."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Records on their way out: each is kept until the broker has acknowledged it."""
+"""Sends records and keeps each until the broker has acknowledged it."""
 
 import logging
 import time
@@ -16,11 +16,11 @@ _LOG = logging.getLogger(__name__)
 _POLL_S = 0.2
 
 Delivered = Callable[[int], None]
-"""Takes the offset at which a record was written."""
+"""Called with the offset at which a record was written."""
 
 
 class _Sent(NamedTuple):
-    """A message on its way; ``turn`` is how often its partition had been given up when it was put."""
+    """A message in flight; ``turn`` counts how often its partition had been given up when it was put."""
 
     message: Message
     then: Delivered | None
@@ -28,10 +28,10 @@ class _Sent(NamedTuple):
 
 
 class Outbox:
-    """Sends in the background and in order, and sends again what was not delivered.
+    """Sends in the background and in order, and sends failed messages again.
 
-    A message that waits for longer than ``fresh_s`` is not sent before :meth:`step` allows it: by then its partition
-    may be another process's, and what is said of it that process's to say.
+    A message older than ``fresh_s`` is sent again only when :meth:`step` allows it: its partition may belong to another
+    process by then.
     """
 
     def __init__(self, settings: Settings, fresh_s: float) -> None:
@@ -43,7 +43,7 @@ class Outbox:
         self._waiting = 0
 
     def put(self, message: Message, then: Delivered | None = None) -> None:
-        """Send a message; ``then`` is called, from :meth:`step` or :meth:`flush`, once it is written."""
+        """Send a message; ``then`` is called from :meth:`step` or :meth:`flush` once it is written."""
         self._send(_Sent(message, then, self._turns[message.partition]))
 
     def _send(self, sent: _Sent) -> None:
@@ -64,7 +64,7 @@ class Outbox:
                 self._producer.poll(_POLL_S)  # full: wait for acknowledgements
 
     def step(self, *, again: bool = True) -> None:
-        """Take in acknowledgements, and send ``again`` what failed; :class:`TransportError` when nothing can be."""
+        """Handle acknowledgements, and send failed messages ``again``; :class:`TransportError` on a fatal error."""
         self._producer.poll(0)
         if again and self._failed:
             failed, self._failed = self._failed, []
@@ -74,21 +74,21 @@ class Outbox:
                     self._send(sent)
 
     def give_up(self, partition: int) -> None:
-        """Send nothing again that is for a partition which is another's now."""
+        """Do not send messages of a partition again: another process owns it now."""
         self._turns[partition] += 1
 
     def flush(self, grace_s: float = 5.0) -> bool:
-        """Wait until all is acknowledged, for at most ``grace_s``; whether it was."""
+        """Wait at most ``grace_s`` for all acknowledgements; return whether all arrived."""
         ends_s = time.monotonic() + grace_s
         while self._waiting and time.monotonic() < ends_s:
             self._producer.flush(_POLL_S)
             self.step(again=False)
         if self._waiting:
-            _LOG.warning("%d records were not acknowledged; they are said again at the next start", self._waiting)
+            _LOG.warning("%d records were not acknowledged; they are published again at the next start", self._waiting)
         return not self._waiting
 
     def close(self) -> None:
-        """Give up what is still on its way."""
+        """Discard messages in flight."""
         self._producer.purge()
         self._producer.flush(_POLL_S)
 

@@ -1,4 +1,4 @@
-"""What the actuator and the controller go by: their configuration, and the constants that only tests vary.
+"""Parameters of actuator and controller: their configuration, and constants that only tests vary.
 
 Each class adds constants to a section of the configuration.
 """
@@ -12,7 +12,7 @@ from flyball_contracts.config import (
 )
 
 WINDOW_S = 600.0
-"""Limits that hold for all count so far back: longer than a rollout, short enough that an operator sees it pass."""
+"""Window of the general limits: longer than a rollout, short enough for an operator to watch."""
 
 
 class RateParameters(RateLimit, frozen=True):
@@ -37,7 +37,7 @@ class ActuatorParameters(ActuatorConfig, frozen=True):
 
 
 class ControllerParameters(ControllerConfig, frozen=True):
-    """The controller: changes are taken together for ``period_s``, and an answer is waited for ``timeout_s``."""
+    """The controller: it collects changes for ``period_s`` and waits ``timeout_s`` for an answer."""
 
     period_s: float = 1.0
     timeout_s: float = 10.0

@@ -1,8 +1,8 @@
-"""How far each partition of the decisions is worked off, and how far its offsets may be committed."""
+"""Progress of each partition of the decisions, and the offsets that may be committed."""
 
 
 class Progress:
-    """Offsets that were read and have not had their last word yet, by partition."""
+    """Offsets by partition that were read and have no final outcome yet."""
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
@@ -10,33 +10,33 @@ class Progress:
         self._committed: dict[int, int] = {}
 
     def read(self, partition: int, offset: int) -> None:
-        """A message was read; messages of a partition come in order."""
+        """Note a message that was read; messages of a partition come in order."""
         self._next[partition] = offset + 1
         self._open.setdefault(partition, {})[offset] = None
         self._committed.setdefault(partition, offset)
 
     def done(self, partition: int, offset: int) -> None:
-        """Its last word is written; false memory of a partition given up meanwhile does nothing."""
+        """Note that the final outcome of a message is written; does nothing for a partition that was given up."""
         self._open.get(partition, {}).pop(offset, None)
 
     def unsettled(self, partition: int) -> int:
-        """How many messages wait for their last word."""
+        """Number of messages without a final outcome."""
         return len(self._open.get(partition, {}))
 
     def span(self, partition: int) -> int:
-        """How many offsets lie between what may be committed and what was read."""
+        """Number of offsets between the committable one and the next to read."""
         return self._next.get(partition, 0) - self.commit_to().get(partition, 0)
 
     def commit_to(self) -> dict[int, int]:
-        """Offset that each partition may be committed to: of the first message without a last word."""
+        """Offset to which each partition may be committed: its first message without a final outcome."""
         return {p: next(iter(self._open.get(p, {})), end) for p, end in self._next.items()}
 
     def ahead(self) -> bool:
-        """Whether more may be committed than is."""
+        """Whether more may be committed than has been."""
         return any(self._committed.get(p, -1) < offset for p, offset in self.commit_to().items())
 
     def committed(self, partition: int, offset: int) -> None:
-        """The broker has taken a commit."""
+        """Note an accepted commit."""
         if partition in self._next:
             self._committed[partition] = max(offset, self._committed.get(partition, 0))
 
@@ -45,6 +45,6 @@ class Progress:
         return dict(self._next)
 
     def forget(self, partition: int) -> None:
-        """A partition is another's now."""
+        """Drop a partition that another process now owns."""
         for table in (self._next, self._open, self._committed):
             table.pop(partition, None)

@@ -8,10 +8,10 @@ from flyball_contracts.records import Outcome
 
 @dataclass
 class ActuatorReport:
-    """Counts of one run; nothing is dropped without being in one of them.
+    """Counts of one run; every message is in one of them.
 
-    ``decisions`` were read and decoded, ``undecodable`` went to the dead letters, ``statuses`` and ``refusals``
-    count outcomes by status and by refusal code, ``unreadable_world`` the workloads and inventories passed over.
+    ``decisions`` were read and decoded, ``undecodable`` went to the dead letters, ``statuses`` and ``refusals`` count
+    outcomes by status and by refusal code, ``unreadable_world`` counts skipped workloads and inventories.
     """
 
     decisions: int = 0

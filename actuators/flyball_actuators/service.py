@@ -1,4 +1,4 @@
-"""The actuator service: runs the loop, and begins anew when the topics are no longer the same."""
+"""The actuator service: runs the loop, and starts it again when the topics have changed."""
 
 import logging
 import time
@@ -33,11 +33,11 @@ def run_actuator(
 ) -> ActuatorReport:
     """Carry out decisions until ``stop`` is set.
 
-    ``ready`` is called once partitions of the decisions are assigned, ``beat`` whenever the loop goes round and can go
-    on; ``platform`` stands in for all that are configured; ``clock`` is the wall clock in nanoseconds.
-    At-least-once in; each decision is carried out at most once, by one of the actuators of the group.
-    Raises :class:`ConfigError` for settings that cannot work, :class:`TransportError` when the broker
-    cannot be reached at the start, or does not allow what is needed.
+    ``ready`` is called once partitions of the decisions are assigned, ``beat`` in each turn of the loop that can make
+    progress; ``platform`` replaces all configured ones; ``clock`` is the wall clock in nanoseconds. Decisions are
+    delivered at least once; each is carried out at most once, by one actuator of the group. Raises :class:`ConfigError`
+    for settings that cannot work, :class:`TransportError` if the broker cannot be reached at the start or denies a
+    required right.
     """
     settings = config.actuator
     keep_ns = None if settings.clock == "event" else round(max(_DAY_S, longest_s(settings)) * 1e9)
@@ -57,7 +57,7 @@ def run_actuator(
                 if not loop.started and not topic:
                     raise
                 if loop.started:
-                    _LOG.warning("%s: beginning anew; the ledger knows what was done", error)
+                    _LOG.warning("%s: starting again; the ledger knows what was done", error)
                 elif str(error) != logged:
                     _LOG.warning("%s; trying again", error)
                 ready, logged, topic = None if loop.assigned else ready, str(error), loop.topic or topic

@@ -1,4 +1,4 @@
-"""What the steps of a decision need of Kafka, for as long as the topics stay the same."""
+"""The Kafka side of a run, for as long as the topics stay the same."""
 
 import logging
 import os
@@ -30,12 +30,12 @@ _MS = 1000.0
 
 
 def instance_name() -> str:
-    """A name that no other process has had: host, process and four random bytes."""
+    """A process name that is never reused: host, process id and four random bytes."""
     return f"{socket.gethostname()}/{os.getpid()}/{os.urandom(4).hex()}"
 
 
 def reading(kafka: KafkaConfig, group: str) -> Settings:
-    """Settings of the clients that read."""
+    """Consumer settings."""
     settings = consumer_settings(kafka.bootstrap, group=group, client_id=CLIENT)
     return {
         **settings,
@@ -48,10 +48,10 @@ def reading(kafka: KafkaConfig, group: str) -> Settings:
 
 
 class Session:
-    """The world, the logs of outcomes, the way out, and the proof that this process may speak.
+    """The world, the outcome logs, the outbox, and the lease that proves group membership.
 
-    ``log`` follows the partitions that are ours, and ``all`` every partition, for what others did to the same cells.
-    ``power_limits`` is the file that keeps the largest of GPUs over a restart, if any.
+    ``log`` follows the partitions of this process, ``all`` every partition, for what other actuators did in the same
+    cells. ``power_limits`` is a file that keeps the largest power limits of GPUs over a restart, if any.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class Session:
         self._followed = 0
 
     def start(self) -> None:
-        """Read the topics of the world to their ends; :class:`TransportError` when the broker does not answer."""
+        """Read the topics of the world to their ends; :class:`TransportError` if the broker does not answer."""
         self._world.start(self._stop)
         self._orders.start(self._stop)
 
     def follow_all(self, partitions: int, since_ms: int) -> None:
-        """Read all outcomes from ``since_ms`` on; ``KafkaException`` when the broker does not answer."""
+        """Read all outcomes from ``since_ms`` on; ``KafkaException`` if the broker does not answer."""
         for partition in range(self._followed, partitions):
             self.all.follow(partition, since_ms)
             self._followed = partition + 1
 
     @property
     def all_read(self) -> bool:
-        """Whether the outcomes that were there when they were first followed have been read."""
+        """Whether all outcomes that existed when they were first followed have been read."""
         return all(self.all.read(partition) for partition in range(self._followed))
 
     def drain(self) -> None:
-        """Take in what has arrived on all topics but the decisions."""
+        """Handle what has arrived on all topics except the decisions."""
         self._world.drain()
         self._orders.drain()
         self.log.drain()
@@ -97,56 +97,56 @@ class Session:
         self.outbox.step(again=self.lease.valid())
 
     def publish(self, partition: int, outcome: Outcome, then: Delivered | None = None) -> None:
-        """Publish an outcome where the decision came from: the same partition of the outcomes."""
+        """Publish an outcome to the partition of the same number as its decision's."""
         self.outbox.put(record_message(outcome, SOURCE)._replace(partition=partition), then)
 
     def world(self, stop: str) -> World:
-        """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
+        """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
         return self._tables.view(stop)
 
     @property
     def stops(self) -> Collection[Stop]:
-        """Stops that people have ordered up to now; other threads may ask."""
+        """Stops that people have ordered until now; thread-safe."""
         self._orders.drain()
         return self._tables.stops
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
-        """Nodes of a workload's replicas, by replica, as the inventories show them."""
+        """Node of each replica of a workload, as the inventories show them."""
         return self._tables.replicas(cell, workload)
 
     def busy(self, cell: str) -> frozenset[str]:
-        """Nodes of a cell on which something runs, as the inventories show them."""
+        """Nodes of a cell with replicas on them, as the inventories show them."""
         return self._tables.busy(cell)
 
     def declared(self, workload: str) -> WorkloadSpec | None:
-        """What is declared of a workload, unless people have stopped its cell."""
+        """Specification of a workload; ``None`` if it has none, or if its cell is stopped."""
         spec = self._tables.declared(workload)
         halted = spec is not None and any(fnmatchcase(spec.cell, stop.cell) for stop in self._tables.stops)
         return None if halted else spec
 
     def declare(self, pools: Iterable[Pool]) -> None:
-        """Tell others which machines may be bought."""
+        """Publish the pools that may be scaled."""
         for pool in pools:
             self.outbox.put(record_message(pool, SOURCE))
 
     def refresh(self) -> None:
-        """Bring the world up to date before a target counts as unknown."""
+        """Read the latest workloads and inventories before a target counts as unknown."""
         try:
             self._world.catch_up(self._stop)
         except KafkaException as error:
             _LOG.warning("workloads and inventories could not be brought up to date: %s", error.args[0].str())
 
     def usd_per_gpu_hour(self, decision: AnyDecision) -> float | None:
-        """What a GPU of the decision's workload costs, where inventories say."""
+        """Price of a GPU of the decision's workload, in USD per hour; ``None`` if no inventory has one."""
         return self._tables.usd_per_gpu_hour(decision.cell, decision.workload)
 
     @property
     def unreadable(self) -> int:
-        """Workloads, inventories and outcomes that were passed over."""
+        """Workloads, inventories and outcomes that could not be decoded."""
         return self._world.undecodable + self._orders.undecodable + self.log.undecodable
 
     def close(self) -> None:
-        """Let the broker go."""
+        """Close all clients."""
         self._world.close()
         self._orders.close()
         self.log.close()

@@ -1,7 +1,7 @@
-"""Standing back after partitions were added: until then, a cell's actuator may have been another.
+"""A waiting period after partitions were added, during which a cell's former actuator may still act.
 
-Each commit tells how many partitions there were when it was sent, and nobody acts without a commit. So who begins knows
-with how many the group has acted last.
+Each commit records the number of partitions when it was sent, and nobody acts without a commit. So a starting actuator
+knows with how many partitions the group last acted.
 """
 
 import logging
@@ -17,26 +17,26 @@ from flyball_contracts.topics import DECISIONS
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
-_TURN_S = 0.2
-_TOLD = re.compile(r"partitions=(\d+)")
+_STEP_S = 0.2
+_PARTITIONS = re.compile(r"partitions=(\d+)")
 
 
 def committed_with(offsets: dict[int, int], partitions: int) -> list[TopicPartition]:
-    """What to commit: an offset for each partition, with how many partitions there are."""
+    """Offsets to commit, each with the number of partitions as metadata."""
     return [TopicPartition(DECISIONS.name, p, offset, f"partitions={partitions}") for p, offset in offsets.items()]
 
 
 def stand_back(consumer: Consumer, partitions: int, stop: Event, beat: Callable[[], object]) -> None:
-    """Wait where the group has acted with fewer ``partitions`` only, until whoever did so has noticed.
+    """If the group last acted with fewer partitions, wait until the actuators that did so have noticed.
 
-    Raises :class:`TransportError` when the broker does not say what was committed.
+    Raises :class:`TransportError` if committed offsets cannot be read.
     """
     try:
         found = consumer.committed([TopicPartition(DECISIONS.name, p) for p in range(partitions)], _ANSWER_S)
     except KafkaException as error:
         raise TransportError(f"what the group has committed is not known: {error.args[0].str()}") from error
-    told = [_TOLD.fullmatch(part.metadata or "") for part in found]
-    before = max((int(one[1]) for one in told if one is not None), default=partitions)
+    counts = [_PARTITIONS.fullmatch(part.metadata or "") for part in found]
+    before = max((int(one[1]) for one in counts if one is not None), default=partitions)
     if before >= partitions:
         return
     _LOG.warning(
@@ -44,5 +44,5 @@ def stand_back(consumer: Consumer, partitions: int, stop: Event, beat: Callable[
         DECISIONS.name, partitions, before, STAND_BACK_S,
     )  # fmt: skip
     until_s = boot_s() + STAND_BACK_S
-    while boot_s() < until_s and not stop.wait(_TURN_S):
+    while boot_s() < until_s and not stop.wait(_STEP_S):
         beat()

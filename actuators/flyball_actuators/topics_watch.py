@@ -1,4 +1,4 @@
-"""Notices what a consumer does not: that the topics are others than they were, or may not be used."""
+"""Detects what a consumer does not: topics that were replaced, truncated or repartitioned, or are not allowed."""
 
 import logging
 import threading
@@ -25,11 +25,11 @@ _CREATE = "create the topics with: flyball topics"
 
 
 class TopicsChanged(TransportError):
-    """The topics are not those that were being read."""
+    """The topics are not the ones that were being read."""
 
 
 class Shape(NamedTuple):
-    """A topic as the broker describes it: which one it is, and its number of partitions."""
+    """A topic as the broker describes it: its id and number of partitions."""
 
     identity: str
     partitions: int
@@ -38,10 +38,10 @@ class Shape(NamedTuple):
 class TopicsWatch:
     """Describes the topics every :data:`EVERY_S` seconds, in a thread of its own.
 
-    ``changed`` is why they are others than at the start, or empty; with ``cut_short`` they are the same topics, with
-    less in them than was read. ``answered_s`` is when the broker last answered.
-    The caller keeps ``positions`` up to date: the offset of the next decision of each partition. ``seen`` is told when
-    it was asked each time that the topics are the same.
+    ``changed`` says how they differ from the start, empty while they do not; ``cut_short``: the topics are the same but
+    were truncated below what was read. ``answered_s`` is when the broker last answered. The caller updates
+    ``positions``: the offset of the next decision of each partition. Each time the topics are unchanged, ``seen`` is
+    called with the time of the request.
     """
 
     def __init__(self, settings: Settings, bootstrap: str, seen: Callable[[float], None]) -> None:
@@ -62,13 +62,13 @@ class TopicsWatch:
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
     def start(self, stop: threading.Event) -> None:
-        """Check that what is needed is there and allowed, and go on watching.
+        """Check that the required topics exist and are allowed, then start watching.
 
-        :class:`TransportError` names what is missing and the remedy.
+        Raises :class:`TransportError` with what is missing and the remedy.
         """
-        asked_s = boot_s()
+        requested_s = boot_s()
         self._shapes = self._describe(stop)
-        self._seen(asked_s)
+        self._seen(requested_s)
         decisions, outcomes = self._shapes[DECISIONS.name], self._shapes[OUTCOMES.name]
         if decisions.partitions != outcomes.partitions:
             raise TransportError(
@@ -80,27 +80,27 @@ class TopicsWatch:
 
     @property
     def partitions(self) -> int:
-        """Partitions of the decisions."""
+        """Number of partitions of the decisions."""
         return self._shapes[DECISIONS.name].partitions
 
     @property
     def identity(self) -> str:
-        """Which topic the decisions are; one that is made again has another."""
+        """Id of the decisions topic; a recreated topic has another."""
         return self._shapes[DECISIONS.name].identity
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(ANSWER_S + 1.0)
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S) and not self.changed:
-            asked_s = boot_s()
+            requested_s = boot_s()
             try:
                 changed = _difference(self._shapes, self._describe())
                 if not changed:
-                    self._seen(asked_s)
+                    self._seen(requested_s)
                     changed = self._cut_short()
             except TopicsMissing as error:
                 self.changed = str(error)
@@ -118,8 +118,8 @@ class TopicsWatch:
         if not wanted:
             return ""
         try:
-            asked: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
-            ends = {part.partition: future.result(ANSWER_S + 1.0).offset for part, future in asked.items()}
+            futures: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
+            ends = {part.partition: future.result(ANSWER_S + 1.0).offset for part, future in futures.items()}
         except KafkaException as error:
             raise TransportError(f"{self._bootstrap}: {error.args[0].str()}") from error
         short = next((p for p, position in positions.items() if ends[p] < position), None)
@@ -131,10 +131,10 @@ class TopicsWatch:
     def _describe(self, stop: threading.Event | None = None) -> dict[str, Shape]:
         names = [topic.name for topic in (*_READ, DEAD_LETTERS)]
         try:
-            asked: Mapping[str, Future[Any]] = self._admin.describe_topics(
+            futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
                 TopicCollection(names), include_authorized_operations=True, request_timeout=ANSWER_S
             )
-            found = {name: self._result(name, future, stop) for name, future in asked.items()}
+            found = {name: self._result(name, future, stop) for name, future in futures.items()}
         except KafkaException as error:
             raise TransportError(f"{self._bootstrap}: {error.args[0].str()}; is a broker there?") from error
         for name, operation, what in (
@@ -168,7 +168,7 @@ class TopicsWatch:
 
 
 class TopicsMissing(TopicsChanged):
-    """A topic is not there."""
+    """A topic does not exist."""
 
 
 def _difference(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:

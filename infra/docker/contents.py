@@ -1,6 +1,6 @@
-"""What the images hold: installs extras into fresh environments, and says their sizes and what is in them.
+"""What the images hold: installs extras into fresh environments, and reports their sizes and contents.
 
-    python infra/docker/contents.py [--sbom FOLDER] [EXTRAS]...     EXTRAS: agent,otlp and what else the Dockerfile asks
+    python infra/docker/contents.py [--sbom FOLDER] [EXTRAS]...     EXTRAS: agent,otlp and others of the Dockerfile
 
 Each of EXTRAS is installed as the Dockerfile installs it, held to constraints.txt. With --sbom a CycloneDX 1.6 document
 of each is written, made from the metadata of what was installed.
@@ -61,7 +61,7 @@ def size_bytes(folder: Path) -> int:
 
 
 def _component(one: Distribution) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    component: dict[str, Any] = {
         "type": "library",
         "bom-ref": _purl(one),
         "name": _name(one),
@@ -69,7 +69,7 @@ def _component(one: Distribution) -> dict[str, Any]:
         "purl": _purl(one),
     }
     licence = one.metadata.get("License-Expression")
-    return said | ({"licenses": [{"expression": licence}]} if licence else {})
+    return component | ({"licenses": [{"expression": licence}]} if licence else {})
 
 
 def _needs(one: Distribution, found: list[Distribution]) -> list[str]:
@@ -95,16 +95,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("extras", nargs="*", default=of_dockerfile())
     parser.add_argument("--sbom", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{'extras':40}{'packages':>10}{'MB':>8}")
-    for extras in asked.extras:
+    for extras in options.extras:
         with TemporaryDirectory() as folder:
             packages = install(Path(folder), extras)
             document = sbom(packages)
             print(f"{extras:40}{len(document['components']) + 1:>10}{size_bytes(packages) / 1e6:>8.0f}", flush=True)
-        if asked.sbom is not None:
-            asked.sbom.mkdir(parents=True, exist_ok=True)
-            (asked.sbom / f"{extras.replace(',', '-')}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
+        if options.sbom is not None:
+            options.sbom.mkdir(parents=True, exist_ok=True)
+            (options.sbom / f"{extras.replace(',', '-')}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A platform of one's own behind driver ``webhook``: it runs a command so many times as Flyball decides.
+"""A platform of one's own behind driver ``webhook``: it runs as many copies of a command as Flyball decides.
 
     EDGE_TOKEN=... python webhook_server.py --cell edge --workload chat --port 8443 --token-env EDGE_TOKEN -- ./serve.sh
 
 It needs Python's own library and nothing else. Operations are remembered in ``--memory``, also over restarts; the
 processes end with the server, and start again with it. Put it behind a proxy with TLS where Flyball runs on another
-machine. `infra/webhook.yaml` is the contract, and
-`flyball webhook http://127.0.0.1:8443 --workload chat --token-env EDGE_TOKEN` tries it.
+machine. `infra/webhook.yaml` is the contract;
+`flyball webhook http://127.0.0.1:8443 --workload chat --token-env EDGE_TOKEN` tests the server against it.
 """
 
 import argparse
@@ -75,16 +75,16 @@ class Platform:
         count = self.fleet.replicas()
         return {"replicas": self.fleet.wanted, "ready": count, "version": str(self.version)}
 
-    def submit(self, asked):
+    def submit(self, submission):
         """Take a decision on, once, or say what it would lead to."""
-        decision, dry_run = asked["decision"], asked.get("dry_run", False)
+        decision, dry_run = submission["decision"], submission.get("dry_run", False)
         if decision["id"] in self.operations:
             return 200, self.operations[decision["id"]]
         if decision["workload"] != self.workload:
             raise Refused(404, "unknown_target", f"this server runs {self.workload!r}; correct actuator.platforms")
         if decision["type"] not in ("Scale", "Preempt"):
             raise Refused(422, "unsupported", f"it starts and ends processes, and knows no {decision['type']}")
-        if asked.get("version") not in ("", str(self.version)):
+        if submission.get("version") not in ("", str(self.version)):
             raise Refused(409, "conflict", f"it has version {self.version}; decide again on what it is now")
         count = decision["replicas"]
         operation = {
@@ -156,7 +156,7 @@ def handler(platform, token):
 
 
 def main():
-    """Serve until told to end."""
+    """Serve until a signal to stop."""
     parser = argparse.ArgumentParser()
     for name in ("--cell", "--workload", "--token-env"):
         parser.add_argument(name, required=True)

@@ -1,4 +1,4 @@
-"""A simulated GPU fleet that sends what real agents and feeds send."""
+"""A simulated GPU fleet that sends the messages of real agents and feeds."""
 
 from flyball_simulator.fleet import Fleet as Fleet
 from flyball_simulator.scaled import scaled as scaled

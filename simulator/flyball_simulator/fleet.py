@@ -1,4 +1,4 @@
-"""The simulated fleet: the same messages as real agents and feeds send, from a seed and a start."""
+"""The simulated fleet: sends the messages of real agents and feeds, derived from a seed and a start."""
 
 from collections.abc import Sequence
 
@@ -25,8 +25,8 @@ from flyball_simulator.telemetry import FrameTime, frame_messages, make_inventor
 class Fleet:
     """A simulated fleet whose event time starts at ``start_ns``, and the platform that runs it.
 
-    The same configuration, start and calls give the same bytes. Raises :class:`ConfigError` when the
-    configuration contradicts itself or its workloads do not fit.
+    The same configuration, start and calls give the same bytes. Raises :class:`ConfigError` if the configuration
+    contradicts itself or its workloads do not fit.
     """
 
     def __init__(self, config: FleetConfig, start_ns: int) -> None:
@@ -44,30 +44,30 @@ class Fleet:
 
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
-        """Specifications in force."""
+        """Current specifications."""
         return tuple(self.plant.specs)
 
     @property
     def nodes(self) -> tuple[Inventory, ...]:
-        """Inventories in force."""
+        """Current inventories."""
         return tuple(self._inventories[i] for i in sorted(self._inventories))
 
     def queued(self, workload: str) -> float:
-        """Work that waits in front of a service, in tokens; :class:`RecordError` for any other workload."""
+        """Queued work of a service, in tokens; :class:`RecordError` for any other workload."""
         w = self.plant.workload(workload)
         if w >= self.plant.services.count:
             raise RecordError(f"{workload} is not a service and has no queue")
         return float(self.plant.services.queued[w])
 
     def messages_at_start(self) -> list[Message]:
-        """Specifications, pools that are managed, signals and inventories."""
+        """Specifications, managed pools, signals and inventories."""
         specs = [record_message(spec, self._source) for spec in self.plant.specs]
         pools = self.plant.machines.records(self.config.cell, self.start_ns)
         specs += [record_message(pool, self._source) for pool in pools]
         return specs + self._signal_messages(self.start_ns) + [_inventory_message(i) for i in self.nodes]
 
     def tick(self, index: int) -> list[Message]:
-        """All messages of tick ``index``: what changed, then events, then the frames of each node.
+        """All messages of tick ``index``: changed records, then events, then the frames of each node.
 
         Ticks are called in order from 0 (``ValueError`` otherwise), and tick 0 is at ``start_ns``.
         """
@@ -78,7 +78,7 @@ class Fleet:
         messages = [record_message(spec, self._source) for spec in plant.begin()]
         self._healing.advance()
         self.operations.advance()
-        messages += self._come_and_go(now_ns)
+        messages += self._machine_messages(now_ns)
         every_s, tick_s = EVERY_S, self.config.tick_s
         if index and index * tick_s // every_s > (index - 1) * tick_s // every_s:
             messages += self._signal_messages(now_ns)
@@ -94,11 +94,11 @@ class Fleet:
         return messages + frame_messages(self.site, blocks, rows.starts, self._inventories, self._boots, sent)
 
     def account(self) -> Account:
-        """What it has cost and achieved up to the last tick."""
+        """Cost and results up to the last tick."""
         return self._meter.account()
 
     def cell(self, speed: float) -> CellState:
-        """The cell as of the last tick; ``speed`` is the pace at which ticks are made."""
+        """State of the cell at the last tick; ``speed`` is the rate at which ticks are made."""
         alive = tuple(spec.workload for spec in self.plant.specs if not spec.removed)
         return CellState(
             cell=self.config.cell,
@@ -109,9 +109,9 @@ class Fleet:
         )
 
     def workload(self, name: str) -> SubjectState:
-        """A workload, or a node or pool as decisions call it, as of the last tick.
+        """State of a workload at the last tick, or of a node or pool by the name that decisions use.
 
-        Raises :class:`RecordError` for one that is not there.
+        Raises :class:`RecordError` if there is none.
         """
         if node := node_of(name):
             return self.plant.observe_node(self.plant.node(node))
@@ -121,7 +121,7 @@ class Fleet:
         return self.plant.observe(self.plant.workload(name))
 
     def node(self, name: str) -> NodeState:
-        """A node as of the last tick; :class:`RecordError` for one that is not there."""
+        """State of a node at the last tick; :class:`RecordError` if there is none."""
         for i in self._inventories:
             node = self.site.nodes[i]
             if node.name == name:
@@ -131,9 +131,9 @@ class Fleet:
         raise RecordError(f"there is no node {name!r} in cell {self.config.cell}")
 
     def apply(self, decision: AnyDecision) -> str:
-        """Obey a decision from the next tick on; returns what becomes of it, in words.
+        """Carry out a decision from the next tick on; returns its progress as text.
 
-        Raises :class:`RecordError` when it cannot be obeyed.
+        Raises :class:`RecordError` if it cannot be carried out.
         """
         return self.operations.submit(Submission(decision=decision)).detail
 
@@ -142,7 +142,7 @@ class Fleet:
         return f"/cells/{self.config.cell}"
 
     def _announce(self, nodes: Sequence[int], now_ns: int) -> list[Inventory]:
-        """New inventories of some nodes."""
+        """Make new inventories of some nodes."""
         self.placement.changed.clear()
         if not nodes:
             return []
@@ -161,8 +161,8 @@ class Fleet:
             self._inventories[i] = found[-1]
         return found
 
-    def _come_and_go(self, now_ns: int) -> list[Message]:
-        """What agents of machines say that were bought or are to be returned."""
+    def _machine_messages(self, now_ns: int) -> list[Message]:
+        """Messages of agents on machines that were bought or are returned."""
         messages: list[Message] = []
         for i in self.plant.machines.arrived:
             boot, _ = self._boots.get(i, (0, 0))

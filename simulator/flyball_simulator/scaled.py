@@ -1,4 +1,4 @@
-"""Bigger fleets of the same shape, for benchmarks."""
+"""Larger fleets of the same structure, for benchmarks."""
 
 from typing import TypeVar
 

@@ -16,11 +16,11 @@ P90 = 1.2816
 Curve = NDArray[np.float64]
 
 STEP_S = 900.0
-"""Length of a slot of the curves of carbon and price, as most grids have it."""
+"""Slot length of the carbon and price curves, as in most grids."""
 HORIZON_S = 129_600.0
-"""The curves reach 36 h ahead, as day-ahead forecasts do at their longest."""
+"""The curves reach 36 h ahead, like the longest day-ahead forecasts."""
 EVERY_S = 3_600.0
-"""How often they are published anew."""
+"""Interval at which they are published."""
 
 
 def make_signals(config: FleetConfig, start_ns: int, now_ns: int) -> list[Signal]:
@@ -62,7 +62,7 @@ def carbon_now(config: FleetConfig, t_s: float) -> Curve:
 
 
 def _shapes(config: FleetConfig, number: int, zone: GridZone, t_s: Curve) -> list[tuple[SignalKind, Curve]]:
-    """What truly comes: a daily shape, and weather as slow waves whose phases follow from the seed."""
+    """True curves: a daily shape, plus weather as slow waves with phases from the seed."""
     hour = (zone.hour_at_start + t_s / 3600.0) % 24.0
     phase = np.random.default_rng([config.seed, number]).uniform(0.0, 2.0 * np.pi, 3)
     weather = sum(

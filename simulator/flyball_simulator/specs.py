@@ -9,7 +9,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Objective, WorkloadSpec
 from flyball_contracts.records.workloads import WorkloadKind
 from flyball_simulator.cell.placement import Demanded
-from flyball_simulator.hardware.gpus import APPETITES
+from flyball_simulator.hardware.gpus import USAGE_BY_KIND
 from flyball_simulator.hardware.site import Site
 from flyball_simulator.hardware.sku import SKUS, SkuData
 
@@ -22,7 +22,7 @@ def all_workloads(config: FleetConfig) -> list[FleetWorkload]:
 
 
 def workload_keys(config: FleetConfig) -> list[str]:
-    """Where each workload stands in the configuration, such as ``services[0]``, in the order of the fleet."""
+    """Configuration key of each workload, such as ``services[0]``, in the order of the fleet."""
     kinds = ("services", "trainings", "notebooks", "batches")
     return [f"{kind}[{i}]" for kind in kinds for i in range(len(getattr(config, kind)))]
 
@@ -30,7 +30,7 @@ def workload_keys(config: FleetConfig) -> list[str]:
 def make_specs(config: FleetConfig, start_ns: int) -> list[WorkloadSpec]:
     """Specification of each workload.
 
-    Raises :class:`ConfigError` for a name used twice, an unknown pool, or replica numbers that cannot be.
+    Raises :class:`ConfigError` for a duplicate name, an unknown pool, or impossible numbers of replicas.
     """
     pools = {pool.name: SKUS[pool.sku] for pool in config.pools}
     sizes = {pool.name: pool.gpus_per_node for pool in config.pools}
@@ -56,7 +56,7 @@ def make_specs(config: FleetConfig, start_ns: int) -> list[WorkloadSpec]:
 
 
 def make_demanded(config: FleetConfig, site: Site, specs: list[WorkloadSpec]) -> tuple[Demanded, ...]:
-    """What placement must know of each workload."""
+    """Placement requirements of each workload."""
     nodes_of = {
         pool.name: np.array([i for i, node in enumerate(site.nodes) if node.pool.name == pool.name], np.int64)
         for pool in config.pools
@@ -141,5 +141,5 @@ def _of_kind(base: WorkloadSpec, workload: FleetWorkload, sku: SkuData, start_ns
 
 
 def _power_w(spec: WorkloadSpec, sku: SkuData, kind: WorkloadKind) -> float:
-    busy = (sku.power_limit_w - sku.idle_power_w) * APPETITES[kind].power
+    busy = (sku.power_limit_w - sku.idle_power_w) * USAGE_BY_KIND[kind].power
     return round(spec.gpus_per_replica * (sku.idle_power_w + busy), 1)

@@ -1,4 +1,4 @@
-"""From arrays over the whole fleet to one message per node and layout."""
+"""Converts arrays over the whole fleet to one message per node and frame layout."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
@@ -44,7 +44,7 @@ def make_inventory(
 
 
 class FrameTime(NamedTuple):
-    """What the frames of a tick have in common."""
+    """Times that all frames of a tick share."""
 
     time_ns: int
     period_ns: int
@@ -58,11 +58,11 @@ def frame_messages(
     boots: MutableMapping[int, tuple[int, int]],
     sent: FrameTime,
 ) -> list[Message]:
-    """GPU, host and workload frame of each node that has an inventory, and a serving one where a server answers.
+    """GPU, host and workload frame of each node with an inventory, and a serving frame if a server reports tokens.
 
     ``blocks`` are float32 [N, metrics], [M, metrics] and twice [R, metrics], their rows sorted by node; a node without
-    replicas sends a workload frame without rows. ``boots`` are each agent's epoch and its next frame's number, which is
-    counted on.
+    replicas sends a workload frame without rows. ``boots`` holds each agent's epoch and next frame number, and is
+    updated.
     """
     raws = [memoryview(np.ascontiguousarray(block, "<f4").tobytes()) for block in blocks]
     widths = [4 * block.shape[1] for block in blocks]

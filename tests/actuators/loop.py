@@ -101,13 +101,13 @@ def outcomes(bootstrap: str) -> list[Outcome]:
     return [record for record in records if isinstance(record, Outcome)]
 
 
-def said(bootstrap: str, decision: str) -> list[str]:
+def statuses_of(bootstrap: str, decision: str) -> list[str]:
     """Statuses of one decision in order, with the code of a refusal."""
     return [f"{o.status} {o.code}".strip() for o in outcomes(bootstrap) if o.decision == decision]
 
 
 def ended(bootstrap: str, decisions: int) -> Callable[[], bool]:
-    """Whether so many decisions have had a last word."""
+    """Whether so many decisions have had a final outcome."""
     return lambda: len({o.decision for o in outcomes(bootstrap) if o.final}) >= decisions
 
 

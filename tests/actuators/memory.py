@@ -309,8 +309,8 @@ class Process:
             if not self.held:
                 self._calls.let_go()
             self._loop._read(0.0)  # pyright: ignore[reportPrivateUsage]
-            self._loop._turn()  # pyright: ignore[reportPrivateUsage]
-            self._loop._make_room()  # pyright: ignore[reportPrivateUsage]
+            self._loop._step()  # pyright: ignore[reportPrivateUsage]
+            self._loop._apply_backpressure()  # pyright: ignore[reportPrivateUsage]
         except Crash:
             self.kill()
 
@@ -376,20 +376,20 @@ class Site:
         self.sent[decision.id] = decision
         self.broker.publish(decision)
 
-    def last_words(self) -> dict[str, list[Outcome]]:
+    def final_outcomes(self) -> dict[str, list[Outcome]]:
         """Last words by decision, in the order of the topic."""
         found: dict[str, list[Outcome]] = {}
-        for outcome in self.broker.said():
+        for outcome in self.broker.all_outcomes():
             if outcome.final:
                 found.setdefault(outcome.decision, []).append(outcome)
         return found
 
     def open(self) -> set[str]:
-        """Decisions without a last word."""
-        return set(self.sent) - set(self.last_words())
+        """Decisions without a final outcome."""
+        return set(self.sent) - set(self.final_outcomes())
 
     def settle(self, turns: int = 400) -> None:
-        """Let all processes run without faults until each decision has its last word."""
+        """Let all processes run without faults until each decision has its final outcome."""
         self.account.faults.clear()
         self.orders.stops, self.slowly = (), 0.0
         for process in self.processes:
@@ -421,14 +421,14 @@ class Site:
         The window of the blast radius must be longer than all that can happen here.
         """
         effects = Counter(effect.decision for effect in self.account.effects)
-        lasts = self.last_words()
+        lasts = self.final_outcomes()
         found = [f"{id_} had {times} effects" for id_, times in effects.items() if times > 1]
         found += [f"{e.decision} had an effect {e.wrong}, by {e.actuator}" for e in self.account.effects if e.wrong]
         found += [f"cell {cell} lost {taken} replicas" for cell, taken in self.taken().items() if taken > self.cap]
         for id_ in self.sent:
             statuses = {outcome.status for outcome in lasts.get(id_, [])}
             if len(statuses) != 1:
-                found.append(f"{id_} has {len(statuses)} last words: {sorted(statuses)}")
+                found.append(f"{id_} has {len(statuses)} final outcomes: {sorted(statuses)}")
             if statuses == {"refused"} and effects[id_]:
                 found.append(f"{id_} is said to be refused, and had an effect")
             if statuses == {"done"} and not effects[id_]:

@@ -117,26 +117,28 @@ class PlatformServer:
             return 404, Rejection(code="unknown_target", detail=f"no {path}; ask for another")
         return 200, found
 
-    def _submit(self, asked: Submission) -> tuple[int, object]:
-        decision = asked.decision
+    def _submit(self, submission: Submission) -> tuple[int, object]:
+        decision = submission.decision
         before = self.workloads.get(decision.workload)
         known = self.operations.get(decision.id)
-        if not asked.dry_run:
+        if not submission.dry_run:
             self.log.append(decision.id)
-        if known is not None and not asked.dry_run:
+        if known is not None and not submission.dry_run:
             self.operations[decision.id] = replace(known, submissions=known.submissions + 1)
             return 200, self.operations[decision.id]
         if before is None:
             return 404, Rejection(code="unknown_target", detail=f"no workload {decision.workload}; submit it first")
-        if asked.version and asked.version != before.version:
-            return 409, Rejection(code="conflict", detail=f"version {before.version}, not {asked.version}; look again")
+        if submission.version and submission.version != before.version:
+            return 409, Rejection(
+                code="conflict", detail=f"version {before.version}, not {submission.version}; look again"
+            )
         if isinstance(decision, Migrate) and decision.replica not in before.nodes:
             return 422, Rejection(code="invalid", detail=f"no replica {decision.replica}; name another")
         operation = Operation(
             id=decision.id, workload=decision.workload, status="running", detail="on its way",
             submitted_ns=self.now_ns, before=before, expected=_after(decision, before), observed=before,
         )  # fmt: skip
-        if asked.dry_run:
+        if submission.dry_run:
             return 200, operation
         for other in [o for o in self.operations.values() if o.status == "running"]:
             if other.workload == decision.workload:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flyball_actuators.controller.nodes import devices_of, inventory_of
-from flyball_actuators.controller.pods import Pod, allocations_of, asked_by, pod_of
+from flyball_actuators.controller.pods import Pod, allocations_of, gpu_requests_of, pod_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
 from flyball_contracts.records import Inventory
@@ -23,11 +23,11 @@ def node(labels: dict[str, str] | None = None, spec: Any = None, **room: str) ->
     return inventory_of({"metadata": metadata, "spec": spec or {}, "status": status}, "eu-1")
 
 
-def pod(name: str, asks: dict[str, int], created: str = "2026-01-01T00:00:00Z") -> Pod:
-    return Pod("ml", name, f"uid-{name}", "n1", created, "chat", ("Deployment", "ml", "chat"), tuple(asks.items()))
+def pod(name: str, requests: dict[str, int], created: str = "2026-01-01T00:00:00Z") -> Pod:
+    return Pod("ml", name, f"uid-{name}", "n1", created, "chat", ("Deployment", "ml", "chat"), tuple(requests.items()))
 
 
-def deployment(notes: dict[str, str], replicas: int = 2, name: str = "chat", **labels: str) -> Declared:
+def deployment(annotations: dict[str, str], replicas: int = 2, name: str = "chat", **labels: str) -> Declared:
     containers = [{"resources": {"limits": {GPU: "2"}}}]
     found = declared_by("Deployment")(
         {
@@ -36,7 +36,7 @@ def deployment(notes: dict[str, str], replicas: int = 2, name: str = "chat", **l
                 "namespace": "ml",
                 "creationTimestamp": "2026-01-01T00:00:00Z",
                 "labels": labels,
-                "annotations": {f"flyball.dev/{key}": value for key, value in notes.items()},
+                "annotations": {f"flyball.dev/{key}": value for key, value in annotations.items()},
             },
             "spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}},
         }
@@ -120,10 +120,10 @@ def test_every_instance_has_a_gpu_with_room_for_it(whole: int, instances: dict[s
         assert sum(one.mig_profile == profile for one in found) == count
 
 
-asks = st.dictionaries(st.sampled_from((GPU, "nvidia.com/mig-1g.10gb")), st.integers(1, 4))
+requests = st.dictionaries(st.sampled_from((GPU, "nvidia.com/mig-1g.10gb")), st.integers(1, 4))
 
 
-@given(st.lists(asks, max_size=8), st.lists(asks, max_size=4), st.data())
+@given(st.lists(requests, max_size=8), st.lists(requests, max_size=4), st.data())
 def test_pods_keep_their_devices_and_share_none_while_there_is_room(
     first: list[dict[str, int]], later: list[dict[str, int]], data: st.DataObject
 ) -> None:
@@ -141,8 +141,8 @@ def test_pods_keep_their_devices_and_share_none_while_there_is_room(
     wanted = {f"a{i}": one for i, one in enumerate(first)} | {f"b{i}": one for i, one in enumerate(later)}
     for one in after:
         parts = sum(machine.devices[row].mig_profile is not None for row in one.devices)
-        asked = wanted[one.replica]
-        assert (len(one.devices) - parts, parts) == (asked.get(GPU, 0), asked.get("nvidia.com/mig-1g.10gb", 0))
+        requests = wanted[one.replica]
+        assert (len(one.devices) - parts, parts) == (requests.get(GPU, 0), requests.get("nvidia.com/mig-1g.10gb", 0))
 
 
 def container(count: int, **more: Any) -> Any:
@@ -152,7 +152,7 @@ def container(count: int, **more: Any) -> Any:
 @given(st.lists(st.integers(0, 8)), st.lists(st.tuples(st.integers(0, 8), st.booleans())))
 def test_a_pod_asks_for_what_it_needs_at_most_at_once(main: list[int], before: list[tuple[int, bool]]) -> None:
     first = [container(count, **({"restartPolicy": "Always"} if stays else {})) for count, stays in before]
-    found = asked_by({"containers": [container(count) for count in main], "initContainers": first}).get(GPU, 0)
+    found = gpu_requests_of({"containers": [container(count) for count in main], "initContainers": first}).get(GPU, 0)
     stay, most = 0, 0
     for count, stays in before:
         most = max(most, stay + count)
@@ -204,7 +204,7 @@ def test_without_limits_the_number_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("notes", "words"),
+    ("annotations", "words"),
     [
         ({"min-replica": "2"}, "did you mean flyball.dev/min-replicas?"),
         ({"max-replicas": "many"}, "max_replicas"),
@@ -218,15 +218,15 @@ def test_without_limits_the_number_stays_as_it_is() -> None:
         ({"tenant": "other"}, "tenant is not known"),
     ],
 )
-def test_a_wrong_annotation_is_named_and_holds_the_workload(notes: dict[str, str], words: str) -> None:
-    found = plan([deployment({"workload": "chat", **notes})], [], "eu-1")
+def test_a_wrong_annotation_is_named_and_holds_the_workload(annotations: dict[str, str], words: str) -> None:
+    found = plan([deployment({"workload": "chat", **annotations})], [], "eu-1")
     assert found.specs == {}
-    assert words in found.held["chat"]
+    assert words in found.rejected["chat"]
 
 
 def test_a_deadline_counts_from_the_objects_creation() -> None:
-    notes = {"workload": "chat", "deadline": "8h", "duration-s": "60"}
-    spec = spec_of(deployment(notes), (), "eu-1")
+    annotations = {"workload": "chat", "deadline": "8h", "duration-s": "60"}
+    spec = spec_of(deployment(annotations), (), "eu-1")
     assert spec.deadline_ns == (1_767_225_600 + 8 * 3600) * 10**9
 
 
@@ -243,7 +243,7 @@ def test_of_two_policies_the_older_counts_and_the_other_says_so() -> None:
 
 def test_a_workload_that_two_objects_claim_is_held() -> None:
     found = plan([deployment({"workload": "x"}), deployment({"workload": "x"}, name="other")], [], "eu-1")
-    assert (found.specs, list(found.held)) == ({}, ["x"])
+    assert (found.specs, list(found.rejected)) == ({}, ["x"])
 
 
 def test_a_carbon_policy_selects_by_labels_and_gives_way_to_a_workload_policy() -> None:

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from tests.actuators.samples import NOW, S, spec
 
-from flyball_actuators.platforms.karpenter.stay import why_it_stays
+from flyball_actuators.platforms.karpenter.stay import reason_to_stay
 from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import WorkloadSpec
 
 TRAINING = msgspec.structs.replace(spec(), kind="training")
-ASKED = {"flyball.dev/checkpoint": "on-request", "flyball.dev/checkpoint-requested": "d1"}
+REQUESTED = {"flyball.dev/checkpoint": "on-request", "flyball.dev/checkpoint-requested": "d1"}
 
 
 def pod(notes: dict[str, str] | None = None, started_s: int = 0) -> Any:
@@ -29,13 +29,13 @@ def due(in_s: int) -> WorkloadSpec:
         (msgspec.structs.replace(TRAINING, interruptible=False), pod(), "it cannot be interrupted"),
         (msgspec.structs.replace(spec(), interruptible=False), pod(), ""),  # a service has others to serve
         (TRAINING, pod({"flyball.dev/checkpoint": "on-request"}), "its checkpoint is not confirmed"),
-        (TRAINING, pod(ASKED | {"flyball.dev/checkpoint-done": "d0"}), "its checkpoint is not confirmed"),
-        (TRAINING, pod(ASKED | {"flyball.dev/checkpoint-done": "d1"}), ""),
+        (TRAINING, pod(REQUESTED | {"flyball.dev/checkpoint-done": "d0"}), "its checkpoint is not confirmed"),
+        (TRAINING, pod(REQUESTED | {"flyball.dev/checkpoint-done": "d1"}), ""),
         (due(3_600), pod(started_s=60), ""),
         (due(3_600), pod(started_s=1_000), ""),
-        (due(2_500), pod(started_s=1_000), "begun anew it would miss its deadline"),
+        (due(2_500), pod(started_s=1_000), "restarted, it would miss its deadline"),
         (due(1_000), pod(started_s=1_000), ""),  # it is late as it is
     ],
 )  # fmt: skip
 def test_a_pod_stays_while_it_would_lose_what_it_has_done(declared: Any, one: Any, why: str) -> None:
-    assert why_it_stays(one, declared, NOW) == why
+    assert reason_to_stay(one, declared, NOW) == why

@@ -60,7 +60,7 @@ class Read:
         return 1, self._at_ms
 
 
-class Said(NamedTuple):
+class Published(NamedTuple):
     """An outcome on the topic."""
 
     outcome: Outcome
@@ -73,10 +73,10 @@ class Broker:
     def __init__(self, time: Time, partitions: int) -> None:
         self.time = time
         self.decisions: list[list[Read]] = [[] for _ in range(partitions)]
-        self.outcomes: list[list[Said]] = [[] for _ in range(partitions)]
+        self.outcomes: list[list[Published]] = [[] for _ in range(partitions)]
         self.committed = [0] * partitions
         self.owner: list[Consumer | None] = [None] * partitions
-        self._heard_s: dict[Consumer, float] = {}
+        self._heartbeat_s: dict[Consumer, float] = {}
 
     @property
     def now_ms(self) -> int:
@@ -88,34 +88,34 @@ class Broker:
         log = self.decisions[partition]
         log.append(Read(message, partition, len(log), self.now_ms))
 
-    def said(self) -> list[Outcome]:
-        return [said.outcome for log in self.outcomes for said in log]
+    def all_outcomes(self) -> list[Outcome]:
+        return [published.outcome for log in self.outcomes for published in log]
 
-    def hear(self, consumer: "Consumer") -> bool:
+    def heartbeat(self, consumer: "Consumer") -> bool:
         """A member is alive; whether it still is one."""
         self._evict()
-        if consumer in self._heard_s:
-            self._heard_s[consumer] = self.time.now_s
+        if consumer in self._heartbeat_s:
+            self._heartbeat_s[consumer] = self.time.now_s
             return True
         return False
 
     def join(self, consumer: "Consumer") -> None:
         self._evict()
-        self._heard_s[consumer] = self.time.now_s
+        self._heartbeat_s[consumer] = self.time.now_s
 
     def leave(self, consumer: "Consumer") -> None:
-        self._heard_s.pop(consumer, None)
+        self._heartbeat_s.pop(consumer, None)
         self.owner = [None if owner is consumer else owner for owner in self.owner]
 
     def share(self, consumer: "Consumer") -> set[int]:
         """The partitions that a member should have."""
-        members = [*self._heard_s]
+        members = [*self._heartbeat_s]
         at = members.index(consumer)
         return {p for p in range(len(self.owner)) if p % len(members) == at}
 
     def _evict(self) -> None:
-        for member, heard_s in [*self._heard_s.items()]:
-            if self.time.now_s - heard_s > SESSION_S:
+        for member, heartbeat_s in [*self._heartbeat_s.items()]:
+            if self.time.now_s - heartbeat_s > SESSION_S:
                 self.leave(member)
 
 
@@ -148,7 +148,7 @@ class Consumer:
         return found
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
-        alive = self._broker.hear(self)
+        alive = self._broker.heartbeat(self)
         mine = alive and all(self._broker.owner[part.partition] is self for part in offsets)
         if mine:
             for part in offsets:
@@ -172,13 +172,13 @@ class Consumer:
         self._paused = False
 
     def close(self) -> None:
-        if self._broker.hear(self):
+        if self._broker.heartbeat(self):
             self._call("on_revoke", set(self._next))
             self._broker.leave(self)
 
     def _sync(self) -> None:
         broker = self._broker
-        if not broker.hear(self):
+        if not broker.heartbeat(self):
             if self._joined:
                 self._call("on_lost", set(self._next))
             broker.join(self)
@@ -187,7 +187,7 @@ class Consumer:
         gone = set(self._next) - share
         if gone:
             self._call("on_revoke", gone)
-            if not broker.hear(self):  # it took longer than the session
+            if not broker.heartbeat(self):  # it took longer than the session
                 return
             for partition in gone:
                 broker.owner[partition] = None
@@ -226,8 +226,8 @@ class Outcomes:
     def drain(self) -> None:
         for partition, at in self._at.items():
             new = self._broker.outcomes[partition][at:]
-            for said in new:
-                self.book.add(partition, said.outcome, said.at_ms)
+            for published in new:
+                self.book.add(partition, published.outcome, published.at_ms)
             self._at[partition] += len(new)
 
     def forget(self, partition: int) -> None:
@@ -257,14 +257,14 @@ class Outbox:
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
         for waits in waiting:
-            said_s, partition, outcome, then, turn = waits
-            if self._broker.time.now_s - said_s > self._lease.length_s and not self._lease.valid():
+            sent_s, partition, outcome, then, turn = waits
+            if self._broker.time.now_s - sent_s > self._lease.length_s and not self._lease.valid():
                 self._waiting.append(waits)
                 continue
             if turn != self._turns[partition]:
                 continue
             log = self._broker.outcomes[partition]
-            log.append(Said(outcome, self._broker.now_ms))
+            log.append(Published(outcome, self._broker.now_ms))
             if then is not None:
                 self._acknowledged.append((then, len(log) - 1))
 

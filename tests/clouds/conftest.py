@@ -8,7 +8,7 @@ from tests.clouds.aws import CREDENTIALS, REGION, Account
 from tests.clouds.moto_server import moto_server
 from tests.clouds.strict import StrictAws
 
-from flyball_actuators.platforms.pools import answers, platform as pool_platform
+from flyball_actuators.platforms.pools import errors, platform as pool_platform
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def aws(aws_account: Account, quick: None, monkeypatch: pytest.MonkeyPatch) -> I
     """An account whose proxy makes no faults but those that the test asks for."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(answers, "BACKOFF_S", (0.001, 0.01))
+    monkeypatch.setattr(errors, "BACKOFF_S", (0.001, 0.01))
 
     def session(region_name: str) -> Any:
         assert region_name == REGION

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, read_all, running, said, wait_for
-from tests.actuators.rows import witnessed
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, read_all, running, statuses_of, wait_for
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, NOW, S, scale
 from tests.clouds.buying import buy
 
@@ -56,18 +56,18 @@ def carried_out_by_the_service(
         publish(bootstrap, scale("work", time_ns=NOW + 9 * S))  # a workload of that cell: no cloud carries it out
         wait_for(ended(bootstrap, done + 1), "the last word on work")
     for decision in ("out", "again", "in"):
-        assert said(bootstrap, decision)[:3] == ["accepted", "running", "done"]
+        assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     again = of(bootstrap, "again", "done").observed
     assert again is not None
     assert again.ready == 2
-    assert [word.split()[0] for word in said(bootstrap, "dear")] == ["refused"] * len(said(bootstrap, "dear"))
+    assert {status.split()[0] for status in statuses_of(bootstrap, "dear")} == {"refused"}
     refused = of(bootstrap, "dear", "refused")
     assert (refused.code, "budget_usd_per_hour of 100" in refused.detail) == ("limit", True)
     assert of(bootstrap, "much", "refused").code == "invalid"
     out = of(bootstrap, "out", "done")
     assert (out.driver, out.effect and out.effect.cost_usd_per_hour) == (entry.driver, 2 * pool.price_usd_per_hour)
-    assert said(bootstrap, "work")[0].startswith("refused")
-    assert witnessed(bootstrap, entry.driver).verbs == {"Scale": (3, 3)}
+    assert statuses_of(bootstrap, "work")[0].startswith("refused")
+    assert observed_row(bootstrap, entry.driver).verbs == {"Scale": (3, 3)}
     (value, headers), *_ = read_all(bootstrap, POOLS.name)
     declared = decode_message(POOLS.name, value, headers)
     assert isinstance(declared, Pool)

@@ -150,7 +150,7 @@ def test_what_a_group_does_not_get_is_asked_for_no_more(aws: Account) -> None:
     aws.proxy.capacity[made.instance_type] = 1
     failed = carried_out(aws.platform(made), buy(made, 1, 4, "short"))
     assert isinstance(failed, Failed)
-    assert "4 machines were asked for, 2 are there" in failed.answer
+    assert "4 machines were requested, 2 are there" in failed.answer
     assert "the group is set to 2 again" in failed.answer
     assert failed.observed is not None
     assert (failed.observed.replicas, failed.observed.ready, aws.size(made)) == (2, 2, 2)

@@ -10,14 +10,14 @@ from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.serving import carried_out_by_the_service
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded
-from flyball_actuators.platforms.pools import answers
+from flyball_actuators.platforms.pools import errors
 from flyball_contracts.records import SubjectState
 from flyball_streams.broker import EmbeddedBroker
 
 
 @pytest.fixture
 def azure(quick: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureFake]:
-    monkeypatch.setattr(answers, "BACKOFF_S", (0.001, 0.01))
+    monkeypatch.setattr(errors, "BACKOFF_S", (0.001, 0.01))
     fake = AzureFake()
     yield fake
     fake.close()

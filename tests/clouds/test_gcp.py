@@ -10,7 +10,7 @@ from tests.clouds.gcp import GcpFake
 from tests.clouds.serving import carried_out_by_the_service
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected
-from flyball_actuators.platforms.pools import answers, operation as operations
+from flyball_actuators.platforms.pools import errors, operation as operations
 from flyball_streams.broker import EmbeddedBroker
 
 KINDS = ["instance_group", "resize_request"]
@@ -19,7 +19,7 @@ BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"
 
 @pytest.fixture
 def gcp(quick: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpFake]:
-    monkeypatch.setattr(answers, "BACKOFF_S", (0.001, 0.01))
+    monkeypatch.setattr(errors, "BACKOFF_S", (0.001, 0.01))
     fake = GcpFake()
     yield fake
     fake.close()

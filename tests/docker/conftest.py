@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
 from tests.docker.double import Double
 from tests.docker.engine import DockerEngine, missing
-from tests.docker.gate import forward
 from tests.docker.machine import Machine
+from tests.docker.proxy import forward
 
 VARIABLE = "FLYBALL_DOCKER"
 # Where CI could not get an engine it says so; everywhere else these tests skip with the reason.

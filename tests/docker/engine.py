@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.docker.gate import forward
+from tests.docker.proxy import forward
 
 from flyball_streams.broker.server import Server
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.docker.gate import Backend, Gate
+from tests.docker.proxy import Backend, FaultProxy
 
 from flyball_actuators.platforms.docker import DockerPlatform
 from flyball_contracts.config import PlatformConfig
@@ -16,16 +16,16 @@ DEADLINE_S = 30.0
 
 
 class Machine:
-    """Speaks with the engine itself; the platform goes through ``gate``."""
+    """Speaks with the engine itself; the platform goes through ``proxy``."""
 
     def __init__(self, backend: Backend, folder: Path) -> None:
         self._backend = backend
-        self.gate = Gate(backend, folder)
+        self.proxy = FaultProxy(backend, folder)
         self.since_s = time.time()
 
     def platform(self, *, timeout_s: float = 5.0, ahead_s: float = 0.0) -> DockerPlatform:
         """A platform of its own, as a process that has just started has it."""
-        entry = PlatformConfig(driver="docker", url=self.gate.url, timeout_s=timeout_s)
+        entry = PlatformConfig(driver="docker", url=self.proxy.url, timeout_s=timeout_s)
         return DockerPlatform(entry, clock=lambda: time.time_ns() + round(ahead_s * 1e9))
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -65,4 +65,4 @@ class Machine:
             self.call("DELETE", f"/containers/{one['Id']}?force=true")
         for volume in self.call("GET", "/volumes")[1]["Volumes"] or ():
             self.call("DELETE", f"/volumes/{volume['Name']}")
-        self.gate.close()
+        self.proxy.close()

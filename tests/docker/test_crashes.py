@@ -11,8 +11,8 @@ from tests.actuators.carry_out import ended
 from tests.actuators.samples import preempt, scale
 from tests.docker.double import Double
 from tests.docker.engine import DockerEngine
-from tests.docker.gate import Cut, forward
 from tests.docker.machine import Machine
+from tests.docker.proxy import Cut, forward
 
 from flyball_actuators.platforms import Done, Handle, PlatformError, Rejected
 from flyball_contracts.records import AnyDecision, SubjectState
@@ -25,22 +25,22 @@ def survived(machine: Machine, decision: AnyDecision, cut: Cut) -> Done:
     """Carry a decision out as the actuator does, which is cut off once and starts again."""
     observed = machine.platform().observe(decision)
     assert isinstance(observed, SubjectState)
-    machine.gate.arm(cut)
+    machine.proxy.arm(cut)
     try:
         handle = machine.platform().submit(decision, observed, dry_run=False)
         assert isinstance(handle, Handle)
         done = ended(machine.platform(), handle)
-        machine.gate.cut = None
+        machine.proxy.cut = None
     except PlatformError:
         found = machine.platform(ahead_s=20.0).find(decision, observed)
         while found is None:  # it was certainly not submitted
-            machine.gate.settle()
+            machine.proxy.settle()
             again = machine.platform().observe(decision)
             assert isinstance(again, SubjectState)
             handle = machine.platform().submit(decision, again, dry_run=False)
             if not isinstance(handle, Rejected):
                 found = handle
-        machine.gate.settle()
+        machine.proxy.settle()
         # Who told a container to stop is not known; it is told again once its time is over.
         done = ended(machine.platform(ahead_s=20.0), found)
     assert isinstance(done, Done), done
@@ -75,14 +75,14 @@ def test_exactly_one_effect_each_at_the_double(block: int) -> None:
             double.events.clear()
             double.containers.clear()
             before, after = once(machine, seed, "w")
-            cuts += machine.gate.cut is None
+            cuts += machine.proxy.cut is None
             did = Counter(double.events)
             made = before + sum(what == "create" for what, _ in did)
             assert max(did.values()) == 1, (seed, did)  # nothing was made, started or stopped twice
             changed = sum(what in ("start", "die") for what, _ in did) - before
             assert changed == abs(after - before), (seed, did)
             assert made >= after
-            machine.gate.cut = None
+            machine.proxy.cut = None
         machine.clear()
     assert cuts == 100
 
@@ -93,5 +93,5 @@ def test_exactly_one_effect_each_at_the_engine(engine: DockerEngine) -> None:
         machine = Machine(forward(str(engine.socket)), Path(place))
         for seed in range(1000, 1006):
             once(machine, seed, "w")
-            machine.gate.cut = None
+            machine.proxy.cut = None
         machine.clear()

@@ -28,7 +28,7 @@ def test_the_engine_answers_as_the_double_does(machine: Machine) -> None:
     machine.make("one", run=False)
     body = {"Image": "flyball-test:1", "Cmd": ["sleep", "9"], "HostConfig": {"NetworkMode": "none"}}
     volume = {"Name": "flyball-x", "Labels": {"a": "1"}}
-    asked = [
+    requests = [
         ("POST", "/containers/create?name=one", body),  # the name is taken
         ("POST", "/containers/create?name=two", body | {"Image": "no-such:1"}),
         ("POST", "/containers/one/stop", None),  # it does not run
@@ -50,7 +50,7 @@ def test_the_engine_answers_as_the_double_does(machine: Machine) -> None:
         ("POST", "/volumes/create", volume),
         ("POST", "/volumes/create", volume | {"Labels": {"a": "2"}}),  # it is there
     ]
-    statuses = [machine.call(method, path, body)[0] for method, path, body in asked]
+    statuses = [machine.call(method, path, body)[0] for method, path, body in requests]
     assert statuses == [
         409, 404, 304, 204, 304, 500, 204, 409, 409, 204, 200, 400, 400, 409, 404, 404, 501, 404, 201, 201,
     ]  # fmt: skip
@@ -105,12 +105,12 @@ def test_up_starts_what_is_stopped_and_copies_the_rest(machine: Machine) -> None
 def test_dry_run_plans_and_changes_nothing(machine: Machine) -> None:
     machine.make("chat")
     before = machine.states()
-    machine.gate.calls.clear()
+    machine.proxy.calls.clear()
     planned = submitted(machine.platform(), now(before=1, after=3), dry_run=True)
     assert isinstance(planned, Handle)
     assert planned.answer.startswith("would be done: copy chat-")
     assert machine.states() == before
-    assert {call.split()[0] for call in machine.gate.calls} == {"GET"}
+    assert {call.split()[0] for call in machine.proxy.calls} == {"GET"}
 
 
 def test_preempt_as_the_owner_says(machine: Machine) -> None:
@@ -158,7 +158,7 @@ def test_resources_are_updated_in_place(machine: Machine) -> None:
             {"HostConfig": {"PortBindings": {"80/tcp": [{"HostPort": "8080"}]}}},
             {"after": 3},
             "unsupported",
-            "fixed port of the machine for 80/tcp.*publish it as -p 80 or a range; or ask for 1 replicas",
+            "fixed port of the machine for 80/tcp.*publish it as -p 80 or a range; or request 1 replicas",
         ),
         ({}, {"after": 200}, "invalid", "too many for a machine"),
         ({}, {"after": 1, "resources": Resources(gpu_profile="1g.10gb")}, "unsupported", "part of a GPU"),
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
 
     assert re.search(says, refused.detail)
     assert machine.states() == {"chat": "running"}
-    assert not [call for call in machine.gate.calls if not call.startswith("GET")]
+    assert not [call for call in machine.proxy.calls if not call.startswith("GET")]
 
 
 def test_a_checkpoint_is_refused_where_the_engine_takes_none(machine: Machine) -> None:
@@ -213,13 +213,13 @@ def test_a_container_that_ends_at_once_is_not_started_for_ever(machine: Machine)
     machine.make("chat", Cmd=["sh", "-c", "exit 3"], run=False)
     handle = submitted(machine.platform(), now(before=0, after=1))
     assert isinstance(handle, Handle)
-    if isinstance(machine.gate._backend, Double):  # pyright: ignore[reportPrivateUsage]
-        machine.gate._backend.end("chat")  # pyright: ignore[reportPrivateUsage]
+    if isinstance(machine.proxy._backend, Double):  # pyright: ignore[reportPrivateUsage]
+        machine.proxy._backend.end("chat")  # pyright: ignore[reportPrivateUsage]
     time.sleep(0.3)
     failed = machine.platform().poll(handle)
     assert isinstance(failed, Failed)
     assert "was started and has ended; see its log" in failed.answer
-    assert sum("/start" in call for call in machine.gate.calls) == 1
+    assert sum("/start" in call for call in machine.proxy.calls) == 1
 
 
 def test_nothing_is_begun_once_the_decision_has_expired(machine: Machine) -> None:

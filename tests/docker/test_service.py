@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said, wait_for
-from tests.actuators.rows import witnessed
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, wait_for
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
 from tests.docker.engine import DockerEngine
-from tests.docker.gate import forward
 from tests.docker.machine import Machine
+from tests.docker.proxy import forward
 
 from flyball_contracts.config import PlatformConfig
 from flyball_streams.broker import EmbeddedBroker
@@ -27,7 +27,7 @@ def test_containers_follow_decisions(
         machine = Machine(forward(str(engine.socket)), Path(place))
         machine.make("chat")
         publish(bootstrap, spec())
-        platform = PlatformConfig(driver="docker", url=machine.gate.url, poll_s=0.1)
+        platform = PlatformConfig(driver="docker", url=machine.proxy.url, poll_s=0.1)
         config = config_for(
             bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,), allow=("*",),
             kill_switch=str(tmp_path / "stop"),
@@ -44,6 +44,6 @@ def test_containers_follow_decisions(
         assert machine.running() == 2
         machine.clear()
     for decision in ("up", "down"):
-        assert said(bootstrap, decision)[:3] == ["accepted", "running", "done"]
+        assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     assert of(bootstrap, "up", "running").driver == "docker"
-    assert witnessed(bootstrap, "docker").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
+    assert observed_row(bootstrap, "docker").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}

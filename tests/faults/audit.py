@@ -30,7 +30,7 @@ class Finding(NamedTuple):
     """One oracle: how much was looked at, and what breaks it, in words with ids."""
 
     oracle: str
-    looked_at: int
+    checked: int
     broken: list[str]
 
 
@@ -46,19 +46,19 @@ def one_effect(decisions: Sequence[AnyDecision], operations: Sequence[Operation]
     return Finding("no decision has two effects", len(operations), broken)
 
 
-def one_last_word(decisions: Sequence[AnyDecision], outcomes: Sequence[Outcome]) -> Finding:
+def one_final_outcome(decisions: Sequence[AnyDecision], outcomes: Sequence[Outcome]) -> Finding:
     """(b) Every decision has exactly one last outcome; the same one, repeated to the byte, counts once."""
-    words: dict[str, set[bytes]] = defaultdict(set)
+    encoded: dict[str, set[bytes]] = defaultdict(set)
     for outcome in outcomes:
         if outcome.final:
-            words[outcome.decision].add(msgspec.json.encode(outcome))
+            encoded[outcome.decision].add(msgspec.json.encode(outcome))
     broken: list[str] = []
     for identity, d in {d.id: d for d in decisions}.items():
-        said = [msgspec.json.decode(word, type=Outcome) for word in sorted(words.pop(identity, ()))]
-        if len(said) != 1:
-            how = ", ".join(f"{o.status}{o.code and f' {o.code}'} by {o.actuator} at {o.time_ns}" for o in said)
-            broken.append(f"{identity}: {len(said)} last outcomes ({how}); {type(d).__name__} of {d.workload}")
-    broken += [f"{identity}: an outcome of no decision" for identity in words]
+        recorded = [msgspec.json.decode(word, type=Outcome) for word in sorted(encoded.pop(identity, ()))]
+        if len(recorded) != 1:
+            how = ", ".join(f"{o.status}{o.code and f' {o.code}'} by {o.actuator} at {o.time_ns}" for o in recorded)
+            broken.append(f"{identity}: {len(recorded)} last outcomes ({how}); {type(d).__name__} of {d.workload}")
+    broken += [f"{identity}: an outcome of no decision" for identity in encoded]
     return Finding("each decision has one last outcome", len({d.id for d in decisions}), broken)
 
 
@@ -71,32 +71,32 @@ def one_content(messages: Iterable[tuple[str, bytes]]) -> Finding:
     return Finding("no decision has two contents", len(contents), broken)
 
 
-def same_demand(said: Iterable[DemandTick], again: Iterable[DemandTick]) -> Finding:
+def same_demand(recorded: Iterable[DemandTick], replays: Iterable[DemandTick]) -> Finding:
     """What node lanes said first of each tick is what they say of the same frames, whatever was killed between.
 
     How far the tables had been read by then is another matter.
     """
-    first, replayed = _first(said), _first(again)
+    first, replayed = _first(recorded), _first(replays)
     broken = [
-        f"{source} to {partition}, tick {index}: {_difference(told, replayed.get((source, partition, index, part)))}"
-        for (source, partition, index, part), told in first.items()
-        if told != replayed.get((source, partition, index, part))
+        f"{source} to {partition}, tick {index}: {_difference(one, replayed.get((source, partition, index, part)))}"
+        for (source, partition, index, part), one in first.items()
+        if one != replayed.get((source, partition, index, part))
     ]
     return Finding(DEMANDED, len(first), broken)
 
 
-def _first(said: Iterable[DemandTick]) -> dict[tuple[str, int, int, int], DemandTick]:
+def _first(recorded: Iterable[DemandTick]) -> dict[tuple[str, int, int, int], DemandTick]:
     found: dict[tuple[str, int, int, int], DemandTick] = {}
-    for one in said:
+    for one in recorded:
         plain = msgspec.structs.replace(one, table_offsets={})
         found.setdefault((one.source, one.partition, one.tick.index, one.part), plain)
     return found
 
 
-def _difference(told: DemandTick, again: DemandTick | None) -> str:
-    if again is None:
+def _difference(original: DemandTick, replays: DemandTick | None) -> str:
+    if replays is None:
         return "not said in a replay"
-    pairs = [(told.tick, again.tick), *zip_longest(told.demands, again.demands)]
+    pairs = [(original.tick, replays.tick), *zip_longest(original.demands, replays.demands)]
     return "; ".join(f"{a} instead of {b}" for a, b in pairs if a != b)[:600]
 
 
@@ -189,7 +189,7 @@ def table(findings: Sequence[Finding]) -> str:
     lines = [f"{'oracle':38} {'looked at':>9} {'broken':>7}"]
     for finding in findings:
         note = "  (a figure)" if finding.oracle in REPORTED else ""
-        lines.append(f"{finding.oracle:38} {finding.looked_at:9,} {len(finding.broken):7,}{note}")
+        lines.append(f"{finding.oracle:38} {finding.checked:9,} {len(finding.broken):7,}{note}")
         lines += [f"    {text}" for text in finding.broken[:SHOWN]]
         if len(finding.broken) > SHOWN:
             lines.append(f"    and {len(finding.broken) - SHOWN:,} more")
@@ -197,10 +197,10 @@ def table(findings: Sequence[Finding]) -> str:
 
 
 def _marks(demand: Sequence[DemandTick], proposals: Sequence[ProposalTick]) -> dict[tuple[str, int], Tick]:
-    """Ticks as they were told first: that is what counts for whoever hears them."""
+    """The first version of each tick; readers use that one."""
     found: dict[tuple[str, int], Tick] = {}
-    told: list[DemandTick | ProposalTick] = [*demand, *proposals]
-    for one in told:
+    ticks: list[DemandTick | ProposalTick] = [*demand, *proposals]
+    for one in ticks:
         found.setdefault((one.source, one.tick.index), one.tick)
     return found
 

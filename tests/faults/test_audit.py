@@ -60,14 +60,14 @@ def test_effects() -> None:
         (["done", "refused"], 1),
     ],
 )
-def test_last_words(statuses: list[str], broken: int) -> None:
-    assert len(audit.one_last_word([decision()], [outcome(status) for status in statuses]).broken) == broken
+def test_final_outcomes(statuses: list[str], broken: int) -> None:
+    assert len(audit.one_final_outcome([decision()], [outcome(status) for status in statuses]).broken) == broken
 
 
-def test_last_words_of_two_actuators_and_of_nothing() -> None:
+def test_final_outcomes_of_two_actuators_and_of_nothing() -> None:
     two = [outcome("done"), outcome("done", actuator="two")]
-    assert "2 last outcomes (done" in audit.one_last_word([decision()], two).broken[0]
-    assert "of no decision" in audit.one_last_word([], [outcome("done")]).broken[0]
+    assert "2 last outcomes (done" in audit.one_final_outcome([decision()], two).broken[0]
+    assert "of no decision" in audit.one_final_outcome([], [outcome("done")]).broken[0]
 
 
 def test_contents() -> None:
@@ -100,17 +100,17 @@ def test_frames() -> None:
 
 
 def test_ticks() -> None:
-    def told(index: int, late: int = 0, missing: tuple[str, ...] = ()) -> DemandTick:
+    def tick_of(index: int, late: int = 0, missing: tuple[str, ...] = ()) -> DemandTick:
         tick = Tick(index=index, period_ns=S, late=late, missing=missing)
         sample = samples()["DemandTick"][0]
         assert isinstance(sample, DemandTick)
         return msgspec.structs.replace(sample, source="node/0", tick=tick)
 
-    assert audit.nothing_late([told(1), told(2)]).broken == []
-    assert "3 late" in audit.nothing_late([told(1, late=3)]).broken[0]
-    assert audit.whole_ticks([told(1), told(2)], []).broken == []
-    assert "without node/1" in audit.whole_ticks([told(1, missing=("node/1",))], []).broken[0]
-    assert "1 of 3 ticks" in audit.whole_ticks([told(1), told(3)], []).broken[0]
+    assert audit.nothing_late([tick_of(1), tick_of(2)]).broken == []
+    assert "3 late" in audit.nothing_late([tick_of(1, late=3)]).broken[0]
+    assert audit.whole_ticks([tick_of(1), tick_of(2)], []).broken == []
+    assert "without node/1" in audit.whole_ticks([tick_of(1, missing=("node/1",))], []).broken[0]
+    assert "1 of 3 ticks" in audit.whole_ticks([tick_of(1), tick_of(3)], []).broken[0]
 
 
 @given(st.integers(0, 1000), st.integers(60, 300))

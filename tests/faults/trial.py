@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.faults import again, audit
+from tests.faults import audit, replay
 from tests.faults.audit import Finding
 from tests.faults.platform import EndState
 from tests.faults.schedule import Fault
-from tests.faults.stage import PARTITIONS, Setup, Stage
+from tests.faults.testbed import PARTITIONS, Environment, Setup
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import decode_message
@@ -62,28 +62,28 @@ def run(
 
     Where an end is ``expected``, it has some time to come about.
     """
-    with Stage(folder, jars, setup) as stage:
+    with Environment(folder, jars, setup) as testbed:
         began = time.monotonic()
         try:
-            stage.start()
-            stage.settle("the platform answers", lambda: _now_ns(stage) > 0, FIRST_S)
-            start_ns = _now_ns(stage)
-            stage.settle("decisions are made", lambda: stage.decided() > 0, FIRST_S)
-            stage.play(list(faults))
-            _pass(stage, start_ns + round(busy_s * NS_PER_S), busy_s)
-            end, operations, until_ns = _rest(stage, expected)
-            stage.services["fleet"].terminate()
-            stage.settle("the workers have used everything", lambda: stage.lag() == 0, SETTLE_S)
+            testbed.start()
+            testbed.settle("the platform answers", lambda: _now_ns(testbed) > 0, FIRST_S)
+            start_ns = _now_ns(testbed)
+            testbed.settle("decisions are made", lambda: testbed.decided() > 0, FIRST_S)
+            testbed.play(list(faults))
+            _pass(testbed, start_ns + round(busy_s * NS_PER_S), busy_s)
+            end, operations, until_ns = _rest(testbed, expected)
+            testbed.services["fleet"].terminate()
+            testbed.settle("the workers have used everything", lambda: testbed.lag() == 0, SETTLE_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{stage.logs()}") from error
+            raise AssertionError(f"{error}\n{testbed.logs()}") from error
         wall_s = time.monotonic() - began
-        for service in stage.services.values():
+        for service in testbed.services.values():
             service.terminate()
         recording, stop = folder / "topics.parquet", threading.Event()
         stop.set()
-        record(stage.config.kafka, recording, stop=stop)
-        starts = {service.name: service.starts for service in stage.services.values()}
-        worker, ended = stage.config.worker, stage.ended_by_themselves()
+        record(testbed.config.kafka, recording, stop=stop)
+        starts = {service.name: service.starts for service in testbed.services.values()}
+        worker, ended = testbed.config.worker, testbed.ended_by_themselves()
     return Remains(recording, worker, operations, end, until_ns, wall_s, len(faults), starts, ended)
 
 
@@ -98,7 +98,7 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
             if m.topic == DEAD_LETTERS.name:
                 reasons.append(header(m.headers, REASON) or "?")
                 continue
-            logs += [m] if m.topic in again.READ else []
+            logs += [m] if m.topic in replay.READ else []
             decoded = decode_message(m.topic, m.value, m.headers)
             records.setdefault(m.topic, []).append(decoded)
             if isinstance(decoded, DECISION):
@@ -107,15 +107,15 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
     known = {d.id for d in decisions}
     outcomes: list[Outcome] = [o for o in records.get(OUTCOMES.name, []) if o.decision in known]
     demand, proposals = records.get(DEMAND.name, []), records.get(PROPOSALS.name, [])
-    log = again.Log(logs)
-    demand_again, decided_again = again.replayed(log, remains.worker, PARTITIONS)
+    log = replay.Log(logs)
+    demand_again, decided_again = replay.replayed(log, remains.worker, PARTITIONS)
     reference = [d for d in decided_again if d.time_ns <= remains.until_ns]
     findings = [
         audit.one_effect(decisions, remains.operations),
-        audit.one_last_word(decisions, outcomes),
+        audit.one_final_outcome(decisions, outcomes),
         audit.one_content(contents),
         audit.same_demand(demand, demand_again),
-        *again.said_again(log, remains.worker, PARTITIONS),
+        *replay.compare_lanes(log, remains.worker, PARTITIONS),
         *audit.as_replayed(decisions, reference),
         audit.no_frame_lost(records.get(TELEMETRY.name, [])),
         audit.nothing_late(demand),
@@ -128,42 +128,42 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
     return findings
 
 
-def _rest(stage: Stage, expected: EndState | None) -> tuple[EndState, list[Operation], int]:
+def _rest(testbed: Environment, expected: EndState | None) -> tuple[EndState, list[Operation], int]:
     """Wait until nothing has been decided for a while and nothing is under way; how everything stands then."""
     seen, since_ns = -1, 0
 
     def at_rest() -> bool:
         nonlocal seen, since_ns
-        now_ns, decided = _now_ns(stage), stage.decided()
-        behind = stage.lag() > max(ALIVE_MESSAGES, ALIVE_EACH * stage.speed)
+        now_ns, decided = _now_ns(testbed), testbed.decided()
+        behind = testbed.lag() > max(ALIVE_MESSAGES, ALIVE_EACH * testbed.speed)
         if decided != seen or behind:
             seen, since_ns = decided, now_ns
-        under_way = any(o.status == "running" for o in stage.platform.operations())
+        under_way = any(o.status == "running" for o in testbed.platform.operations())
         return not under_way and now_ns - since_ns > QUIET_S * NS_PER_S
 
-    stage.settle("the fleet is at rest", at_rest, SETTLE_S)
-    nodes = audit.node_names(_inventories(stage))
+    testbed.settle("the fleet is at rest", at_rest, SETTLE_S)
+    nodes = audit.node_names(_inventories(testbed))
     give_up = time.monotonic() + CONVERGE_S
-    while expected is not None and stage.platform.end_state(nodes) != expected and time.monotonic() < give_up:
+    while expected is not None and testbed.platform.end_state(nodes) != expected and time.monotonic() < give_up:
         time.sleep(1.0)
-    stage.settle("the fleet is at rest", at_rest, SETTLE_S)
-    return stage.platform.end_state(nodes), stage.platform.operations(), _now_ns(stage)
+    testbed.settle("the fleet is at rest", at_rest, SETTLE_S)
+    return testbed.platform.end_state(nodes), testbed.platform.operations(), _now_ns(testbed)
 
 
-def _pass(stage: Stage, until_ns: int, busy_s: float) -> None:
+def _pass(testbed: Environment, until_ns: int, busy_s: float) -> None:
     """Wait until the fleet's last burst is over."""
-    stage.settle("the fleet is no longer busy", lambda: _now_ns(stage) > until_ns, FIRST_S + busy_s / stage.speed)
+    testbed.settle("the fleet is no longer busy", lambda: _now_ns(testbed) > until_ns, FIRST_S + busy_s / testbed.speed)
 
 
-def _inventories(stage: Stage) -> list[Any]:
+def _inventories(testbed: Environment) -> list[Any]:
     from flyball_simulator import Fleet
 
-    start = Fleet(stage.fleet, 0).messages_at_start()
+    start = Fleet(testbed.fleet, 0).messages_at_start()
     return [decode_message(m.topic, m.value, list(m.headers)) for m in start if m.topic == INVENTORY.name]
 
 
-def _now_ns(stage: Stage) -> int:
-    return stage.platform.cell().now_ns
+def _now_ns(testbed: Environment) -> int:
+    return testbed.platform.cell().now_ns
 
 
 def failed(findings: Sequence[Finding]) -> list[str]:
@@ -185,8 +185,6 @@ def as_json(remains: Remains, findings: Sequence[Finding]) -> dict[str, Any]:
         "wall_s": round(remains.wall_s, 1),
         "starts": remains.starts,
         "failed": failed(findings),
-        "oracles": {
-            f.oracle: {"looked_at": f.looked_at, "broken": len(f.broken), "first": f.broken[:8]} for f in findings
-        },
+        "oracles": {f.oracle: {"checked": f.checked, "broken": len(f.broken), "first": f.broken[:8]} for f in findings},
         "end": msgspec.to_builtins(remains.end),
     }

@@ -91,15 +91,17 @@ class ControlPlane:
         """Status and decoded answer of one call."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": content_type}
-        asked = urllib.request.Request(self.url + path, data, headers, method=method)
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(asked, timeout=10, context=self._context) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=self._context) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
-                told = error.read()
+                content = error.read()
                 # A path that is not served yet is answered in plain text.
-                return error.code, json.loads(told or b"null") if "json" in error.headers.get_content_type() else told
+                return error.code, json.loads(
+                    content or b"null"
+                ) if "json" in error.headers.get_content_type() else content
 
     def apply(self, *documents: Any) -> None:
         """Server-side apply of documents, as `kubectl apply --server-side` does."""
@@ -276,8 +278,8 @@ class ControlPlane:
 
     def _ready(self) -> bool:
         try:
-            asked = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {ADMIN}"})
-            with urllib.request.urlopen(asked, timeout=5, context=self._context) as answer:
+            request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {ADMIN}"})
+            with urllib.request.urlopen(request, timeout=5, context=self._context) as answer:
                 return bool(answer.status == HTTPStatus.OK)
         except OSError:  # an answer of another status is one, too
             return False

@@ -81,8 +81,8 @@ def end(cluster: Cluster, pod: dict[str, Any], code: int, message: str) -> None:
     container = {"name": "check", "image": "flyball:test", "imageID": "", "ready": False, "restartCount": 0}
     status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [{**container, "state": state}]}
     path = f"/api/v1/namespaces/{SPACE}/pods/{pod['metadata']['name']}/status"
-    code_, said = cluster.plane.request("PATCH", path, {"status": status}, content_type=MERGE)
-    assert code_ == 200, said
+    code_, response = cluster.plane.request("PATCH", path, {"status": status}, content_type=MERGE)
+    assert code_ == 200, response
 
 
 def result(*ids: str, problems: tuple[str, ...] = ()) -> str:
@@ -144,14 +144,14 @@ def test_what_cannot_be_checked_is_refused(cluster: Cluster, node: str) -> None:
     none = submitted(platform(cluster, image=""), check(node=node))
     assert isinstance(none, Rejected)
     assert none.code == "unsupported"
-    assert "check.image, or check the node by hand and say so with flyball incidents readmit" in none.detail
+    assert "check.image, or check the node by hand, then run flyball incidents readmit" in none.detail
     more = submitted(platform(cluster), check(node=node, devices=tuple(f"GPU-{i}" for i in range(9))))
     assert isinstance(more, Rejected)
     assert "9 GPUs of node" in more.detail
     close(cluster, node, None)
     theirs = submitted(platform(cluster), check(node=node))
     assert isinstance(theirs, Rejected)
-    assert "was closed by somebody else, who is to open it" in theirs.detail
+    assert "was cordoned by somebody else, who has to uncordon it" in theirs.detail
     absent = platform(cluster).observe(check(node="absent"))
     assert isinstance(absent, Rejected)
     assert absent.code == "unknown_target"
@@ -166,6 +166,6 @@ def test_the_namespace_of_checks_takes_nothing_else(cluster: Cluster) -> None:
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other", "namespace": SPACE},
         "spec": {"hostNetwork": True, "containers": [{"name": "c", "image": "i"}]},
     }  # fmt: skip
-    code, said = cluster.plane.request("POST", f"/api/v1/namespaces/{SPACE}/pods", body)
-    assert code == 403, said
-    assert "violates PodSecurity" in said["message"]
+    code, response = cluster.plane.request("POST", f"/api/v1/namespaces/{SPACE}/pods", body)
+    assert code == 403, response
+    assert "violates PodSecurity" in response["message"]

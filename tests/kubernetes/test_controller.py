@@ -46,7 +46,7 @@ def ruled(control_plane: ControlPlane) -> ControlPlane:
     return plane
 
 
-class Seen:
+class Observer:
     """What a subscriber makes of the topics."""
 
     def __init__(self, cluster: Cluster, bootstrap: str) -> None:
@@ -63,7 +63,7 @@ class Seen:
         return found
 
     def removed(self, node: str) -> bool:
-        """Whether the last word on a node is a tombstone."""
+        """Whether the final outcome on a node is a tombstone."""
         return node not in self.tables().inventories
 
     def spec(self, name: str) -> WorkloadSpec | None:
@@ -75,10 +75,10 @@ class Seen:
         return found if found is not None else self.tables().workloads[name]
 
     def conditions(self, resource: str, name: str) -> dict[str, tuple[str, str]]:
-        thing = self.cluster.plane.get(policies(self.cluster, resource, name))
-        if thing.get("status", {}).get("observedGeneration") != thing["metadata"]["generation"]:
+        obj = self.cluster.plane.get(policies(self.cluster, resource, name))
+        if obj.get("status", {}).get("observedGeneration") != obj["metadata"]["generation"]:
             return {}
-        return {c["type"]: (c["status"], c["reason"]) for c in thing["status"]["conditions"]}
+        return {c["type"]: (c["status"], c["reason"]) for c in obj["status"]["conditions"]}
 
     def until(self, name: str, accepted: tuple[str, str], published: str, resource: str = "workloadpolicies") -> None:
         def so() -> bool:
@@ -89,19 +89,19 @@ class Seen:
 
 
 @pytest.fixture
-def seen(ruled: ControlPlane, cluster: Cluster, embedded_broker: Brokers) -> Seen:
-    return Seen(cluster, embedded_broker(PARTITIONS).bootstrap)
+def observer(ruled: ControlPlane, cluster: Cluster, embedded_broker: Brokers) -> Observer:
+    return Observer(cluster, embedded_broker(PARTITIONS).bootstrap)
 
 
 @contextmanager
-def controlling(seen: Seen, ahead_s: float = 0.0) -> Generator[list[ControllerReport]]:
+def controlling(observer: Observer, ahead_s: float = 0.0) -> Generator[list[ControllerReport]]:
     """A controller of its own with the shipped rights, and a clock; its report comes when it has ended."""
     config = Config(
-        kafka=KafkaConfig(bootstrap=seen.bootstrap),
+        kafka=KafkaConfig(bootstrap=observer.bootstrap),
         controller=ControllerParameters(
             cell="eu-1",
-            kubeconfig=str(seen.cluster.plane.kubeconfig(CONTROLLER)),
-            namespaces=(seen.cluster.namespace,),
+            kubeconfig=str(observer.cluster.plane.kubeconfig(CONTROLLER)),
+            namespaces=(observer.cluster.namespace,),
             period_s=0.1,
         ),
     )
@@ -129,8 +129,8 @@ def policy(cluster: Cluster, kind: str, name: str, /, **spec: Any) -> dict[str, 
     return {"apiVersion": "flyball.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def annotate(cluster: Cluster, name: str, **notes: str | None) -> None:
-    named = {f"flyball.dev/{key.replace('_', '-')}": value for key, value in notes.items()}
+def annotate(cluster: Cluster, name: str, **annotations: str | None) -> None:
+    named = {f"flyball.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     status, answer = cluster.plane.request(
         "PATCH", cluster.deployments(name), {"metadata": {"annotations": named}},
         content_type="application/merge-patch+json",
@@ -138,123 +138,125 @@ def annotate(cluster: Cluster, name: str, **notes: str | None) -> None:
     assert status == 200, answer
 
 
-def test_nodes_and_pods_are_inventories(seen: Seen) -> None:
-    cluster = seen.cluster
+def test_nodes_and_pods_are_inventories(observer: Observer) -> None:
+    cluster = observer.cluster
     cluster.deploy("chat", 2, gpus=3, workload="chat")
     cluster.ready(cluster.deployments("chat"), 2)
 
     def of_chat() -> list[tuple[str, int]]:
-        nodes = seen.tables().inventories.values()
+        nodes = observer.tables().inventories.values()
         return [(a.replica, len(a.devices)) for node in nodes for a in node.allocations if a.workload == "chat"]
 
-    with controlling(seen):
+    with controlling(observer):
         cluster.until(lambda: len(of_chat()) == 2, "the pods are in the inventories")
         assert sorted(of_chat()) == sorted((pod["metadata"]["name"], 3) for pod in cluster.pods("chat"))
-        node = seen.tables().inventories["gpu-0"]
+        node = observer.tables().inventories["gpu-0"]
         assert (node.cell, len(node.devices), node.cpu_count, node.memory_bytes) == ("eu-1", 8, 64, 512 << 30)
         cluster.plane.request(
             "PATCH", "/api/v1/nodes/gpu-0", {"spec": {"unschedulable": True}},
             content_type="application/merge-patch+json",
         )  # fmt: skip
-        cluster.until(lambda: not seen.tables().inventories["gpu-0"].schedulable, "the cordon is seen")
+        cluster.until(lambda: not observer.tables().inventories["gpu-0"].schedulable, "the cordon is seen")
         # An agent that speaks for its node is not contradicted.
-        told = Inventory(node="gpu-0", cell="eu-1", epoch=time.time_ns(), time_ns=time.time_ns())
-        publish(seen.bootstrap, record_message(told, "/agent/gpu-0"))
+        reported = Inventory(node="gpu-0", cell="eu-1", epoch=time.time_ns(), time_ns=time.time_ns())
+        publish(observer.bootstrap, record_message(reported, "/agent/gpu-0"))
         cluster.deploy("chat", 4, gpus=3, workload="chat")
         cluster.ready(cluster.deployments("chat"), 4)
         elsewhere = [pod for pod in cluster.pods("chat") if pod["spec"]["nodeName"] != "gpu-0"]
         cluster.until(lambda: len(of_chat()) == len(elsewhere), "the other nodes' pods are in the inventories")
-        assert seen.tables().inventories["gpu-0"] == told
+        assert observer.tables().inventories["gpu-0"] == reported
 
 
-def test_an_agent_that_comes_back_speaks_for_its_node_again(seen: Seen) -> None:
-    told = Inventory(node="gpu-1", cell="eu-1", epoch=5, time_ns=5)
-    publish(seen.bootstrap, record_message(told, "/agent/gpu-1"))
+def test_an_agent_that_comes_back_speaks_for_its_node_again(observer: Observer) -> None:
+    reported = Inventory(node="gpu-1", cell="eu-1", epoch=5, time_ns=5)
+    publish(observer.bootstrap, record_message(reported, "/agent/gpu-1"))
 
     def of_node() -> Inventory | None:
-        return seen.tables().inventories.get("gpu-1")
+        return observer.tables().inventories.get("gpu-1")
 
-    with controlling(seen, ahead_s=AGENT_SILENT_S + 60):  # long after the agent's last word
-        seen.cluster.until(lambda: (now := of_node()) is not None and len(now.devices) == 8, "it is taken over")
-    with controlling(seen):
-        publish(seen.bootstrap, record_message(told, "/agent/gpu-1"))
-        seen.cluster.until(lambda: seen.removed("gpu-1"), "the agent is made room for")
-        publish(seen.bootstrap, record_message(told, "/agent/gpu-1"))  # which it repeats
+    with controlling(observer, ahead_s=AGENT_SILENT_S + 60):  # long after the agent's final outcome
+        observer.cluster.until(lambda: (now := of_node()) is not None and len(now.devices) == 8, "it is taken over")
+    with controlling(observer):
+        publish(observer.bootstrap, record_message(reported, "/agent/gpu-1"))
+        observer.cluster.until(lambda: observer.removed("gpu-1"), "the agent is made room for")
+        publish(observer.bootstrap, record_message(reported, "/agent/gpu-1"))  # which it repeats
         time.sleep(0.5)
-    assert of_node() == told
+    assert of_node() == reported
 
 
-def test_a_node_that_goes_leaves_a_tombstone(seen: Seen) -> None:
-    plane = seen.cluster.plane
+def test_a_node_that_goes_leaves_a_tombstone(observer: Observer) -> None:
+    plane = observer.cluster.plane
     room = {"cpu": "8", "memory": "32Gi", "pods": "10", "nvidia.com/mig-3g.40gb": "2"}
     node = {"metadata": {"name": "passing"}, "status": {"capacity": room, "allocatable": room}}
     assert plane.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **node})[0] == 201
-    with controlling(seen):
-        seen.cluster.until(lambda: "passing" in seen.tables().inventories, "the node is seen")
-        (parent, *parts) = seen.tables().inventories["passing"].devices
+    with controlling(observer):
+        observer.cluster.until(lambda: "passing" in observer.tables().inventories, "the node is seen")
+        (parent, *parts) = observer.tables().inventories["passing"].devices
         assert parent.mig_enabled
         assert [(part.mig_profile, part.parent) for part in parts] == [("3g.40gb", parent.id)] * 2
     plane.request("DELETE", "/api/v1/nodes/passing")
-    with controlling(seen):  # it went while no controller was there
-        seen.cluster.until(lambda: None in [value for value, _ in read_all(seen.bootstrap, INVENTORY.name)], "it goes")
+    with controlling(observer):  # it went while no controller was there
+        observer.cluster.until(
+            lambda: None in [value for value, _ in read_all(observer.bootstrap, INVENTORY.name)], "it goes"
+        )
 
 
-def test_annotations_declare_a_workload(seen: Seen) -> None:
-    cluster = seen.cluster
+def test_annotations_declare_a_workload(observer: Observer) -> None:
+    cluster = observer.cluster
     cluster.deploy("chat", 2, gpus=2, workload="chat")
-    with controlling(seen):
-        first = seen.until_spec("chat", lambda spec: spec is not None)
+    with controlling(observer):
+        first = observer.until_spec("chat", lambda spec: spec is not None)
         assert (first.kind, first.tenant, first.gpus_per_replica) == ("inference", cluster.namespace, 2.0)
         assert (first.min_replicas, first.max_replicas) == (2, 2)
         annotate(cluster, "chat", max_replicas="12", priority="50", objective="{delay_s: 2, attainment: 0.95}")
-        then = seen.until_spec("chat", lambda spec: spec is not None and spec.max_replicas == 12)
+        then = observer.until_spec("chat", lambda spec: spec is not None and spec.max_replicas == 12)
         assert then.objective is not None
         assert (then.min_replicas, then.priority, then.objective.delay_s) == (0, 50, 2.0)
         annotate(cluster, "chat", min_replicas="40")  # more than the most: it stays as it is
         annotate(cluster, "chat", priority="60")
         time.sleep(1)
-        assert seen.spec("chat") == then
+        assert observer.spec("chat") == then
         annotate(cluster, "chat", min_replicas=None)
-        seen.until_spec("chat", lambda spec: spec is not None and spec.priority == 60)
+        observer.until_spec("chat", lambda spec: spec is not None and spec.priority == 60)
         annotate(cluster, "chat", workload=None)
-        assert seen.until_spec("chat", lambda spec: spec is None).removed
+        assert observer.until_spec("chat", lambda spec: spec is None).removed
 
 
-def test_a_policy_says_what_became_of_it(seen: Seen) -> None:
-    cluster, plane = seen.cluster, seen.cluster.plane
+def test_a_policy_says_what_became_of_it(observer: Observer) -> None:
+    cluster, plane = observer.cluster, observer.cluster.plane
     cluster.deploy("chat", 2)
     cluster.job("train", 2)
     chat, train = {"kind": "Deployment", "name": "chat"}, {"kind": "Job", "name": "train"}
     name, job = f"{cluster.namespace}/chat", f"{cluster.namespace}/train"
-    with controlling(seen):
+    with controlling(observer):
         good = policy(
             cluster, "WorkloadPolicy", "good", targetRef=chat, kind="inference", minReplicas=1, maxReplicas=9,
             objective={"delaySeconds": 3},
         )  # fmt: skip
         plane.apply(good)
-        seen.until("good", ("True", "Accepted"), "True")
-        known = seen.until_spec(name, lambda spec: spec is not None)
+        observer.until("good", ("True", "Accepted"), "True")
+        known = observer.until_spec(name, lambda spec: spec is not None)
         assert known.objective is not None
         assert (known.max_replicas, known.objective.delay_s) == (9, 3.0)
         time.sleep(1.1)  # which of two is older shows in whole seconds
         plane.apply(policy(cluster, "WorkloadPolicy", "second", targetRef=chat, maxReplicas=90))
-        seen.until("second", ("False", "Conflicted"), "False")
+        observer.until("second", ("False", "Conflicted"), "False")
         plane.apply(policy(cluster, "WorkloadPolicy", "lost", targetRef={"kind": "Job", "name": "nobody"}))
-        seen.until("lost", ("False", "TargetNotFound"), "False")
+        observer.until("lost", ("False", "TargetNotFound"), "False")
         good["spec"] |= {"deadline": "tomorrow", "durationSeconds": 60, "maxReplicas": 20}
         plane.apply(good)
-        seen.until("good", ("False", "Invalid"), "False")
-        assert seen.spec(name) == known  # what is wrong changes nothing
+        observer.until("good", ("False", "Invalid"), "False")
+        assert observer.spec(name) == known  # what is wrong changes nothing
         carbon = {"deadline": "8h", "durationSeconds": 3600, "checkpointSeconds": 30}
         plane.apply(policy(cluster, "WorkloadPolicy", "job", targetRef=train, maxReplicas=2, durationSeconds=1800))
         plane.apply(policy(cluster, "CarbonPolicy", "green", targetRefs=[train], **carbon))
-        seen.until("green", ("True", "Accepted"), "True", "carbonpolicies")
-        spec = seen.until_spec(job, lambda spec: spec is not None and spec.interruptible)
+        observer.until("green", ("True", "Accepted"), "True", "carbonpolicies")
+        spec = observer.until_spec(job, lambda spec: spec is not None and spec.interruptible)
         assert (spec.duration_s, spec.checkpoint_s, spec.max_replicas) == (1800.0, 30.0, 2)
         assert spec.deadline_ns is not None
         plane.request("DELETE", f"{cluster.jobs('train')}?propagationPolicy=Background")
-        assert seen.until_spec(job, lambda spec: spec is None).removed
-        seen.until("green", ("False", "TargetNotFound"), "False", "carbonpolicies")
+        assert observer.until_spec(job, lambda spec: spec is None).removed
+        observer.until("green", ("False", "TargetNotFound"), "False", "carbonpolicies")
 
 
 def test_a_version_that_is_no_longer_kept_is_listed_anew(ruled: ControlPlane) -> None:
@@ -277,46 +279,46 @@ def test_the_api_server_refuses_what_contradicts_itself(ruled: ControlPlane, clu
         assert (status, words in answer["message"]) == (422, True), answer
 
 
-def test_who_declared_a_workload_first_keeps_it(seen: Seen) -> None:
-    cluster = seen.cluster
-    publish(seen.bootstrap, declared_elsewhere())
+def test_who_declared_a_workload_first_keeps_it(observer: Observer) -> None:
+    cluster = observer.cluster
+    publish(observer.bootstrap, declared_elsewhere())
     cluster.deploy("chat", 2, workload="chat")
     target = {"kind": "Deployment", "name": "chat"}
     cluster.plane.apply(policy(cluster, "WorkloadPolicy", "chat", targetRef=target, maxReplicas=7))
-    with controlling(seen):
+    with controlling(observer):
         cluster.until(
-            lambda: seen.conditions("workloadpolicies", "chat").get("Published") == ("False", "DeclaredElsewhere"),
+            lambda: observer.conditions("workloadpolicies", "chat").get("Published") == ("False", "DeclaredElsewhere"),
             "the policy says who declared it",
         )
-        assert seen.spec("chat") == declared_elsewhere()
+        assert observer.spec("chat") == declared_elsewhere()
 
 
-def test_nothing_is_said_twice_and_nothing_is_lost(seen: Seen) -> None:
-    cluster = seen.cluster
+def test_nothing_is_said_twice_and_nothing_is_lost(observer: Observer) -> None:
+    cluster = observer.cluster
     cluster.deploy("chat", 2, workload="chat")
     cluster.ready(cluster.deployments("chat"), 2)
-    with controlling(seen):
-        cluster.until(lambda: {"gpu-0", "gpu-3"} <= seen.tables().inventories.keys(), "the nodes are seen")
-        seen.until_spec("chat", lambda spec: spec is not None)
+    with controlling(observer):
+        cluster.until(lambda: {"gpu-0", "gpu-3"} <= observer.tables().inventories.keys(), "the nodes are seen")
+        observer.until_spec("chat", lambda spec: spec is not None)
         time.sleep(0.5)
-    with controlling(seen) as reports:
+    with controlling(observer) as reports:
         time.sleep(2)
     assert reports == [ControllerReport()]
-    with controlling(seen):
+    with controlling(observer):
         cluster.plane.crash(1.0)
         annotate(cluster, "chat", max_replicas="6")
-        seen.until_spec("chat", lambda spec: spec is not None and spec.max_replicas == 6)
+        observer.until_spec("chat", lambda spec: spec is not None and spec.max_replicas == 6)
 
 
-def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlPlane, seen: Seen) -> None:
+def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlPlane, observer: Observer) -> None:
     target = {"kind": "Deployment", "name": "chat"}
     ruled.apply(
-        policy(seen.cluster, "WorkloadPolicy", "one", targetRef=target),
-        policy(seen.cluster, "CarbonPolicy", "two", targetRefs=[target]),
+        policy(observer.cluster, "WorkloadPolicy", "one", targetRef=target),
+        policy(observer.cluster, "CarbonPolicy", "two", targetRefs=[target]),
     )
-    with controlling(seen):
-        seen.until("one", ("False", "TargetNotFound"), "False")
-        seen.until("two", ("False", "TargetNotFound"), "False", "carbonpolicies")
+    with controlling(observer):
+        observer.until("one", ("False", "TargetNotFound"), "False")
+        observer.until("two", ("False", "TargetNotFound"), "False", "carbonpolicies")
     granted: set[Right] = {
         (group, resource, verb)
         for document in RIGHTS

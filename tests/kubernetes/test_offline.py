@@ -105,14 +105,14 @@ SHOWN: list[tuple[str, Any, Any, tuple[int, int, int, bool]]] = [
 @pytest.mark.parametrize(("suspended", "wanted"), [(True, 2), (False, 2), (True, 4)])
 def test_a_jobset_goes_and_stops_as_a_whole(suspended: bool, wanted: int) -> None:
     spec = {"suspend": suspended, "replicatedJobs": [{"replicas": 2}, {}]}
-    thing: dict[str, Any] = {"metadata": {"generation": 1, "uid": "u"}, "spec": spec}
+    obj: dict[str, Any] = {"metadata": {"generation": 1, "uid": "u"}, "spec": spec}
     unasked: Any = None  # nothing is asked of the server
-    said = count(unasked, Target("JobSet", "ml", "train"), thing, scale(after=wanted), 0, dry_run=False)
-    assert isinstance(said, Rejected)
-    assert "ask for all replicas or none" in said.detail
+    answer = count(unasked, Target("JobSet", "ml", "train"), obj, scale(after=wanted), 0, dry_run=False)
+    assert isinstance(answer, Rejected)
+    assert "request all replicas or none" in answer.detail
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)
 def test_each_kind_shows_its_replicas(kind: str, spec: Any, status: Any, shown: tuple[Any, ...]) -> None:
-    thing = {"metadata": {"generation": 2}, "spec": spec, "status": status}
-    assert BY_NAME[kind].show(thing)[:4] == shown
+    obj = {"metadata": {"generation": 2}, "spec": spec, "status": status}
+    assert BY_NAME[kind].status(obj)[:4] == shown

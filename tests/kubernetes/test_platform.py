@@ -337,8 +337,8 @@ def test_a_resize_goes_batch_by_batch(cluster: Cluster) -> None:
         made = now(id_=id_, before=5, after=5, resources=wanted)
         last = carried_out(cluster.platform(), msgspec.structs.replace(made, batch_size=2))
         assert isinstance(last, Done), last
-        asked = [one["spec"]["containers"][0]["resources"]["requests"]["cpu"] for one in cluster.pods("chat")]
-        seen.append((asked.count("750m"), last.observed.resources))
+        requests = [one["spec"]["containers"][0]["resources"]["requests"]["cpu"] for one in cluster.pods("chat")]
+        seen.append((requests.count("750m"), last.observed.resources))
     assert seen == [(2, None), (4, None), (5, wanted), (5, wanted)]
     (first, *_) = (one for one in cluster.pods("chat"))
     found = cluster.platform().find(now(id_="one", before=5, after=5, resources=wanted), None)
@@ -369,7 +369,7 @@ def test_without_rights_nothing_happens_and_the_remedy_is_named(cluster: Cluster
     assert cluster.plane.request("DELETE", path)[0] == 200
     platform = cluster.platform()
     cluster.until(lambda: isinstance(platform.observe(now()), Rejected), "the rights are gone")
-    rejected(platform.observe(now()), "platform", "is not permitted", "infra/kubernetes/actuator.yaml")
+    rejected(platform.observe(now()), "platform", "is forbidden", "infra/kubernetes/actuator.yaml")
 
 
 def test_a_status_that_changes_all_the_time_is_no_conflict(cluster: Cluster) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said
-from tests.actuators.rows import witnessed
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
 from tests.kubernetes.cluster import Cluster
 
@@ -54,7 +54,7 @@ def test_all_three_commands_reach_the_cluster(
         publish(bootstrap, scale("up", before=2, after=4))  # delivered twice
         time.sleep(0.5)
     for decision in ("up", "stop", "move"):
-        assert said(bootstrap, decision)[:3] == ["accepted", "running", "done"]
+        assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     up = of(bootstrap, "up", "running")
     assert up.driver == "kubernetes"
     assert "audit id" in up.answer
@@ -65,5 +65,5 @@ def test_all_three_commands_reach_the_cluster(
         c for c in cluster.plane.calls() if c["verb"] == "update" and c["objectRef"]["namespace"] == cluster.namespace
     ]
     assert len(writes) == 1  # delivered twice, done once
-    row = witnessed(bootstrap, "kubernetes")
+    row = observed_row(bootstrap, "kubernetes")
     assert (row.verbs, row.gang) == ({"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}, (1, 1))

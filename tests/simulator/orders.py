@@ -11,8 +11,8 @@ CONFIG = FleetConfig()
 _numbers = count()
 
 
-def _said(workload: str, more: dict[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _fields(workload: str, more: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "id": f"order-{next(_numbers)}",
         "cell": "fleet",
         "time_ns": START_NS,
@@ -23,16 +23,16 @@ def _said(workload: str, more: dict[str, Any]) -> dict[str, Any]:
         "target": f"fleet/{workload}",
         "workload": workload,
     }
-    return said | more
+    return fields | more
 
 
 def scale(workload: str, replicas: int, **more: Any) -> Scale:
-    return Scale(replicas=replicas, **_said(workload, {"replicas_before": 0} | more))
+    return Scale(replicas=replicas, **_fields(workload, {"replicas_before": 0} | more))
 
 
 def preempt(workload: str, replicas: int, **more: Any) -> Preempt:
-    return Preempt(replicas=replicas, **_said(workload, {"replicas_before": 0} | more))
+    return Preempt(replicas=replicas, **_fields(workload, {"replicas_before": 0} | more))
 
 
 def migrate(workload: str, replica: str, **more: Any) -> Migrate:
-    return Migrate(replica=replica, **_said(workload, {"from_node": "", "from_device": ""} | more))
+    return Migrate(replica=replica, **_fields(workload, {"from_node": "", "from_device": ""} | more))

@@ -98,14 +98,14 @@ def test_a_deadline_is_kept_or_missed() -> None:
 
 def test_both_accounts_are_published_and_shown() -> None:
     platform = Platform(Fleet(CALM, START_NS), 0.0, Baseline(CALM, START_NS))
-    told: list[tuple[int, str]] = []
+    sent: list[tuple[int, str]] = []
     for i in range(25):
         for m in platform.tick(i):
             if m.topic == INSIGHTS.name:
                 record = decode_record(m.topic, m.value, m.headers)
                 assert isinstance(record, Account)
-                told.append((i, record.scenario))
-    assert told == [(i, scenario) for i in (0, 10, 20) for scenario in ("actual", "baseline")]
+                sent.append((i, record.scenario))
+    assert sent == [(i, scenario) for i in (0, 10, 20) for scenario in ("actual", "baseline")]
     actual, baseline = platform.accounts()
     assert actual.id != baseline.id
     assert actual.requests == pytest.approx(baseline.requests)

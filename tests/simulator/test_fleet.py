@@ -74,10 +74,10 @@ def test_ticks_come_in_order() -> None:
 
 def test_what_is_said_at_the_start() -> None:
     fleet = Fleet(CONFIG, START_NS)
-    said = decoded(fleet.messages_at_start())
-    assert tuple(r for r in said if isinstance(r, WorkloadSpec)) == fleet.workloads
-    assert tuple(r for r in said if isinstance(r, Inventory)) == fleet.nodes
-    signals = [r for r in said if isinstance(r, Signal)]
+    sent = decoded(fleet.messages_at_start())
+    assert tuple(r for r in sent if isinstance(r, WorkloadSpec)) == fleet.workloads
+    assert tuple(r for r in sent if isinstance(r, Inventory)) == fleet.nodes
+    signals = [r for r in sent if isinstance(r, Signal)]
     assert {(s.zone, s.kind) for s in signals} == {
         (z.name, kind) for z in CONFIG.zones for kind in ("carbon_intensity", "electricity_price")
     }
@@ -242,8 +242,8 @@ def test_signals_are_published_again() -> None:
 def test_a_finished_job_leaves() -> None:
     short = Batch(name="job", pools=("gpu-a",), replicas=4, nominal_replicas=4, duration_s=10.0)
     fleet = Fleet(replace(CONFIG, batches=(short,)), START_NS)
-    told = [r for messages in run(fleet, 15) for r in decoded(messages) if isinstance(r, WorkloadSpec)]
-    assert [(s.workload, s.removed) for s in told] == [("job", True)]
+    sent = [r for messages in run(fleet, 15) for r in decoded(messages) if isinstance(r, WorkloadSpec)]
+    assert [(s.workload, s.removed) for s in sent] == [("job", True)]
     assert all(a.workload != "job" for n in fleet.nodes for a in n.allocations)
 
 

@@ -125,10 +125,10 @@ def test_a_new_replica_is_ready_after_its_cold_start() -> None:
     fleet.apply(scale("embed-api", 7))
     ready: list[float] = []
     for i in range(40):
-        told = [decode_message(m.topic, m.value, list(m.headers)) for m in fleet.tick(i)]
+        sent = [decode_message(m.topic, m.value, list(m.headers)) for m in fleet.tick(i)]
         node = next(n for n in fleet.nodes if any(a.replica == "embed-api-6" for a in n.allocations))
         row = [a.replica for a in node.allocations].index("embed-api-6")
-        (frame,) = [r for r in told if isinstance(r, Frame) and r.schema == WORKLOAD.schema and r.node == node.node]
+        (frame,) = [r for r in sent if isinstance(r, Frame) and r.schema == WORKLOAD.schema and r.node == node.node]
         ready.append(float(frame.values[row, READY]))
     assert ready == [0.0] * 30 + [1.0] * 10
 

@@ -157,7 +157,7 @@ def test_a_fleet_that_is_killed_goes_on_without_a_gap(kafka: KafkaConfig, tmp_pa
         preempt("synth-data", 3, id="b"),
         scale("chat-api", 15, id="c"),
     ]
-    asked: list[tuple[int, AnyDecision]] = []
+    submitted: list[tuple[int, AnyDecision]] = []
     with reading(kafka, TELEMETRY.name) as telemetry:
         found: list[object] = []
         for life in range(4):
@@ -169,8 +169,8 @@ def test_a_fleet_that_is_killed_goes_on_without_a_gap(kafka: KafkaConfig, tmp_pa
                 if life < 3:
                     body = msgspec.json.encode(Submission(decision=orders[life]))
                     with urllib.request.urlopen(f"{url}/v1/operations", body, timeout=10) as answer:
-                        told = msgspec.json.decode(answer.read(), type=Operation)
-                    asked.append(((told.submitted_ns - START_NS) // 10**9, orders[life]))
+                        operation = msgspec.json.decode(answer.read(), type=Operation)
+                    submitted.append(((operation.submitted_ns - START_NS) // 10**9, orders[life]))
                 with urllib.request.urlopen(f"{url}/v1/operations", timeout=10) as answer:
                     assert len(msgspec.json.decode(answer.read(), type=list[Operation])) == min(life + 1, 3)
                 found += read(telemetry, lambda more: len(more) >= 24 * 3 * 15)
@@ -180,7 +180,7 @@ def test_a_fleet_that_is_killed_goes_on_without_a_gap(kafka: KafkaConfig, tmp_pa
     assert ticks >= 40
     fleet = Fleet(CONFIG, START_NS)
     for index in range(ticks):
-        for tick, order in asked:
+        for tick, order in submitted:
             if tick == index:
                 fleet.apply(order)
         for message in fleet.tick(index):
@@ -198,7 +198,7 @@ def test_a_journal_of_another_fleet_is_refused(kafka: KafkaConfig, tmp_path: Pat
     assert start(CONFIG).ticks == 2
     other = msgspec.structs.replace
     for config in (other(CONFIG, seed=2), other(CONFIG, tick_s=2.0), other(CONFIG, cell="x")):
-        with pytest.raises(ConfigError, match=r"--state .* name another file, or remove it to start anew"):
+        with pytest.raises(ConfigError, match=r"--state .* name another file, or remove it to start over"):
             start(config)
     assert start(CONFIG).ticks == 2
     with state.open("ab") as file:

@@ -48,9 +48,9 @@ def test_a_mix_moves_replicas_without_a_gap_and_buys_what_it_lacks() -> None:
     began = submit(fleet, mix, 11)
     assert began.expected.mix == mix
     ready: list[int] = []
-    told: list[object] = []
+    sent: list[object] = []
     for _ in range(80):
-        told += run(fleet, 1)
+        sent += run(fleet, 1)
         ready.append(fleet.workload("speech-api").ready or 0)
     done = fleet.operations.find("11")
     assert done is not None
@@ -58,11 +58,11 @@ def test_a_mix_moves_replicas_without_a_gap_and_buys_what_it_lacks() -> None:
     assert pools(fleet, "speech-api") == ["gpu-b"] * 2 + ["gpu-c"] * 9
     assert min(ready) >= 8
     assert len(fleet.nodes) == 26
-    bought = {e.node for e in told if isinstance(e, NodeEvent) and e.kind == "agent_started"}
+    bought = {e.node for e in sent if isinstance(e, NodeEvent) and e.kind == "agent_started"}
     assert bought == {"gpu-c-005", "gpu-c-006"}
-    frames = [f for f in told if isinstance(f, Frame) and f.node == "gpu-c-005"]
+    frames = [f for f in sent if isinstance(f, Frame) and f.node == "gpu-c-005"]
     assert [f.seq for f in frames] == list(range(len(frames)))
-    epochs = [i.epoch for i in told if isinstance(i, Inventory) and i.node == "gpu-c-005"]
+    epochs = [i.epoch for i in sent if isinstance(i, Inventory) and i.node == "gpu-c-005"]
     assert next(f.inventory_epoch for f in frames if f.schema == GPU.schema) == epochs[0] == 1
 
 
@@ -72,12 +72,12 @@ def test_a_machine_that_is_empty_goes_back_and_is_paid_until_then() -> None:
     run(fleet, 100)
     assert len(fleet.nodes) == 26
     submit(fleet, (Portion(offer="gpu-c", replicas=0), Portion(offer="gpu-b", replicas=8)), 8)
-    told = run(fleet, 120)
+    sent = run(fleet, 120)
     assert len(fleet.nodes) == 24
     assert fleet.cell(1.0).nodes == 24
-    last = [i for i in told if isinstance(i, Inventory) and i.node == "gpu-c-006"][-1]
+    last = [i for i in sent if isinstance(i, Inventory) and i.node == "gpu-c-006"][-1]
     assert (last.devices, last.allocations, last.schedulable) == ((), (), False)
-    assert {e.node for e in told if isinstance(e, NodeEvent) and e.kind == "agent_stopped"} == {
+    assert {e.node for e in sent if isinstance(e, NodeEvent) and e.kind == "agent_stopped"} == {
         "gpu-c-005",
         "gpu-c-006",
     }

@@ -114,9 +114,9 @@ def test_a_stale_version_is_a_conflict() -> None:
 def test_a_dry_run_changes_nothing() -> None:
     fleet, twin = Fleet(CALM, START_NS), Fleet(CALM, START_NS)
     for decision in (scale("embed-api", 9), preempt("synth-data", 0), migrate("chat-api", "chat-api-0")):
-        told = submit(fleet, decision, dry_run=True)
-        assert told.effects == 0
-        assert told.expected != told.before
+        planned = submit(fleet, decision, dry_run=True)
+        assert planned.effects == 0
+        assert planned.expected != planned.before
     assert fleet.operations.all() == []
     with pytest.raises(Refused):
         submit(fleet, scale("embed-api", 99), dry_run=True)
@@ -196,8 +196,8 @@ def test_a_rank_leaves_a_dead_gpu_and_its_gang_goes_on_from_the_last_checkpoint(
     ended = until_over(fleet, move)
     assert (ended.status, ended.observed.ready, seconds(ended)) == ("done", 8, 30.0)
     assert ended.observed.nodes["vision-train-3"] != node.node
-    told = fleet.node(node.node)
-    assert (told.schedulable, told.cordoned) == (True, (device,))
+    planned = fleet.node(node.node)
+    assert (planned.schedulable, planned.cordoned) == (True, (device,))
     shown = next(n for n in fleet.nodes if n.node == node.node)
     assert [d.id for d in shown.devices if not d.schedulable] == [device]
     gang = [s.workload for s in fleet.workloads].index("vision-train")

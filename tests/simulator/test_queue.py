@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from flyball_simulator.loads.queue import FluidQueue, Left, share_within
+from flyball_simulator.loads.queue import Departure, FluidQueue, share_within
 
 H = 0.5
 rates = st.floats(0.0, 1e5)
@@ -53,5 +53,5 @@ def test_the_share_in_time_is_the_mean_over_all_waits(
 ) -> None:
     room_s = limit_s - np.linspace(first_s, last_s, 20_001)
     expected = np.where(room_s >= 0, 1.0 - chance * np.exp(-np.maximum(room_s, 0.0) / tau_s), 0.0).mean()
-    found = share_within(Left(1.0, first_s, last_s), limit_s, chance, tau_s)
+    found = share_within(Departure(1.0, first_s, last_s), limit_s, chance, tau_s)
     assert found == pytest.approx(expected, abs=2e-3)

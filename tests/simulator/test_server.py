@@ -18,7 +18,7 @@ from flyball_simulator.service.platform import Platform
 from flyball_simulator.service.server import MOST_BYTES, serving
 
 
-class Door:
+class Client:
     """A client of a platform that ticks when it is told to."""
 
     def __init__(self, platform: Platform, url: str) -> None:
@@ -31,7 +31,7 @@ class Door:
             self.platform.tick(self._next)
             self._next += 1
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.where, timeout=10)
         try:
             connection.request(method, path, body, headers)
@@ -42,63 +42,63 @@ class Door:
             connection.close()
 
     def get(self, path: str, kind: Any) -> Any:
-        status, body = self.ask("GET", path)
+        status, body = self.request("GET", path)
         assert status == 200, body
         return msgspec.json.decode(body, type=kind)
 
     def post(self, submission: Submission) -> tuple[int, bytes]:
-        return self.ask("POST", "/v1/operations", msgspec.json.encode(submission))
+        return self.request("POST", "/v1/operations", msgspec.json.encode(submission))
 
     def refused(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
-        status, answer = self.ask(method, path, body, **headers)
+        status, answer = self.request(method, path, body, **headers)
         return status, msgspec.json.decode(answer, type=Rejection).detail
 
 
 @pytest.fixture
-def door() -> Generator[Door]:
+def client() -> Generator[Client]:
     platform = Platform(Fleet(CONFIG, START_NS), 1.0)
     with serving(platform, "127.0.0.1:0") as url:
-        yield Door(platform, url)
+        yield Client(platform, url)
 
 
-def test_what_is_there_can_be_seen(door: Door) -> None:
-    door.tick(3)
-    cell = door.get("/v1/cell", CellState)
+def test_what_is_there_can_be_seen(client: Client) -> None:
+    client.tick(3)
+    cell = client.get("/v1/cell", CellState)
     assert (cell.cell, cell.now_ns, cell.speed, cell.nodes) == ("fleet", START_NS + 2 * 10**9, 1.0, 24)
     assert "chat-api" in cell.workloads
-    chat = door.get("/v1/workloads/chat-api", SubjectState)
+    chat = client.get("/v1/workloads/chat-api", SubjectState)
     assert (chat.replicas, chat.ready, len(chat.nodes)) == (12, 12, 12)
-    assert door.get("/v1/nodes/gpu-a-001", NodeState) == NodeState(node="gpu-a-001", schedulable=True)
-    assert door.get("/v1/operations", list[Operation]) == []
+    assert client.get("/v1/nodes/gpu-a-001", NodeState) == NodeState(node="gpu-a-001", schedulable=True)
+    assert client.get("/v1/operations", list[Operation]) == []
 
 
-def test_an_operation_runs_until_its_effect_is_there(door: Door) -> None:
-    door.tick(1)
-    version = door.get("/v1/workloads/embed-api", SubjectState).version
+def test_an_operation_runs_until_its_effect_is_there(client: Client) -> None:
+    client.tick(1)
+    version = client.get("/v1/workloads/embed-api", SubjectState).version
     submission = Submission(decision=scale("embed-api", 8, id="more/of it"), version=version)
-    planned = door.post(msgspec.structs.replace(submission, dry_run=True))
+    planned = client.post(msgspec.structs.replace(submission, dry_run=True))
     assert planned[0] == 200
-    assert door.get("/v1/operations", list[Operation]) == []
-    assert [door.post(submission)[0], door.post(submission)[0]] == [202, 200]
-    door.tick(20)
-    assert door.get("/v1/operations/more%2Fof%20it", Operation).status == "running"
-    door.tick(20)
-    done = door.get("/v1/operations/more%2Fof%20it", Operation)
+    assert client.get("/v1/operations", list[Operation]) == []
+    assert [client.post(submission)[0], client.post(submission)[0]] == [202, 200]
+    client.tick(20)
+    assert client.get("/v1/operations/more%2Fof%20it", Operation).status == "running"
+    client.tick(20)
+    done = client.get("/v1/operations/more%2Fof%20it", Operation)
     assert (done.status, done.submissions, done.effects, done.observed.ready) == ("done", 2, 1, 8)
-    assert door.get("/v1/operations", list[Operation]) == [done]
+    assert client.get("/v1/operations", list[Operation]) == [done]
     stale = msgspec.structs.replace(submission, decision=scale("embed-api", 3))
-    assert door.post(stale)[0] == 409
+    assert client.post(stale)[0] == 409
 
 
-def test_what_it_does_not_do_it_says(door: Door) -> None:
-    assert door.refused("GET", "/v1/workloads/nobody") == (404, "workload 'nobody' does not run in cell fleet")
-    assert door.refused("GET", "/v1/nodes/nowhere")[0] == 404
-    assert door.refused("GET", "/v1/operations/none")[0] == 404
-    assert door.refused("GET", "/v2")[0] == 404
-    assert door.refused("POST", "/v1/cell", b"{}")[0] == 404
-    assert door.refused("DELETE", "/v1/cell")[0] == 501
+def test_what_it_does_not_do_it_says(client: Client) -> None:
+    assert client.refused("GET", "/v1/workloads/nobody") == (404, "workload 'nobody' does not run in cell fleet")
+    assert client.refused("GET", "/v1/nodes/nowhere")[0] == 404
+    assert client.refused("GET", "/v1/operations/none")[0] == 404
+    assert client.refused("GET", "/v2")[0] == 404
+    assert client.refused("POST", "/v1/cell", b"{}")[0] == 404
+    assert client.refused("DELETE", "/v1/cell")[0] == 501
     for decision, status in ((scale("nobody", 1), 404), (scale("chat-api", 99), 422), (migrate("chat-api", "x"), 422)):
-        code, answer = door.post(Submission(decision=decision))
+        code, answer = client.post(Submission(decision=decision))
         assert (code, bool(msgspec.json.decode(answer, type=Rejection).detail)) == (status, True)
 
 
@@ -106,23 +106,23 @@ BAD = [b"", b"{", b"\xff\xfe", b"[1]", b'{"decision":{"type":"Grow"}}', b"[" * 1
 
 
 @pytest.mark.parametrize("body", BAD, ids=range(len(BAD)))
-def test_a_body_that_is_no_submission_is_one_clear_error(door: Door, body: bytes) -> None:
-    status, detail = door.refused("POST", "/v1/operations", body)
+def test_a_body_that_is_no_submission_is_one_clear_error(client: Client, body: bytes) -> None:
+    status, detail = client.refused("POST", "/v1/operations", body)
     assert status == 400
     assert detail.startswith("the body is not a Submission: ")
-    assert door.get("/v1/operations", list[Operation]) == []
+    assert client.get("/v1/operations", list[Operation]) == []
 
 
-def test_a_body_is_bounded(door: Door) -> None:
-    assert door.refused("POST", "/v1/operations", b" " * (MOST_BYTES + 1))[0] == 413
+def test_a_body_is_bounded(client: Client) -> None:
+    assert client.refused("POST", "/v1/operations", b" " * (MOST_BYTES + 1))[0] == 413
     length = {"Content-Length": "9" * 5000}
-    assert door.refused("POST", "/v1/operations", None, **length)[0] == 413
+    assert client.refused("POST", "/v1/operations", None, **length)[0] == 413
     length = {"Content-Length": "-1"}
-    assert door.refused("POST", "/v1/operations", None, **length)[0] == 411
+    assert client.refused("POST", "/v1/operations", None, **length)[0] == 411
 
 
-def test_noise_on_the_line_ends_nothing(door: Door) -> None:
-    host, port = door.where.split(":")
+def test_noise_on_the_line_ends_nothing(client: Client) -> None:
+    host, port = client.where.split(":")
     for noise in (
         b"\x00\x01\x02\r\n\r\n",
         b"GET\r\n\r\n",
@@ -130,8 +130,8 @@ def test_noise_on_the_line_ends_nothing(door: Door) -> None:
     ):
         with socket.create_connection((host, int(port)), timeout=10) as line:
             line.sendall(noise)
-    door.tick(1)
-    assert door.get("/v1/cell", CellState).nodes == 24
+    client.tick(1)
+    assert client.get("/v1/cell", CellState).nodes == 24
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:x", "127.0.0.1:99999999", "nowhere", "192.0.2.1:80"])

@@ -65,11 +65,11 @@ def test_a_link_that_fails_is_told_as_agents_do(link: int | None, column: str) -
             elif isinstance(record, Frame) and record.schema == GPU.schema and record.node == node.node:
                 counts += record.values[:, GPU.column(column)]
     assert {(e.node, e.device) for e in events} == {(node.node, device)}
-    told = [(e.kind, e.severity, e.remedy, e.link, round((e.time_ns - START_NS) / 1e9)) for e in events]
+    sent = [(e.kind, e.severity, e.remedy, e.link, round((e.time_ns - START_NS) / 1e9)) for e in events]
     if link is None:
-        assert told == [("pcie_error", "warning", "notify", None, 5), ("pcie_error", "critical", "drain", None, 35)]
+        assert sent == [("pcie_error", "warning", "notify", None, 5), ("pcie_error", "critical", "drain", None, 35)]
     else:
-        assert told == [
+        assert sent == [
             ("nvlink_error", "warning", "notify", 3, 5),
             ("xid", "critical", "drain", None, 35),
             ("nvlink_error", "warning", "notify", 3, 65),

@@ -170,18 +170,18 @@ class SlurmCluster:
         more = ("--parsable", "-o", "/dev/null", "-c", "1", f"--gres=gpu:{gpus}", "-p", "ml", "-J", workload)
         job = int(self.run("sbatch", *more, *options, str(script)))
         if not waits:
-            self.until(lambda: self.said(job)[:1] == ["start 0"], f"job {job} runs")
+            self.until(lambda: self.job_log(job)[:1] == ["start 0"], f"job {job} runs")
         return job
 
-    def said(self, job: int) -> list[str]:
+    def job_log(self, job: int) -> list[str]:
         """What happened to a job, as it says."""
         file = self._folder / f"said-{job}"
         return file.read_text().splitlines() if file.exists() else []
 
     def show(self, job: int) -> dict[str, str]:
         """A job as `scontrol` shows it."""
-        words = self.run("scontrol", "-o", "show", "job", str(job)).split(" ")
-        fields = dict(word.split("=", 1) for word in words if "=" in word)
+        parts = self.run("scontrol", "-o", "show", "job", str(job)).split(" ")
+        fields = dict(part.split("=", 1) for part in parts if "=" in part)
         return {**fields, "Comment": self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%k").strip()}
 
     def queue(self) -> str:
@@ -266,6 +266,6 @@ class SlurmCluster:
         return Server(name, command, self._folder / f"{name}.log", environment=environment)
 
     def _up(self) -> bool:
-        asked = [str(self.commands / "scontrol"), "ping"]
+        command = [str(self.commands / "scontrol"), "ping"]
         environment = {**os.environ, "SLURM_CONF": str(self.conf)}
-        return subprocess.run(asked, env=environment, capture_output=True, check=False).returncode == 0
+        return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0

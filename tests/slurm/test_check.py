@@ -71,7 +71,7 @@ def test_nobody_else_lands_on_a_node_while_it_is_checked(cluster: SlurmCluster) 
     assert cluster.state(NODE).startswith("drained flyball c1: ")
 
 
-@pytest.mark.parametrize(("reason", "words"), [("broken fan", "was not drained by us: 'broken fan'")])
+@pytest.mark.parametrize(("reason", "words"), [("broken fan", "was not drained by Flyball: 'broken fan'")])
 def test_what_others_drained_is_theirs(cluster: SlurmCluster, reason: str, words: str) -> None:
     drained(cluster, reason)
     refused = submitted(platform(cluster, "true"), check(node=NODE))

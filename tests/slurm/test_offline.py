@@ -16,7 +16,7 @@ from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of, marked
 from flyball_actuators.platforms.slurm.operation import Operation, decode
 from flyball_actuators.platforms.slurm.power import PowerSave
-from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, version_of
+from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, version_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -104,7 +104,7 @@ def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "remedy"),
+    ("output", "code", "remedy"),
     [
         ("Access/permission denied for job 7", "platform", "adminlevel=operator"),
         ("Invalid job id specified for job 7", "conflict", "decide again"),
@@ -112,13 +112,13 @@ def test_settings_that_cannot_work_are_named(entry: dict[str, Any], message: str
     ],
 )
 def test_what_slurm_says_no_to_has_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: str, remedy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: str, remedy: str
 ) -> None:
-    commands = program(tmp_path, monkeypatch, f"echo '{said}' >&2; exit 1")
-    answer = commands.tell("scontrol", "requeuehold", "7")
+    commands = program(tmp_path, monkeypatch, f"echo '{output}' >&2; exit 1")
+    answer = commands.apply("scontrol", "requeuehold", "7")
     assert isinstance(answer, Rejected)
     assert answer.code == code
-    assert answer.detail.startswith(f"scontrol requeuehold 7: {said}; ")
+    assert answer.detail.startswith(f"scontrol requeuehold 7: {output}; ")
     assert remedy in answer.detail
 
 
@@ -128,7 +128,7 @@ def test_what_slurm_says_no_to_has_a_remedy(
 def test_what_nobody_knows_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program(tmp_path, monkeypatch, script)
     with pytest.raises(PlatformError, match=r"^scontrol release 7: "):
-        Commands("", 0.3).tell("scontrol", "release", "7")
+        Commands("", 0.3).apply("scontrol", "release", "7")
 
 
 def test_variables_of_the_user_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +137,12 @@ def test_variables_of_the_user_change_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_CONF", "/mine")
     program(tmp_path, monkeypatch, "env", "squeue")
     for conf, expected in (("", "/mine"), ("/named", "/named")):
-        said = Commands(conf, 5.0).ask("squeue").splitlines()
-        assert {line for line in said if line.startswith(("SLURM", "SQUEUE"))} == {
+        output = Commands(conf, 5.0).query("squeue").splitlines()
+        assert {line for line in output if line.startswith(("SLURM", "SQUEUE"))} == {
             f"SLURM_CONF={expected}",
             "SLURM_BITSTR_LEN=0",
         }
-        assert "LC_ALL=C" in said
+        assert "LC_ALL=C" in output
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_jobs_are_read_as_old_and_newer_versions_show_them(
 ) -> None:
     (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [ENTRY | changes]}))
     job = queue(program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs"))["7"]
-    assert (job.ready, job.asked, job.held, job.over, job.part) == (True, True, False, False, False)
+    assert (job.ready, job.requested, job.held, job.ended, job.part) == (True, True, False, False, False)
     assert (job.priority, job.restarts, job.nodes) == (5, 2, "gpu[1-2]")
 
 
@@ -174,7 +174,7 @@ def test_two_users_are_not_one_workload() -> None:
     problem = jobs_of({"1": JOB, "2": other}, "chat", ("ml",))
     assert isinstance(problem, Rejected)
     assert problem.code == "invalid"
-    assert "job 1 (chat) of ann and job 2 (chat) of bob both say" in problem.detail
+    assert "job 1 (chat) of ann and job 2 (chat) of bob both claim" in problem.detail
     elsewhere = other._replace(partition="other,ml")  # may start where Flyball has no say
     assert jobs_of({"1": JOB, "2": elsewhere}, "chat", ("ml",)) == [JOB]
     called = JOB._replace(id=3, name="x", comment="why flyball.dev/workload=team/chat")
@@ -232,8 +232,8 @@ def test_the_comment_counts_before_the_script(tmp_path: Path, monkeypatch: pytes
     lines = "#!/bin/sh\\n# words\\n#SBATCH -N 2 --signal B:TERM@7\\ntrue\\n#SBATCH --signal=USR2@8\\n"
     commands = program(tmp_path, monkeypatch, f"printf '{lines}'")
     assert checkpoint_of(commands, JOB) == Checkpoint("TERM", True, 7)
-    said = JOB._replace(comment="a flyball.dev/checkpoint=USR1@3 b")
-    assert checkpoint_of(commands, said) == Checkpoint("USR1", False, 3)
+    output = JOB._replace(comment="a flyball.dev/checkpoint=USR1@3 b")
+    assert checkpoint_of(commands, output) == Checkpoint("USR1", False, 3)
     assert checkpoint_of(commands, JOB._replace(batch=False)) is None
     assert checkpoint_of(program(tmp_path, monkeypatch, "printf 'true\\n#SBATCH --signal=USR1@8\\n'"), JOB) is None
     denied = program(tmp_path, monkeypatch, "echo 'Access/permission denied' >&2; exit 1")
@@ -265,8 +265,8 @@ def test_tasks_of_an_array_are_jobs_also_while_they_wait(tmp_path: Path, monkeyp
     found = jobs_of(known, "slurm/7", ("ml",))
     assert not isinstance(found, Rejected)
     assert [job.key for job in found] == ["7_1", "7_3", "7_4", "7_6", "7_8"]
-    assert {named(found, replica) for replica in ("9.gpu1", "7_3", "7_3.gpu1")} == {known["7_3"]}
-    assert named(found, "7.gpu1") is None, "an array is no replica"
+    assert {job_of_replica(found, replica) for replica in ("9.gpu1", "7_3", "7_3.gpu1")} == {known["7_3"]}
+    assert job_of_replica(found, "7.gpu1") is None, "an array is no replica"
     (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [waits | {"array_task_string": "1-4,..."}]}))
     with pytest.raises(PlatformError, match="array_task_string"):
         queue(Commands("", 5.0))
@@ -303,6 +303,6 @@ def test_nodes_of_newer_versions_are_asked_of_scontrol(tmp_path: Path, monkeypat
     (tmp_path / "nodes").write_text(json.dumps({"nodes": nodes}))
     script = f"case $0 in */sinfo) echo '{{\"sinfo\": []}}';; *) cat {tmp_path / 'nodes'};; esac"
     commands = program(tmp_path, monkeypatch, script, "sinfo", "scontrol")
-    held = PowerSave(commands, "gpu", "ml", lambda: 0).look()
+    held = PowerSave(commands, "gpu", "ml", lambda: 0).observe()
     assert not isinstance(held, Rejected)
     assert (held.machines, held.ready, held.most) == (1, 1, 2)

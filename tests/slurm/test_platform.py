@@ -35,10 +35,10 @@ def test_a_job_writes_its_checkpoint_waits_and_goes_on(cluster: SlurmCluster) ->
     shown = cluster.show(job)
     assert (shown["JobState"], shown["Priority"], shown["Restarts"], shown["NodeList"]) == ("PENDING", "0", "1", "")
     assert shown["Comment"].startswith("grant 7 flyball:p1:stop.0.1@")  # what the comment had, stays
-    assert cluster.said(job) == ["start 0", "checkpoint", "end"]
+    assert cluster.job_log(job) == ["start 0", "checkpoint", "end"]
     assert isinstance(carried_out(platform, scale(before=0, after=1)), Done)
     assert cluster.show(job)["JobState"] == "RUNNING"
-    cluster.until(lambda: cluster.said(job)[-1] == "start 1", "it goes on")
+    cluster.until(lambda: cluster.job_log(job)[-1] == "start 1", "it goes on")
     assert platform.poll(handle) == platform.poll(handle)  # the old decision is not done again
     assert isinstance(platform.poll(handle), Superseded)
     assert cluster.show(job)["JobState"] == "RUNNING"
@@ -68,7 +68,7 @@ def test_the_victims_that_are_named_go(cluster: SlurmCluster) -> None:
 
 def test_a_job_of_another_workload_is_not_touched(cluster: SlurmCluster) -> None:
     mine, theirs = cluster.submit("chat"), cluster.submit("bank")
-    said = cluster.submit("chat", "--comment=flyball.dev/workload=bank")  # its comment counts, not its name
+    claiming = cluster.submit("chat", "--comment=flyball.dev/workload=bank")  # its comment counts, not its name
     elsewhere = cluster.submit("chat", "-p", "other")
     platform = cluster.platform()
     node = cluster.show(theirs)["NodeList"]
@@ -79,7 +79,7 @@ def test_a_job_of_another_workload_is_not_touched(cluster: SlurmCluster) -> None
     rejected(platform.observe(scale(workload="nobody")), "unknown_target", "--job-name=nobody")
     assert isinstance(carried_out(platform, preempt(before=1, after=0)), Done)
     assert cluster.show(mine)["JobState"] == "PENDING"
-    for job in (theirs, said, elsewhere):
+    for job in (theirs, claiming, elsewhere):
         assert cluster.show(job)["JobState"] == "RUNNING"
     assert isinstance(carried_out(platform, preempt("p2", workload=f"slurm/{theirs}", before=1, after=0)), Done)
     assert cluster.show(theirs)["JobState"] == "PENDING"
@@ -108,7 +108,7 @@ def test_a_dry_run_changes_nothing(cluster: SlurmCluster) -> None:
         assert planned.operation == ""
         assert "would be" in planned.answer
     assert cluster.queue() == before
-    assert cluster.said(job) == ["start 0"]
+    assert cluster.job_log(job) == ["start 0"]
 
 
 def test_what_somebody_changed_meanwhile_is_decided_again(cluster: SlurmCluster) -> None:
@@ -150,7 +150,7 @@ def test_a_crash_at_any_point_settles(cluster: SlurmCluster, monkeypatch: pytest
         raise PlatformError("killed")
 
     with monkeypatch.context() as patch:  # all marked, nothing done
-        patch.setattr(count, "watch_count", killed)
+        patch.setattr(count, "poll_count", killed)
         with pytest.raises(PlatformError):
             submitted(cluster.platform(), decision)
     assert [cluster.show(job)["JobState"] for job in jobs] == ["RUNNING"] * 2
@@ -177,7 +177,7 @@ def test_a_job_leaves_its_node(cluster: SlurmCluster, device: str) -> None:
     assert shown["NodeList"] not in (node, "")
     assert done.observed.nodes == {f"{job}.{node}": shown["NodeList"]}
     assert (shown["ExcNodeList"], shown["Restarts"]) == (node, "1")
-    cluster.until(lambda: cluster.said(job) == ["start 0", "checkpoint", "end", "start 1"], "it goes on")
+    cluster.until(lambda: cluster.job_log(job) == ["start 0", "checkpoint", "end", "start 1"], "it goes on")
     assert (f"flyball move {job}" in cluster.state(node), "drain" in cluster.state(node)) == (
         bool(device),
         bool(device),
@@ -198,7 +198,7 @@ def test_a_move_that_was_marked_and_not_begun_goes_on(cluster: SlurmCluster, mon
         raise PlatformError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "watch_move", killed)
+        patch.setattr(migrations, "poll_move", killed)
         with pytest.raises(PlatformError):
             submitted(cluster.platform(), decision)
     assert cluster.show(job)["NodeList"] == node
@@ -208,7 +208,7 @@ def test_a_move_that_was_marked_and_not_begun_goes_on(cluster: SlurmCluster, mon
     assert cluster.show(job)["NodeList"] not in (node, "")
 
 
-def test_somebody_who_holds_a_released_job_has_the_last_word(cluster: SlurmCluster) -> None:
+def test_a_hold_by_somebody_else_wins(cluster: SlurmCluster) -> None:
     job = cluster.submit("chat", "--hold", "-N4", gpus=2, waits=True)
     blocker = cluster.submit("bank")  # so that there is no room
     platform = cluster.platform()

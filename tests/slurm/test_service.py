@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, said
-from tests.actuators.rows import witnessed
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
 from tests.slurm.cluster import SlurmCluster
 
@@ -40,12 +40,12 @@ def test_all_three_commands_reach_slurm(
         publish(bootstrap, preempt("stop", workload="train", before=1, after=0))  # delivered twice
         time.sleep(0.5)
     for decision in ("up", "stop", "move"):
-        assert said(bootstrap, decision)[:3] == ["accepted", "running", "done"]
+        assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     assert of(bootstrap, "stop", "running").driver == "slurm"
     assert "sent USR1" in of(bootstrap, "stop", "running").answer
-    assert cluster.said(train) == ["start 0", "checkpoint", "end"]
+    assert cluster.job_log(train) == ["start 0", "checkpoint", "end"]
     assert (cluster.show(train)["JobState"], cluster.show(train)["Restarts"]) == ("PENDING", "1")
     assert cluster.show(spare)["JobState"] == "RUNNING"
     assert cluster.show(chat)["NodeList"] not in (node, "")
     assert "flyball move" in cluster.state(node)
-    assert witnessed(bootstrap, "slurm").verbs == {"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}
+    assert observed_row(bootstrap, "slurm").verbs == {"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}

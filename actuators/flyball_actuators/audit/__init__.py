@@ -1,4 +1,4 @@
-"""The record of what an actuator received, judged, did and saw: append-only, chained, and anchored in the outcomes."""
+"""The audit trail of an actuator: append-only, a hash chain, anchored in the published outcomes."""
 
 from flyball_actuators.audit.entries import AnyEntry as AnyEntry
 from flyball_actuators.audit.reader import (

@@ -1,4 +1,4 @@
-"""What stands on the lines of an audit trail."""
+"""Entries of an audit trail, one per line."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ Stage = Literal["arrival", "observed", "claimed", "last"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what"):
-    """One line: ``line`` is its number in the file, ``at_ns`` the actuator's clock, ``decision`` whom it is about."""
+    """One line: ``line`` is its number in the file, ``at_ns`` the actuator's clock, ``decision`` the decision's id."""
 
     line: int
     at_ns: int
@@ -18,10 +18,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Started(Entry, frozen=True, kw_only=True, tag="start"):
-    """An actuator opens the file.
+    """An actuator opened the file.
 
-    ``config`` is the SHA-256 of its settings, ``previous`` the anchor of the file that this one follows, and ``cut``
-    how many bytes of a line were cut off that a crash had left unfinished.
+    ``config`` is the SHA-256 of its settings, ``previous`` the anchor of the file that this one continues, and ``cut``
+    the number of bytes removed from an unfinished last line.
     """
 
     actuator: str
@@ -33,7 +33,7 @@ class Started(Entry, frozen=True, kw_only=True, tag="start"):
 
 
 class Received(Entry, frozen=True, kw_only=True, tag="decision"):
-    """A decision was read, for the first time by this process; ``key`` is that of its signature, if any."""
+    """A decision was read for the first time by this process; ``key`` is the id of the signing key, if any."""
 
     record: AnyDecision
     partition: int
@@ -42,10 +42,10 @@ class Received(Entry, frozen=True, kw_only=True, tag="decision"):
 
 
 class Judged(Entry, frozen=True, kw_only=True, tag="checks"):
-    """The guard judged: ``passed`` let it through, and ``objected`` did not.
+    """The guard's checks: those that ``passed``, and the one that ``objected``.
 
-    On ``arrival``, on what was ``observed``, once more when it was ``claimed``, and a ``last`` time right before the
-    platform is told; of all but the second only objections are recorded.
+    Stages: on ``arrival``, on the ``observed`` state, once ``claimed``, and ``last`` right before it is submitted.
+    Except for ``observed``, only objections are recorded.
     """
 
     stage: Stage
@@ -57,7 +57,7 @@ class Judged(Entry, frozen=True, kw_only=True, tag="checks"):
 
 
 class Submitting(Entry, frozen=True, kw_only=True, tag="tell"):
-    """A change is about to be submitted, provided that the platform still shows ``observed``."""
+    """A change is about to be submitted, on condition that the platform still shows ``observed``."""
 
     driver: str
     dry_run: bool
@@ -65,7 +65,7 @@ class Submitting(Entry, frozen=True, kw_only=True, tag="tell"):
 
 
 class Called(Entry, frozen=True, kw_only=True, tag="call"):
-    """One call of the platform; see :class:`flyball_actuators.platforms.calls.Call`."""
+    """One call to the platform; see :class:`flyball_actuators.platforms.calls.Call`."""
 
     driver: str
     verb: str
@@ -75,13 +75,13 @@ class Called(Entry, frozen=True, kw_only=True, tag="call"):
 
 
 class Published(Entry, frozen=True, kw_only=True, tag="outcome"):
-    """An outcome, about to be published."""
+    """An outcome that is about to be published."""
 
     outcome: Outcome
 
 
 class Refused(Entry, frozen=True, kw_only=True, tag="dead letter"):
-    """A message on the topic of decisions that is none, or that nobody may have signed."""
+    """A message on the decisions topic that is not a valid decision, or not signed by an authorised key."""
 
     partition: int
     offset: int

@@ -1,4 +1,4 @@
-"""Reads an audit trail and says whether it is what the actuator wrote."""
+"""Reads and verifies an audit trail."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from flyball_contracts.errors import FlyballError
 
 
 class Broken(FlyballError):
-    """A trail is not what was written; ``line`` is the first line that is wrong."""
+    """A trail was modified; ``line`` is the first wrong line."""
 
     def __init__(self, path: Path, line: int, meaning: str) -> None:
         super().__init__(f"{path}:{line}: {meaning}")
@@ -21,7 +21,7 @@ class Broken(FlyballError):
 
 
 class Anchor(NamedTuple):
-    """A line of a trail as it was when it was published; ``source`` says where."""
+    """Number and checksum of a line as they were published; ``source`` says where."""
 
     trail: str
     line: int
@@ -30,11 +30,11 @@ class Anchor(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What is known of a trail that is whole.
+    """Facts about a verified trail.
 
-    ``anchored`` is the last line that an anchor names, 0 without any; what comes after it could be cut off unseen.
-    ``unfinished`` are the bytes of a last line that a crash left. ``files`` are in order, the oldest first, and
-    ``missing`` is the anchor of one before them that is not there.
+    ``anchored`` is the last line that an anchor names, 0 without any; truncation after it cannot be detected.
+    ``unfinished`` is the number of bytes of an incomplete last line. ``files`` are in order, oldest first; ``missing``
+    is the anchor of an earlier file that is absent.
     """
 
     files: tuple[Path, ...]
@@ -47,14 +47,14 @@ class Checked(NamedTuple):
 
 
 def anchor_of(text: str, source: str) -> Anchor | None:
-    """An anchor as outcomes carry it; ``None`` for text that is none."""
+    """Parse an anchor of an outcome; ``None`` for anything else."""
     trail, _, rest = text.partition("/")
     line, _, checksum = rest.partition("/")
     return Anchor(trail, int(line), checksum, source) if trail and line.isdecimal() and checksum else None
 
 
 def verified(path: Path, anchors: Iterable[Anchor] = ()) -> Checked:
-    """Read a trail with those that it follows, and hold it to anchors; those of other trails are passed over.
+    """Verify a trail, including earlier files, against anchors; anchors of other trails are ignored.
 
     Raises :class:`Broken`, and :class:`FlyballError` for a file that cannot be read.
     """
@@ -87,13 +87,16 @@ def verified(path: Path, anchors: Iterable[Anchor] = ()) -> Checked:
 
 
 def entries_about(path: Path, decision: str) -> list[AnyEntry]:
-    """Lines about the decision whose id begins so, in the file and in those that it follows; raises as `verified`."""
+    """Entries about the decision whose id begins with ``decision``, in all files of a trail.
+
+    Raises as :func:`verified`.
+    """
     files = verified(path).files
     return [entry for file in files for entry in _File(file).entries if entry.decision.startswith(decision)]
 
 
 class _File:
-    """One file whose chain holds; raises :class:`Broken` where it does not."""
+    """One file with a valid hash chain; raises :class:`Broken` otherwise."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -126,11 +129,11 @@ class _File:
 
     @property
     def last(self) -> int:
-        """Number of the last line that is whole."""
+        """Number of the last complete line."""
         return len(self.checksums)
 
     def held_to(self, anchors: Iterable[Anchor]) -> int:
-        """The last line that an anchor names; all must be there as they were published."""
+        """Number of the last anchored line; raises :class:`Broken` if an anchor does not match."""
         newest = 0
         for anchor in sorted(anchors, key=lambda one: one.line):
             if anchor.line > self.last:
@@ -151,7 +154,7 @@ class _File:
         return newest
 
     def _meaning(self, number: int, checksum: bytes) -> str:
-        """What is wrong at a line whose checksum fails, by its own number and the next line."""
+        """Explain a wrong checksum, from the line's own number and the next line."""
         own = self._own(number)
         if own is not None and own > number:
             return f"this is line {own} of what was written: {own - number} lines before it were taken out"

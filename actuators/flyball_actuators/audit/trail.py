@@ -1,7 +1,7 @@
-"""Writes the audit: each line is chained to the one before by SHA-256, and last words carry the head of the chain.
+"""Writes the audit trail: a hash chain (SHA-256) whose head is published with final outcomes.
 
-What is published with an outcome cannot be taken back, so a file that was written anew, or whose end was cut off, no
-longer fits. What the disk does not take is not done: the actuator ends, as it does without its ledger.
+Published outcomes cannot be changed, so a rewritten or truncated file no longer matches them. If an entry cannot be
+written, nothing is done: the actuator ends, as it does without its ledger.
 """
 
 import hashlib
@@ -42,16 +42,16 @@ _encoder = msgspec.json.Encoder()
 
 
 def header_of(raw: bytes) -> tuple[bytes, str] | None:
-    """First line of a trail's file and the trail's name; ``None`` for any other file."""
+    """First line of a trail's file, and the trail's name; ``None`` for any other file."""
     found = _HEADER.match(raw)
     return None if found is None else (found.group(), found.group(1).decode())
 
 
 class Trail:
-    """One file, by one process at a time; without a path nothing is recorded.
+    """One file, written by one process at a time; without a path nothing is recorded.
 
-    A file of ``most_bytes`` is put aside as ``PATH.TRAIL``, and a new one that names it begins. Any thread may write.
-    Raises :class:`ConfigError` where the file cannot be used, or was changed.
+    A file of ``most_bytes`` is renamed to ``PATH.TRAIL``, and a new one that names it begins. Thread-safe. Raises
+    :class:`ConfigError` if the file cannot be used or was modified.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class Trail:
 
     @property
     def anchor(self) -> str:
-        """``TRAIL/LINE/CHECKSUM`` of the last line, empty where nothing is recorded."""
+        """``TRAIL/LINE/CHECKSUM`` of the last line; empty without a file."""
         return f"{self._name}/{self._line}/{self._chain.last.decode()}" if self._file is not None else ""
 
     def received(self, decision: AnyDecision, partition: int, offset: int, key: str) -> None:
-        """A decision was read."""
+        """Record that a decision was read."""
         self._append(Received, decision=decision.id, record=decision, partition=partition, offset=offset, key=key)
 
     def judged(self, decision: AnyDecision, stage: Stage, verdict: Verdict, passed: tuple[str, ...]) -> None:
-        """The guard has judged."""
+        """Record the guard's checks."""
         self._append(
             Judged,
             decision=decision.id,
@@ -101,26 +101,29 @@ class Trail:
         )
 
     def submitting(self, decision: AnyDecision, driver: str, observed: SubjectState | None, *, dry_run: bool) -> None:
-        """A change is about to be submitted; on disk when this returns."""
+        """Record that a change is about to be submitted; on disk when this returns."""
         self._append(Submitting, sync=True, decision=decision.id, driver=driver, observed=observed, dry_run=dry_run)
 
     def called(self, decision: AnyDecision, driver: str, call: Call) -> None:
-        """The platform was called."""
+        """Record a call to the platform."""
         self._append(Called, decision=decision.id, driver=driver, **msgspec.structs.asdict(call))
 
     def published(self, outcome: Outcome) -> Outcome:
-        """An outcome is about to be published; a last word is on disk when this returns, and names the head."""
+        """Record an outcome that is about to be published.
+
+        A final one is on disk when this returns, and carries the head.
+        """
         self._append(Published, sync=outcome.final, decision=outcome.decision, outcome=outcome)
         if not outcome.final or self._file is None:
             return outcome
         return msgspec.structs.replace(outcome, audit=self.anchor)
 
     def refused(self, partition: int, offset: int, error: str) -> None:
-        """A message went to the dead letters."""
+        """Record a message that went to the dead letters."""
         self._append(Refused, partition=partition, offset=offset, error=error)
 
     def close(self) -> None:
-        """Close the file and let another process have it; a second call does nothing."""
+        """Close the file and release its lock; may be called twice."""
         with self._turn:
             for file in (self._file, self._held):
                 if file is not None:
@@ -149,7 +152,7 @@ class Trail:
             raise
 
     def _go_on(self, path: Path, raw: bytes) -> None:
-        """Append to what is there, once it is known to be whole."""
+        """Append to an existing file after verifying its chain."""
         begins = header_of(raw)
         if begins is None:
             raise ConfigError(f"actuator.audit: {path} is no audit trail, or its first line was changed; name another")

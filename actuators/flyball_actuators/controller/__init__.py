@@ -1,1 +1,1 @@
-"""What a cluster's API server shows becomes inventories and workload specifications: ``flyball controller``."""
+"""Publishes inventories and workload specifications from a cluster's API server: ``flyball controller``."""

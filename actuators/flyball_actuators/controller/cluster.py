@@ -1,4 +1,4 @@
-"""All lists of a cluster that the controller follows."""
+"""All lists of a cluster that the controller watches."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +18,7 @@ _WITH_NODE = (("fieldSelector", "spec.nodeName!=,status.phase!=Succeeded,status.
 
 
 class Cluster:
-    """Nodes and pods of the whole cluster; objects and policies of some namespaces, or of all where none is named."""
+    """Nodes and pods of the whole cluster; objects and policies of the given namespaces, or of all if none is given."""
 
     def __init__(self, api: Api, config: ControllerConfig, changed: Event) -> None:
         spaces: Sequence[str] = config.namespaces or ("",)
@@ -38,12 +38,12 @@ class Cluster:
 
     @property
     def machines_known(self) -> bool:
-        """Whether nodes and pods were listed."""
+        """Whether nodes and pods have been listed."""
         return self._nodes.synced and self._pods.synced
 
     @property
     def workloads_known(self) -> bool:
-        """Whether objects and policies were listed, all of them."""
+        """Whether all objects and policies have been listed."""
         return all(w.synced for w in self._objects) and all(w.synced for w in self._policies)
 
     def nodes(self) -> list[Inventory]:
@@ -51,7 +51,7 @@ class Cluster:
         return self._nodes.all()
 
     def pods(self) -> list[Pod]:
-        """Pods that have a node."""
+        """Pods that are assigned to a node."""
         return self._pods.all()
 
     def objects(self) -> list[Declared]:
@@ -63,7 +63,7 @@ class Cluster:
         return [one for watch in self._policies for one in watch.all()]
 
     def close(self) -> None:
-        """End all watches."""
+        """Stop all watches."""
         for close in self._closings:
             close()
 

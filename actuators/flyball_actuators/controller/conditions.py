@@ -1,4 +1,4 @@
-"""The status of a policy, with the conditions that ``kubectl get`` shows."""
+"""The status of a policy, with conditions for ``kubectl get``."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,10 +9,10 @@ from flyball_actuators.platforms.kubernetes.kinds import Object
 
 
 def status_after(policy: Policy, verdict: Verdict, unpublished: Mapping[str, tuple[str, str]], now_ns: int) -> Object:
-    """The status that a policy is to show.
+    """The status that a policy should have.
 
-    ``unpublished`` are the reason and message for each workload that is not on its topic as it is wanted. A condition
-    keeps its time while its status stays the same.
+    ``unpublished`` maps each workload that is not published as desired to reason and message. A condition keeps its
+    transition time while its status stays the same.
     """
     late = {name: unpublished[name] for name in verdict.workloads if name in unpublished}
     if not verdict.accepted:

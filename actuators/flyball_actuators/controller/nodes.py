@@ -1,4 +1,4 @@
-"""A Kubernetes node as the inventory of its machine."""
+"""Converts a Kubernetes node to an inventory."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MIG = "nvidia.com/mig-"
 GRID_ZONE = "flyball.dev/zone"
 RACK = "flyball.dev/rack"
 LEAVES = ("flyball.dev/leaf", "network.topology.nvidia.com/leaf", "topology.k8s.aws/network-node-layer-3")
-"""The owner's own, that of NVIDIA's Topograph, and the layer of EC2's network that is nearest to the instance."""
+"""Labels of a leaf switch: Flyball's own, NVIDIA Topograph's, and the EC2 network layer nearest to the instance."""
 _MIB = 1 << 20
 _SLICES = 7
 _QUARTERS = {"1g.6gb", "2g.12gb", "4g.24gb"}  # of a GPU that has four slices
@@ -37,11 +37,10 @@ _RESERVED = (("karpenter.sh/capacity-type", "reserved"), ("eks.amazonaws.com/cap
 
 
 def inventory_of(node: Object, cell: str) -> Inventory:
-    """All that the API server knows of a node but its pods; epoch and time are 0.
+    """Everything the API server knows of a node except its pods; epoch and time are 0.
 
-    GPUs are those of its capacity: what kind they are is read from the labels of GPU feature discovery. A GPU that the
-    device plugin withholds (capacity above what is allocatable) takes nothing new; it is not known which one, so the
-    last ones are taken.
+    GPUs come from the node's capacity, their model from the labels of GPU feature discovery. A GPU that the device
+    plugin withholds (capacity above allocatable) is unschedulable; which one is unknown, so the last ones are marked.
     """
     metadata, status = node["metadata"], status_of(node)
     spec: Object = node.get("spec") or {}
@@ -77,10 +76,10 @@ def inventory_of(node: Object, cell: str) -> Inventory:
 def devices_of(
     node: str, labels: Mapping[str, str], capacity: Mapping[str, str], allocatable: Mapping[str, str]
 ) -> tuple[Device, ...]:
-    """GPUs and MIG instances of a node, whole GPUs first, then divided ones, each followed by none of its instances.
+    """GPUs and MIG instances of a node: whole GPUs, then divided GPUs, then the instances.
 
-    Which instance is on which GPU is not known to the API server: they are put on the first with room for them. Where
-    GPUs are shared in time the capacity is a multiple of them, and ``nvidia.com/gpu.count`` says how many there are.
+    The API server does not know which GPU an instance is on: each is put on the first with room. With time-sharing,
+    capacity is a multiple of the GPUs, and ``nvidia.com/gpu.count`` is the true number.
     """
     model = labels.get("nvidia.com/gpu.product", "")
     memory_bytes = _count(labels, "nvidia.com/gpu.memory") * _MIB
@@ -128,14 +127,14 @@ def devices_of(
 
 
 def share_of(profile: str) -> float:
-    """How much of a GPU a MIG profile takes: ``1g.10gb`` is a seventh; those of 24-GB GPUs are in quarters."""
+    """Share of a GPU that a MIG profile takes: ``1g.10gb`` is a seventh; profiles of 24-GB GPUs count in quarters."""
     found = re.match(r"(\d+)g\.", profile)
     slices = int(found.group(1)) if found else 1
     return min(1.0, slices / (4 if profile in _QUARTERS else _SLICES))
 
 
 def _divided(instances: Mapping[str, int]) -> int:
-    """How many GPUs the instances need, largest first."""
+    """Number of GPUs that the instances need, largest first."""
     room: list[float] = []
     for profile in sorted(instances, key=lambda one: (-share_of(one), one)):
         size = share_of(profile)
@@ -177,7 +176,7 @@ def _driver(labels: Mapping[str, str]) -> str:
 
 
 def _schedulable(spec: Object, status: Object) -> bool:
-    """Whether the scheduler puts GPU pods there: not cordoned, ready, and without a taint that is not for GPUs."""
+    """Whether the scheduler places GPU pods there: not cordoned, ready, and no taint but the GPU taint."""
     taints: list[Object] = spec.get("taints") or []
     conditions: list[Object] = status.get("conditions") or []
     closed = any(t.get("effect") in ("NoSchedule", "NoExecute") and t.get("key") != GPU for t in taints)

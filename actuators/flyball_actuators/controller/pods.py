@@ -1,11 +1,11 @@
-"""Pods, what they ask for, and on which devices of their node they are counted."""
+"""Pods, their GPU requests, and the devices they are assigned to in the inventory."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_actuators.controller.nodes import GPU, MIG
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, owner_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
 from flyball_contracts.records import Allocation, Inventory
@@ -17,7 +17,7 @@ OBJECT = tuple[str, str, str]
 
 
 class Pod(NamedTuple):
-    """What counts of a pod that has a node; ``asks`` are numbers of GPUs and of MIG instances by resource."""
+    """A pod that is assigned to a node; ``requests`` are numbers of GPUs and MIG instances by resource."""
 
     namespace: str
     name: str
@@ -26,11 +26,11 @@ class Pod(NamedTuple):
     created: str
     workload: str
     owner: OBJECT
-    asks: tuple[tuple[str, int], ...]
+    requests: tuple[tuple[str, int], ...]
 
 
 def pod_of(pod: Object) -> Pod | None:
-    """A pod that holds its node's devices; ``None`` for one that has no node, or has ended."""
+    """A pod that holds devices of its node; ``None`` if it has no node or has ended."""
     metadata, spec = pod["metadata"], pod["spec"]
     if not spec.get("nodeName") or status_of(pod).get("phase") in _ENDED:
         return None
@@ -40,37 +40,36 @@ def pod_of(pod: Object) -> Pod | None:
         uid=metadata["uid"],
         node=spec["nodeName"],
         created=metadata.get("creationTimestamp", ""),
-        workload=note_of(pod, ANNOTATION),
+        workload=annotation_of(pod, ANNOTATION),
         owner=_owner(pod),
-        asks=tuple(sorted(asked_by(spec).items())),
+        requests=tuple(sorted(gpu_requests_of(spec).items())),
     )
 
 
-def asked_by(spec: Object) -> dict[str, int]:
-    """GPUs and MIG instances that the specification of a pod asks for, by resource.
+def gpu_requests_of(spec: Object) -> dict[str, int]:
+    """GPUs and MIG instances that a pod's specification requests, by resource.
 
-    Containers add up, and so do those that start before them and stay; of the others that start before, which run
-    one after the other, the largest counts.
+    Containers and sidecars add up; of the other init containers, which run one after the other, the largest counts.
     """
     stay: Counter[str] = Counter()
     most: Counter[str] = Counter()
     for container in spec.get("initContainers") or ():
-        asks = _asks(container)
+        requests = _container_requests(container)
         if container.get("restartPolicy") == "Always":
-            stay += asks
+            stay += requests
         else:
-            most |= stay + asks
+            most |= stay + requests
     total = stay.copy()
     for container in spec.get("containers") or ():
-        total += _asks(container)
+        total += _container_requests(container)
     return dict(total | most)
 
 
-def _asks(container: Object) -> Counter[str]:
+def _container_requests(container: Object) -> Counter[str]:
     resources: Object = container.get("resources") or {}
-    asked: dict[str, str] = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    declared: dict[str, str] = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return Counter(
-        {key: int(amount(str(value)) or 0) for key, value in asked.items() if key == GPU or key.startswith(MIG)}
+        {key: int(amount(str(value)) or 0) for key, value in declared.items() if key == GPU or key.startswith(MIG)}
     )
 
 
@@ -88,17 +87,17 @@ def _owner(pod: Object) -> OBJECT:
 
 
 def name_of(pod: Pod, workloads: Mapping[OBJECT, str]) -> str:
-    """The workload of a pod: what it says itself, else what its controller does, else the controller's name."""
+    """Workload of a pod: its own annotation, else its controller's, else the controller's name."""
     return pod.workload or workloads.get(pod.owner) or f"{pod.namespace}/{pod.owner[2]}"
 
 
 def allocations_of(
     node: Inventory, pods: Iterable[tuple[Pod, str]], before: Sequence[Allocation]
 ) -> tuple[Allocation, ...]:
-    """The pods of a node with the devices that they are counted on, in the order of workload and replica.
+    """Pods of a node with their devices, ordered by workload and replica.
 
-    The API server knows how many devices a pod has, not which. A pod keeps those of ``before`` while they are there;
-    another gets the ones with the fewest users, the oldest pod first.
+    The API server knows how many devices a pod has, not which. A pod keeps the devices of ``before`` while they exist;
+    new pods get those with the fewest users, the oldest pod first.
     """
     rows: dict[str, list[int]] = {GPU: []}
     for row, device in enumerate(node.devices):
@@ -115,14 +114,14 @@ def allocations_of(
     ordered = sorted(pods, key=lambda one: (one[0].created, one[0].namespace, one[0].name))
     for pod, workload in ordered:
         had = kept.get(pod.uid)
-        if had is not None and _fits(had, pod.asks, rows):
+        if had is not None and _fits(had, pod.requests, rows):
             held[pod.uid] = had
             users.update(had)
         else:
             fresh.append((pod, workload))
     for pod, _ in fresh:
         got: list[int] = []
-        for resource, count in pod.asks:
+        for resource, count in pod.requests:
             free = sorted(rows.get(resource, ()), key=lambda row: (users[row], not node.devices[row].schedulable, row))
             got += free[:count]
             users.update(free[:count])
@@ -140,9 +139,9 @@ def allocations_of(
     return tuple(sorted(found, key=lambda one: (one.workload, one.replica)))
 
 
-def _fits(devices: Sequence[int], asks: Iterable[tuple[str, int]], rows: Mapping[str, Sequence[int]]) -> bool:
+def _fits(devices: Sequence[int], requests: Iterable[tuple[str, int]], rows: Mapping[str, Sequence[int]]) -> bool:
     left = set(devices)
-    for resource, count in asks:
+    for resource, count in requests:
         mine = left.intersection(rows.get(resource, ()))
         if len(mine) != min(count, len(rows.get(resource, ()))):
             return False

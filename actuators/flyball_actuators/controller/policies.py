@@ -1,4 +1,4 @@
-"""What objects, annotations and policies together declare, and what is to be said of each policy."""
+"""Combines objects, annotations and policies into workload specifications, with a verdict on each policy."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ POLICIES = {"WorkloadPolicy": "workloadpolicies", "CarbonPolicy": "carbonpolicie
 
 
 class Policy(NamedTuple):
-    """A policy of either kind; ``selector`` is empty where it names its targets. ``status`` is what it shows."""
+    """A policy of either kind; ``selector`` is empty if it names its targets. ``status`` is its present status."""
 
     kind: str
     namespace: str
@@ -33,14 +33,14 @@ class Policy(NamedTuple):
         return f"/apis/{GROUP}/{VERSION}/namespaces/{self.namespace}/{POLICIES[self.kind]}/{self.name}"
 
     def governs(self, declared: Declared) -> bool:
-        """Whether an object is one of its targets."""
+        """Whether an object is one of the policy's targets."""
         if self.selector:
             return declared.namespace == self.namespace and self.selector.items() <= declared.labels.items()
         return declared.object in self.targets
 
 
 class Verdict(NamedTuple):
-    """What became of a policy: whether it is accepted, why, and the workloads that it speaks of."""
+    """Result for a policy: whether it is accepted, why, and its workloads."""
 
     accepted: bool
     reason: str
@@ -49,20 +49,23 @@ class Verdict(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Specifications by workload; ``held`` stay as they are, each for a reason; a verdict for each policy's path."""
+    """Specifications by workload, ``rejected`` workloads with the reason, and verdicts by policy path.
+
+    A rejected workload keeps what was published before.
+    """
 
     specs: dict[str, WorkloadSpec]
-    held: dict[str, str]
+    rejected: dict[str, str]
     verdicts: dict[str, Verdict]
 
 
-def policy_of(thing: Object) -> Policy:
-    """A policy as the API server shows it."""
-    metadata, spec = thing["metadata"], thing["spec"]
+def policy_of(obj: Object) -> Policy:
+    """Convert a policy object of the API server."""
+    metadata, spec = obj["metadata"], obj["spec"]
     references = spec.get("targetRefs") or ([spec["targetRef"]] if "targetRef" in spec else [])
     selector: Object = spec.get("selector") or {}
     space = metadata["namespace"]
-    kind = thing.get("kind") or ("WorkloadPolicy" if "targetRef" in spec else "CarbonPolicy")
+    kind = obj.get("kind") or ("WorkloadPolicy" if "targetRef" in spec else "CarbonPolicy")
     fields = fields_of(spec)
     if kind == "CarbonPolicy":
         fields = {"interruptible": True, **fields}
@@ -75,16 +78,16 @@ def policy_of(thing: Object) -> Policy:
         targets=tuple((one["kind"], space, one["name"]) for one in references),
         selector=selector.get("matchLabels") or {},
         fields=fields,
-        status=status_of(thing),
+        status=status_of(obj),
     )
 
 
 def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> Plan:
-    """What is declared in a cell.
+    """Specifications that are declared in a cell.
 
-    An object counts that is annotated or that a policy governs. A WorkloadPolicy goes before a CarbonPolicy, and that
-    before annotations, field by field. A policy governs nothing
-    when an older one of its kind governs one of its objects.
+    An object counts if it is annotated or governed by a policy. Field by field, a WorkloadPolicy takes precedence over
+    a CarbonPolicy, and that over annotations. A policy has no effect if an older one of its kind governs one of its
+    objects.
     """
     ordered = sorted(policies, key=lambda one: (one.created_ns, one.namespace, one.name))
     governing: dict[OBJECT, dict[str, Policy]] = defaultdict(dict)
@@ -103,7 +106,7 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
     for one in counted:
         claims[one.workload].append(one)
     specs: dict[str, WorkloadSpec] = {}
-    held: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     wrong: dict[OBJECT, str] = {}
     for name, claimants in claims.items():
         try:
@@ -114,10 +117,10 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
             layers = [governed[kind].fields for kind in ("CarbonPolicy", "WorkloadPolicy") if kind in governed]
             specs[name] = spec_of(one, layers, cell)
         except ValueError as error:
-            held[name] = str(error)
+            rejected[name] = str(error)
             wrong |= {one.object: str(error) for one in claimants}
     verdicts = {path: _verdict(found, rivals.get(path, ()), wrong) for path, found in matched.items()}
-    return Plan(specs, held, verdicts)
+    return Plan(specs, rejected, verdicts)
 
 
 def _verdict(targets: Sequence[Declared], rivals: Sequence[str], wrong: Mapping[OBJECT, str]) -> Verdict:

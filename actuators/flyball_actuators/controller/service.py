@@ -1,4 +1,4 @@
-"""The controller service: see the cluster, publish what differs, and say of each policy what became of it."""
+"""The controller service: watches the cluster, publishes differences, and writes the status of policies."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ _ALWAYS_S = 30.0
 
 
 class ControllerReport(NamedTuple):
-    """What a run published, and how many conditions it wrote."""
+    """Records that a run published, and statuses that it wrote."""
 
     inventories: int = 0
     gone: int = 0
@@ -41,10 +41,10 @@ def run_controller(
     beat: Callable[[], object] = lambda: None,
     clock: Callable[[], int] = time.time_ns,
 ) -> ControllerReport:
-    """Publish inventories and workloads of a cluster until ``stop`` is set; ``beat`` is called each time round.
+    """Publish inventories and workloads of a cluster until ``stop`` is set; ``beat`` is called in each turn.
 
-    Changes are taken together for a second. Raises :class:`ConfigError` without credentials for the API
-    server, :class:`TransportError` when the broker cannot be reached at the start; later both may come and go.
+    Changes are collected for ``period_s``. Raises :class:`ConfigError` without credentials for the API server,
+    :class:`TransportError` if the broker cannot be reached at the start; later, both may fail and recover.
     """
     settings = with_constants(ControllerParameters, config.controller)
     api = Api(settings.kubeconfig, settings.timeout_s, "controller")
@@ -52,15 +52,20 @@ def run_controller(
     changed = Event()
     cluster = Cluster(api, settings, changed)
     controller = _Controller(api, cluster, topics, settings.cell, clock)
-    looked_s = -_ALWAYS_S
+    reconciled_s = -_ALWAYS_S
     try:
         while not stop.is_set():
             beat()
-            news = topics.drain()
-            if changed.is_set() or news or controller.unsettled or time.monotonic() - looked_s >= _ALWAYS_S:
+            changed_any = topics.drain()
+            if (
+                changed.is_set()
+                or changed_any
+                or controller.needs_retry
+                or time.monotonic() - reconciled_s >= _ALWAYS_S
+            ):
                 changed.clear()
-                looked_s = time.monotonic()
-                controller.look()
+                reconciled_s = time.monotonic()
+                controller.reconcile()
             stop.wait(settings.period_s)
     finally:
         cluster.close()
@@ -69,18 +74,18 @@ def run_controller(
 
 
 class _Controller:
-    """One look after the other; ``unsettled``: something could not be said, and is said at the next."""
+    """Reconciles cluster and topics; ``needs_retry``: something could not be written and is retried next time."""
 
     def __init__(self, api: Api, cluster: Cluster, topics: Topics, cell: str, clock: Callable[[], int]) -> None:
         self.report = ControllerReport()
-        self.unsettled = False
+        self.needs_retry = False
         self._api, self._cluster, self._topics, self._cell, self._clock = api, cluster, topics, cell, clock
         self._source = f"{CONTROLLERS}{cell}"
         self._problems: dict[str, str] = {}
 
-    def look(self) -> None:
-        """Compare the cluster with the topics and say what differs."""
-        self.unsettled = False
+    def reconcile(self) -> None:
+        """Compare the cluster with the topics and publish the differences."""
+        self.needs_retry = False
         now_ns = self._clock()
         objects = self._cluster.objects()
         policies = self._cluster.policies()
@@ -93,23 +98,23 @@ class _Controller:
             self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone
             unpublished = self._publish_workloads(planned, now_ns)
-            self._show(policies, planned, unpublished, now_ns)
-        self._log_held(planned.held)
+            self._write_statuses(policies, planned, unpublished, now_ns)
+        self._log_rejected(planned.rejected)
 
     def _publish_machines(self, changed: Sequence[Inventory], gone: Sequence[str]) -> None:
         if changed or gone:
-            self.unsettled |= not self._topics.publish(changed, gone, self._source)
+            self.needs_retry |= not self._topics.publish(changed, gone, self._source)
             self.report = self.report._replace(
                 inventories=self.report.inventories + len(changed), gone=self.report.gone + len(gone)
             )
 
     def _publish_workloads(self, planned: Plan, now_ns: int) -> dict[str, tuple[str, str]]:
-        """Publish what differs; the workloads that are not on the topic as they are wanted, with reason and message."""
+        """Publish changed workloads; return those that are not published as desired, with reason and message."""
         known, unpublished = self._topics.tables.workloads, dict[str, tuple[str, str]]()
         send: list[WorkloadSpec] = []
         for name, spec in planned.specs.items():
             last = known.get(name)
-            if last is not None and not last.removed and (other := self._other(name)):
+            if last is not None and not last.removed and (other := self._other_publisher(name)):
                 unpublished[name] = (
                     "DeclaredElsewhere",
                     f"it is declared by {other}; `flyball workloads remove {name}` leaves it to the cluster",
@@ -117,24 +122,24 @@ class _Controller:
             elif last is None or msgspec.structs.replace(last, time_ns=0) != spec:
                 send.append(msgspec.structs.replace(spec, time_ns=_after(last, now_ns)))
         for name, last in known.items():
-            mine = not last.removed and last.cell == self._cell and not self._other(name)
-            if mine and name not in planned.specs and name not in planned.held:
+            mine = not last.removed and last.cell == self._cell and not self._other_publisher(name)
+            if mine and name not in planned.specs and name not in planned.rejected:
                 send.append(msgspec.structs.replace(last, removed=True, time_ns=_after(last, now_ns)))
         if send:
-            self.unsettled |= not self._topics.publish(send, (), self._source)
+            self.needs_retry |= not self._topics.publish(send, (), self._source)
             self.report = self.report._replace(workloads=self.report.workloads + len(send))
         for spec in send:
             if known.get(spec.workload) != spec:
                 unpublished[spec.workload] = ("NotAcknowledged", "the broker has not acknowledged it; it is sent again")
         return unpublished
 
-    def _other(self, workload: str) -> str:
-        return self._topics.by_others((WORKLOADS.name, workload), self._source)
+    def _other_publisher(self, workload: str) -> str:
+        return self._topics.other_publisher((WORKLOADS.name, workload), self._source)
 
-    def _show(
+    def _write_statuses(
         self, policies: Sequence[Policy], planned: Plan, unpublished: dict[str, tuple[str, str]], now_ns: int
     ) -> None:
-        """Write the status of each policy that does not show what became of it."""
+        """Write the status of each policy that has changed."""
         for policy in policies:
             status = status_after(policy, planned.verdicts[policy.path], unpublished, now_ns)
             if status == policy.status:
@@ -143,20 +148,20 @@ class _Controller:
                 answer = self._api.call("PATCH", f"{policy.path}/status", {"status": status}, kind=MERGE)
             except PlatformError as error:
                 _LOG.warning("the status of %s: %s; it is written again", policy.path, error)
-                self.unsettled = True
+                self.needs_retry = True
                 continue
             if answer.ok:
                 self.report = self.report._replace(statuses=self.report.statuses + 1)
             elif answer.status != 404:
                 _LOG.warning("the status of %s was refused: %s", policy.path, answer.message)
 
-    def _log_held(self, held: dict[str, str]) -> None:
-        for name, problem in held.items():
+    def _log_rejected(self, rejected: dict[str, str]) -> None:
+        for name, problem in rejected.items():
             if self._problems.get(name) != problem:
                 _LOG.warning("workload %s stays as it is: %s", name, problem)
-        self._problems = dict(held)
+        self._problems = dict(rejected)
 
 
 def _after(last: WorkloadSpec | None, now_ns: int) -> int:
-    """The newest record wins on the topic, also over one from a clock that is ahead."""
+    """Timestamp that is newer than the last record, which may come from a clock that is ahead."""
     return now_ns if last is None else max(now_ns, last.time_ns + 1)

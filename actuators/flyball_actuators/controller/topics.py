@@ -1,4 +1,4 @@
-"""What the topics say of nodes and workloads, who said it, and the way to say more."""
+"""State of the inventory and workload topics, the publisher of each record, and a producer for new ones."""
 
 import logging
 import time
@@ -24,29 +24,29 @@ CLIENT = "flyball-controller"
 _ANSWER_S = 10.0
 _BATCH = 500
 CONTROLLERS = "/controller/"
-"""What the sources of controllers begin with; an inventory from elsewhere is an agent's."""
+"""Prefix of the source of controllers; an inventory from any other source is an agent's."""
 Row = Inventory | WorkloadSpec
 Key = tuple[str, str]
 """Topic and key."""
 
 
-class Spoken(NamedTuple):
-    """Who published the newest record of a key, and when, by the broker's clock."""
+class Publisher(NamedTuple):
+    """Source of the newest record of a key, and its time on the broker's clock."""
 
     source: str
     at_ns: int
 
 
 class Topics:
-    """Follows inventories and workloads from their start, and publishes; it joins no group and commits nothing.
+    """Reads inventories and workloads from their start, and publishes; joins no group and commits nothing.
 
-    ``returned`` are nodes whose agent speaks again, with a record that is older than the controller's.
+    ``agents_back`` are nodes whose agent reports again, with a record older than the controller's.
     """
 
     def __init__(self, kafka: KafkaConfig, stop: Event) -> None:
         self.tables = Tables()
-        self.spoken: dict[Key, Spoken] = {}
-        self.returned: set[str] = set()
+        self.publishers: dict[Key, Publisher] = {}
+        self.agents_back: set[str] = set()
         settings = consumer_settings(kafka.bootstrap, group=CLIENT, client_id=CLIENT, extra=kafka.client)
         self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "inventories and workloads")
         self._producer = open_producer(
@@ -63,19 +63,19 @@ class Topics:
             ) from error
 
     def drain(self, wait_s: float = 0.0) -> bool:
-        """Take in what has arrived; whether there was any."""
-        news = False
+        """Apply all records that have arrived; return whether anything changed."""
+        changed_any = False
         while True:
             messages = self._consumer.consume(_BATCH, wait_s)
             for message in messages:
-                news |= self._take(message)
+                changed_any |= self._handle(message)
             if len(messages) < _BATCH:
-                return news
+                return changed_any
 
     def publish(self, records: Sequence[Row], gone: Sequence[str], source: str) -> bool:
-        """Send records, and tombstones for nodes; whether all were acknowledged, which the others were not remembered.
+        """Send records, and tombstones for nodes; return whether all were acknowledged.
 
-        What is not acknowledged is said again when the caller sees that it still differs.
+        Unacknowledged ones are not applied, so the caller sees the difference again and repeats them.
         """
         waiting = len(records) + len(gone)
 
@@ -86,7 +86,7 @@ class Topics:
                     _LOG.warning("a record on %s was not delivered: %s; it is sent again", message.topic, error.str())
                     return
                 waiting -= 1
-                self._fold((message.topic, message.key.decode()), row, Spoken(source, _at_ns(written)))
+                self._apply((message.topic, message.key.decode()), row, Publisher(source, _at_ns(written)))
 
             while True:
                 try:
@@ -110,13 +110,13 @@ class Topics:
             pass
         return waiting == 0
 
-    def by_others(self, key: Key, source: str) -> str:
-        """Who else published the newest record of a key; empty where it was ``source``, or nobody."""
-        spoken = self.spoken.get(key)
-        return "" if spoken is None or spoken.source == source else spoken.source
+    def other_publisher(self, key: Key, source: str) -> str:
+        """Source of a key's newest record; empty if it is ``source`` or there is none."""
+        publisher = self.publishers.get(key)
+        return "" if publisher is None or publisher.source == source else publisher.source
 
     def close(self) -> None:
-        """Let the broker go."""
+        """Close consumer and producer."""
         self._consumer.close()
         self._producer.flush(1.0)
 
@@ -132,7 +132,7 @@ class Topics:
         while not stop.is_set() and any(self._positions[place] < end for place, (_, end) in found.items()):
             self.drain(0.1)
 
-    def _take(self, message: KafkaMessage) -> bool:
+    def _handle(self, message: KafkaMessage) -> bool:
         topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
         if topic is None or partition is None or offset is None:
             _LOG.warning("reading inventories and workloads: %s", error)
@@ -152,22 +152,22 @@ class Topics:
             return False
         if record is not None and not isinstance(record, Inventory | WorkloadSpec):
             return False
-        return self._fold((topic, key), record, Spoken(header(headers, "ce_source") or "", _at_ns(message)))
+        return self._apply((topic, key), record, Publisher(header(headers, "ce_source") or "", _at_ns(message)))
 
-    def _fold(self, key: Key, record: Row | None, spoken: Spoken) -> bool:
-        """Take a record or a tombstone in; whether it changed a table."""
+    def _apply(self, key: Key, record: Row | None, publisher: Publisher) -> bool:
+        """Apply a record or tombstone; return whether a table changed."""
         topic, name = key
         if record is None:
-            self.spoken.pop(key, None)
-            self.returned.discard(name)
+            self.publishers.pop(key, None)
+            self.agents_back.discard(name)
             return self.tables.forget(topic, name)
         changed = self.tables.apply(record)
         rows: Mapping[str, Row] = self.tables.inventories if topic == INVENTORY.name else self.tables.workloads
         if changed or rows.get(name) == record:
-            self.spoken[key] = spoken
-            self.returned.discard(name)
-        elif topic == INVENTORY.name and not spoken.source.startswith(CONTROLLERS):
-            self.returned.add(name)
+            self.publishers[key] = publisher
+            self.agents_back.discard(name)
+        elif topic == INVENTORY.name and not publisher.source.startswith(CONTROLLERS):
+            self.agents_back.add(name)
         return changed
 
 

@@ -1,4 +1,4 @@
-"""One list of objects of the API server, kept up to date by a watch."""
+"""A list of API objects, kept current by a watch."""
 
 import logging
 import random
@@ -7,7 +7,7 @@ from threading import Event, Lock, Thread
 from typing import Generic, TypeVar
 
 from flyball_actuators.platforms.base import PlatformError
-from flyball_actuators.platforms.kubernetes.api import Api, Changes, Expired
+from flyball_actuators.platforms.kubernetes.api import Api, Expired, WatchEvents
 from flyball_actuators.platforms.kubernetes.kinds import Object
 
 _LOG = logging.getLogger(__name__)
@@ -20,38 +20,37 @@ _ABSENT_S = 30.0
 
 
 class Watch(Generic[T]):
-    """Lists once, then follows changes in a thread of its own, from where it was after each failure.
+    """Lists once, then follows changes in a thread of its own; resumes after failures.
 
-    ``keep`` makes of an object what is kept, or ``None`` for one that does not count; ``changed`` is set when
-    something that is kept is not what it was. Until the list was read ``synced`` is false; a kind that the cluster
-    does not have is an empty list.
+    ``convert`` returns what to keep of an object, ``None`` to ignore it; ``changed`` is set when a kept value changes.
+    ``synced`` is false until the list has been read; a kind that the cluster does not have is an empty list.
     """
 
     def __init__(
-        self, api: Api, path: str, keep: Callable[[Object], T | None], changed: Event, query: Query = ()
+        self, api: Api, path: str, convert: Callable[[Object], T | None], changed: Event, query: Query = ()
     ) -> None:
         self.synced = False
         self.problem = ""
-        self._api, self._path, self._keep, self._changed, self._query = api, path, keep, changed, query
+        self._api, self._path, self._convert, self._changed, self._query = api, path, convert, changed, query
         self._lock = Lock()
-        self._kept: dict[str, T] = {}
+        self._objects: dict[str, T] = {}
         self._version = ""
-        self._changes: Changes | None = None
+        self._events: WatchEvents | None = None
         self._stop = Event()
         self._thread = Thread(target=self._run, name=f"watch {path}", daemon=True)
         self._thread.start()
 
     def all(self) -> list[T]:
-        """What is kept now."""
+        """The kept values."""
         with self._lock:
-            return list(self._kept.values())
+            return list(self._objects.values())
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
-        changes = self._changes
-        if changes is not None:
-            changes.close()
+        events = self._events
+        if events is not None:
+            events.close()
         self._thread.join(1.0)
 
     def _run(self) -> None:
@@ -61,7 +60,7 @@ class Watch(Generic[T]):
                 if self._version or self._list():
                     self._follow()
                     failures = 0
-                    self._stop.wait(random.random())  # a server that ends each watch at once is not asked at once
+                    self._stop.wait(random.random())  # a server that ends each watch at once is not queried at once
                 else:
                     self._stop.wait(_ABSENT_S)
             except Expired:
@@ -77,48 +76,48 @@ class Watch(Generic[T]):
             except Exception as error:  # a fault of ours must not leave a list that is silently old
                 failures += 1
                 self._version = ""
-                _LOG.exception("%s: list anew", self._path)
+                _LOG.exception("%s: listing again", self._path)
                 self._set_problem(f"{type(error).__name__}: {error}")
                 self._stop.wait(_LONGEST_S)
 
     def _list(self) -> bool:
-        """Read the whole list; whether there is one that can be watched."""
+        """Read the whole list; return whether it can be watched."""
         answer = self._api.listed(self._path, self._query)
         if not answer.ok and answer.status != 404:
             hint = f"; grant it as {RBAC} does" if answer.status == 403 else ""
             raise PlatformError(f"listing {self._path}: {answer.message or f'HTTP {answer.status}'}{hint}")
         found: dict[str, T] = {}
-        for thing in answer.body if answer.ok else ():
-            kept = self._keep(thing)
-            if kept is not None:
-                found[_key(thing)] = kept
+        for obj in answer.body if answer.ok else ():
+            converted = self._convert(obj)
+            if converted is not None:
+                found[_key(obj)] = converted
         with self._lock:
-            news = found != self._kept or not self.synced
-            self._kept, self.synced, self.problem = found, True, ""
-        if news:
+            changed_any = found != self._objects or not self.synced
+            self._objects, self.synced, self.problem = found, True, ""
+        if changed_any:
             self._changed.set()
         self._version = answer.version
         return answer.ok
 
     def _follow(self) -> None:
-        self._changes = changes = self._api.watch(self._path, self._version, self._query, _WATCH_S)
+        self._events = events = self._api.watch(self._path, self._version, self._query, _WATCH_S)
         self.problem = ""
-        for kind, thing in changes:
+        for kind, obj in events:
             if self._stop.is_set():
                 return
             if kind != "BOOKMARK":
-                self._take(kind, thing)
-            self._version = thing["metadata"]["resourceVersion"]
+                self._apply_event(kind, obj)
+            self._version = obj["metadata"]["resourceVersion"]
 
-    def _take(self, kind: str, thing: Object) -> None:
-        key, kept = _key(thing), None if kind == "DELETED" else self._keep(thing)
+    def _apply_event(self, kind: str, obj: Object) -> None:
+        key, converted = _key(obj), None if kind == "DELETED" else self._convert(obj)
         with self._lock:
-            if kept == self._kept.get(key):
+            if converted == self._objects.get(key):
                 return
-            if kept is None:
-                del self._kept[key]
+            if converted is None:
+                del self._objects[key]
             else:
-                self._kept[key] = kept
+                self._objects[key] = converted
         self._changed.set()
 
     def _set_problem(self, problem: str) -> None:
@@ -127,6 +126,6 @@ class Watch(Generic[T]):
         self.problem = problem
 
 
-def _key(thing: Object) -> str:
-    metadata = thing["metadata"]
+def _key(obj: Object) -> str:
+    metadata = obj["metadata"]
     return f"{metadata.get('namespace', '')}/{metadata['name']}"

@@ -1,4 +1,4 @@
-"""Objects that run workloads, and the specification that follows from what is written on them."""
+"""Objects that run workloads, and the specifications from their annotations."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from flyball_actuators.controller.pods import OBJECT, asked_by
-from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, note_of, owner_of
+from flyball_actuators.controller.pods import OBJECT, gpu_requests_of
+from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, annotation_of, owner_of
 from flyball_actuators.platforms.kubernetes.targets import ANNOTATION, workload_of
 from flyball_contracts.config.yaml_text import YamlLoader
 from flyball_contracts.declared.document import WorkloadDocument
@@ -23,7 +23,7 @@ _GANGS = ("JobSet", "TrainJob", "VolcanoJob")
 
 
 class Kind(NamedTuple):
-    """One kind of object: where it is listed, and what one replica of it asks for and how many there are."""
+    """A kind of object: where it is listed, and GPUs per replica and number of replicas of an object."""
 
     name: str
     group: str
@@ -31,12 +31,12 @@ class Kind(NamedTuple):
     size: Callable[[Object], tuple[float, int]]
 
     def path(self, namespace: str) -> str:
-        """Path of the list in a namespace, or of that of the whole cluster."""
+        """Path of the list in a namespace, or in the whole cluster."""
         return f"/apis/{self.group}/{f'namespaces/{namespace}/' * bool(namespace)}{self.resource}"
 
 
 class Declared(NamedTuple):
-    """An object and what is written on it; ``gpus`` and ``replicas`` are those that it asks for when it runs."""
+    """An object and its annotations; ``gpus`` and ``replicas`` are what it requests when it runs."""
 
     kind: str
     namespace: str
@@ -44,7 +44,7 @@ class Declared(NamedTuple):
     created_ns: int
     workload: str
     annotated: bool
-    notes: Mapping[str, str]
+    annotations: Mapping[str, str]
     labels: Mapping[str, str]
     gpus: float
     replicas: int
@@ -59,41 +59,41 @@ class Declared(NamedTuple):
 
 
 def declared_by(kind: str) -> Callable[[Object], Declared | None]:
-    """What keeps of an object of a kind what counts; ``None`` for one that a controller made that is seen, too."""
+    """Converter for objects of a kind; it returns ``None`` for objects owned by another listed object."""
     size = SIZES[kind]
 
-    def keep(thing: Object) -> Declared | None:
-        if owner_of(thing).get("kind") in SIZES:
+    def convert(obj: Object) -> Declared | None:
+        if owner_of(obj).get("kind") in SIZES:
             return None
-        metadata = thing["metadata"]
-        notes: dict[str, str] = metadata.get("annotations") or {}
-        gpus, replicas = size(thing)
+        metadata = obj["metadata"]
+        annotations: dict[str, str] = metadata.get("annotations") or {}
+        gpus, replicas = size(obj)
         return Declared(
             kind=kind,
             namespace=metadata["namespace"],
             name=metadata["name"],
             created_ns=moment_of(metadata),
-            workload=workload_of(thing),
-            annotated=bool(note_of(thing, ANNOTATION)),
-            notes={key: value for key, value in notes.items() if key.startswith(PREFIX)},
+            workload=workload_of(obj),
+            annotated=bool(annotation_of(obj, ANNOTATION)),
+            annotations={key: value for key, value in annotations.items() if key.startswith(PREFIX)},
             labels=metadata.get("labels") or {},
             gpus=gpus,
             replicas=replicas,
         )
 
-    return keep
+    return convert
 
 
 def moment_of(metadata: Object) -> int:
-    """When an object was made, in ns."""
+    """Creation time of an object, in ns since the Unix epoch."""
     text = metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z"
     return int(datetime.fromisoformat(text).timestamp()) * NS_PER_S
 
 
 def fields_on(declared: Declared) -> dict[str, Any]:
-    """Fields of a document from annotations; raises :class:`ValueError` for one that is not known."""
+    """Document fields from annotations; raises :class:`ValueError` for an unknown annotation."""
     found: dict[str, Any] = {}
-    for key, text in declared.notes.items():
+    for key, text in declared.annotations.items():
         field = BY_ANNOTATION.get(key)
         if field is None:
             if key in _OTHERS:
@@ -109,10 +109,10 @@ def fields_on(declared: Declared) -> dict[str, Any]:
 
 
 def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) -> WorkloadSpec:
-    """The specification from what the object asks for, its annotations and further layers, of which later ones win.
+    """Specification from an object's requests, its annotations and further layers; later layers take precedence.
 
-    Its time is 0. Without a limit the replicas are those that the object asks for. A deadline that is a duration
-    counts from the object's creation. Raises :class:`ValueError` that says what to correct.
+    Its time is 0. Without limits, the replicas are those of the object. A deadline that is a duration starts at the
+    object's creation. Raises :class:`ValueError` with what to correct.
     """
     fields: dict[str, Any] = {
         "kind": "training" if declared.kind in _JOBS else "inference",
@@ -147,54 +147,54 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
 
 
 def _gpus(spec: Object) -> float:
-    return float(sum(asked_by(spec).values()))
+    return float(sum(gpu_requests_of(spec).values()))
 
 
-def _replicated(thing: Object) -> tuple[float, int]:
-    spec = thing["spec"]
+def _replicated(obj: Object) -> tuple[float, int]:
+    spec = obj["spec"]
     return _gpus(spec["template"]["spec"]), spec.get("replicas", 1)
 
 
-def _groups(thing: Object) -> tuple[float, int]:
-    spec = thing["spec"]
+def _groups(obj: Object) -> tuple[float, int]:
+    spec = obj["spec"]
     group = spec["leaderWorkerTemplate"]
     worker = _gpus(group["workerTemplate"]["spec"])
     leader = _gpus(group["leaderTemplate"]["spec"]) if group.get("leaderTemplate") else worker
     return leader + worker * (group.get("size", 1) - 1), spec.get("replicas", 1)
 
 
-def _job(thing: Object) -> tuple[float, int]:
-    spec = thing["spec"]
+def _job(obj: Object) -> tuple[float, int]:
+    spec = obj["spec"]
     return _gpus(spec["template"]["spec"]), spec.get("parallelism", 1)
 
 
-def _jobs(thing: Object) -> tuple[float, int]:
-    """A replica is one of the jobs; they share the GPUs of all alike."""
+def _jobs(obj: Object) -> tuple[float, int]:
+    """A replica is one job; all have the same share of the GPUs."""
     total, count = 0.0, 0
-    for part in thing["spec"].get("replicatedJobs") or ():
+    for part in obj["spec"].get("replicatedJobs") or ():
         replicas, job = part.get("replicas", 1), part["template"]["spec"]
         total += _gpus(job["template"]["spec"]) * job.get("parallelism", 1) * replicas
         count += replicas
     return total / max(1, count), count
 
 
-def _trained(thing: Object) -> tuple[float, int]:
-    """What its runtime asks for is not in a TrainJob; it may say otherwise for each node."""
-    trainer: Object = thing["spec"].get("trainer") or {}
+def _trained(obj: Object) -> tuple[float, int]:
+    """A TrainJob does not contain what its runtime requests; it may override that per node."""
+    trainer: Object = obj["spec"].get("trainer") or {}
     resources: Object = trainer.get("resourcesPerNode") or {}
     return _gpus({"containers": [{"resources": resources}]}), trainer.get("numNodes", 1)
 
 
-def _tasks(thing: Object) -> tuple[float, int]:
-    """A replica is a pod; they share the GPUs of all tasks alike."""
-    tasks: list[Object] = thing["spec"].get("tasks") or []
+def _tasks(obj: Object) -> tuple[float, int]:
+    """A replica is a pod; all have the same share of the tasks' GPUs."""
+    tasks: list[Object] = obj["spec"].get("tasks") or []
     count = sum(task.get("replicas", 1) for task in tasks)
     total = sum(_gpus(task["template"]["spec"]) * task.get("replicas", 1) for task in tasks)
     return total / max(1, count), count
 
 
-def _service(thing: Object) -> tuple[float, int]:
-    predictor: Object = thing["spec"].get("predictor") or {}
+def _service(obj: Object) -> tuple[float, int]:
+    predictor: Object = obj["spec"].get("predictor") or {}
     containers = [*(predictor.get("containers") or ()), *([predictor["model"]] if predictor.get("model") else ())]
     return _gpus({"containers": containers}), predictor.get("minReplicas", 1)
 

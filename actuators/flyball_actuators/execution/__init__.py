@@ -1,1 +1,1 @@
-"""How a decision is carried out: judged, queued by target, submitted, and observed to its end."""
+"""How a decision is carried out: checked, queued by target, submitted, and observed until it has ended."""

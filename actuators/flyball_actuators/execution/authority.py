@@ -1,4 +1,4 @@
-"""Who may decide what: a decision counts only with a signature of a key whose scope covers it."""
+"""Verifies signatures: a decision counts only if a configured key with a matching scope signed it."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -13,10 +13,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Authority:
-    """Checks decisions before anything is done about them; without keys, all that can be decoded are taken.
+    """Verifies decisions before they are used; without keys, every decodable decision is accepted.
 
-    What is not signed by whoever may is no decision: it goes to the dead letters, and has no say over the id that it
-    names. Raises :class:`ConfigError` for keys that are none.
+    An unsigned or wrongly signed message is not a decision: it goes to the dead letters and does not affect the id in
+    it. Raises :class:`ConfigError` for invalid keys.
     """
 
     def __init__(self, keys: Sequence[DecisionKey]) -> None:
@@ -28,7 +28,10 @@ class Authority:
             self._scopes = dict(zip(self._ring.ids, keys, strict=True))
 
     def check(self, decision: AnyDecision, value: bytes | None, headers: Headers) -> str:
-        """Id of the key that signed a decision, empty where none is asked for; :class:`DecodeError` otherwise."""
+        """Return the id of the key that signed a decision, empty without configured keys.
+
+        :class:`DecodeError` if invalid.
+        """
         if self._ring is None:
             return ""
         name = self._ring.signer(DECISIONS.name, value, headers)

@@ -1,18 +1,18 @@
-"""One decision from the guard to its last word, a step at a time; every call of a platform runs in another thread.
+"""Carries one decision from the guard to its final outcome, step by step; platform calls run in other threads.
 
-The order that is safe: look, judge, claim, read the claim back, ask once more whether it may still be done, write it
-down, look at the kill switch and the clock a last time, tell the platform, watch it until the effect shows. Why it is
-exact with several actuators:
+The safe order: observe, check, claim, read the claim back, check once more what may have changed, write it down, check
+kill switch and expiry a last time, submit, and poll until the effect shows. With several actuators each decision is
+still carried out at most once:
 
-- The outcomes topic is the ledger that all share. A decision is claimed by ``accepted``, and carried out only by the
-  actuator whose claim is the first in the log once it has read it back; so a rival never acts as well.
-- A partition's new owner knows all claims before it acts (:mod:`flyball_actuators.ledger.outcome_log`). A claim
-  without a last word by an actuator that is gone is settled by looking: at the operation that the log names or, where
-  the platform tracks operations, by the decision's id. What was certainly never submitted is carried out; what cannot
-  be told has failed, with an unknown outcome.
-- A process that was stopped too long neither acts nor speaks until the group has proved that it is still a member
+- The outcomes topic is the shared ledger. An actuator claims a decision by outcome ``accepted``, and carries it out
+  only if, once it has read its claim back, that claim is the first in the log; so no other actuator acts on it.
+- The new owner of a partition knows all claims before it acts (:mod:`flyball_actuators.ledger.outcome_log`). A claim
+  without a final outcome, by an actuator that is gone, is resolved by observation: the operation that the log names or,
+  if the platform tracks operations, the operation of the decision's id. A decision that was certainly never submitted
+  is carried out; if that cannot be determined, it has failed with an unknown outcome.
+- A process that was suspended for too long neither acts nor publishes until the group has confirmed its membership
   (:mod:`flyball_actuators.lease`).
-- The ledger's file tells a process that starts again what it did, also where the broker has lost its log.
+- The ledger file tells a restarted process what it did, even if the broker has lost its log.
 """
 
 import logging
@@ -37,7 +37,7 @@ from flyball_actuators.platforms import (
     Served,
     expected_of,
 )
-from flyball_actuators.platforms.calls import heard_by
+from flyball_actuators.platforms.calls import recording_calls
 from flyball_actuators.session import Session
 from flyball_contracts.records import AnyDecision, Effect, Outcome, Scale, SubjectState
 
@@ -47,15 +47,15 @@ LONGEST_WAIT_S = 10.0
 GIVE_UP_S = 300.0
 CALLS_AT_ONCE = 8
 POLL_SHARE = 0.05
-"""An operation that takes long is looked at less often: after this share of the time that it has taken so far."""
+"""Long operations are polled less often: after this share of the time they have taken so far."""
 MOST_CONFLICTS = 3
 MOVED = Verdict(
-    "refused", "stale", "partitions were added, and its cell has another one now; it was not begun, decide again"
+    "refused", "stale", "partitions were added, and its cell has another one now; it was not started; decide again"
 )
 
 
 class Carrier:
-    """Carries tasks on. Everything but the calls happens in the thread that steps."""
+    """Advances tasks. Everything except platform calls happens in the thread that calls :meth:`step`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Carrier:
         self._pools: dict[int, Executor] = {}
 
     def arrive(self, task: Task) -> None:
-        """Judge a new decision by what costs nothing to know; a refusal ends it."""
+        """Check a new decision without observing the platform; a refusal ends it."""
         verdict = self._judge.check(task.decision)
         if verdict.code == "unknown_target":
             self._session.refresh()
@@ -89,7 +89,7 @@ class Carrier:
             self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
 
     def reconsider(self, task: Task) -> bool:
-        """End a waiting task that something newer has overtaken, or that has expired."""
+        """End a waiting task that was superseded or has expired; return whether it ended."""
         verdict = self._judge.still(task.decision)
         if verdict is None:
             return False
@@ -98,18 +98,18 @@ class Carrier:
         return True
 
     def busy(self, task: Task) -> bool:
-        """Whether something is awaited that comes in milliseconds."""
-        return task.step in ("looking", "observing", "planning", "claimed", "submitting", "polling")
+        """Whether the task waits for something that takes milliseconds."""
+        return task.step in ("finding", "observing", "planning", "claimed", "submitting", "polling")
 
     def step(self, task: Task) -> None:
-        """Carry a task on as far as it goes without waiting."""
+        """Advance a task as far as possible without waiting."""
         before = None
         while before != task.step and task.step != "ending":
             before = task.step
             getattr(self, f"_{task.step}")(task)
 
     def close(self) -> None:
-        """Let the threads end; calls that are under way are not waited for."""
+        """Shut the thread pools down without waiting for calls in progress."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -118,36 +118,36 @@ class Carrier:
             return
         if isinstance(task.served, Rejected):
             self._fail(task, f"{UNKNOWN}: it may be under way, but {task.served.detail}")
-        elif not task.look:
+        elif not task.maybe_submitted:
             self._call(task, task.served.platform.observe, task.decision)
             task.step = "observing"
         elif task.handle is not None:
             task.step = "running"
         elif task.served.platform.capabilities.tracks:
             self._call(task, task.served.platform.find, task.decision, task.observed)
-            task.step = "looking"
+            task.step = "finding"
         else:
-            cause = task.problem or "the actuator that claimed it ended before its last word"
+            cause = task.problem or "the actuator that claimed it ended before its final outcome"
             self._fail(task, f"{UNKNOWN}: {cause}; look at the platform, it is not sent again")
 
-    def _looking(self, task: Task) -> None:
-        found, came = self._answer(task)
-        if not came:
+    def _finding(self, task: Task) -> None:
+        found, ended = self._result(task)
+        if not ended:
             return
         if isinstance(found, Handle):
             task.handle, task.due_s = found, 0.0
             self._report(task, "running", answer=found.answer)
             task.step = "running"
         elif found is None:  # it was never submitted
-            task.look = False
+            task.maybe_submitted = False
             if task.moved:
                 self._refuse(task, MOVED)
             elif not self.reconsider(task):
                 task.step = "waiting"
 
     def _observing(self, task: Task) -> None:
-        observed, came = self._answer(task)
-        if not came:
+        observed, ended = self._result(task)
+        if not ended:
             return
         if isinstance(observed, Rejected):
             self._refuse(task, Verdict("refused", observed.code, observed.detail))
@@ -170,12 +170,12 @@ class Carrier:
             task.step = "planning"
 
     def _planning(self, task: Task) -> None:
-        planned, came = self._answer(task)
-        if not came:
+        planned, ended = self._result(task)
+        if not ended:
             return
         if isinstance(planned, Rejected):
             if planned.code == "conflict" and task.conflicts < MOST_CONFLICTS:
-                self._again(task)
+                self._retry_after_conflict(task)
             else:
                 self._refuse(task, Verdict("refused", planned.code, planned.detail))
             return
@@ -208,7 +208,7 @@ class Carrier:
         if not claims or claims[0] != self._session.instance:
             _LOG.warning("decision %s was claimed by %s first; it is left to it", task.decision.id, claims[:1])
             task.skip += len(claims)
-            task.claim, task.look, task.step = None, True, "waiting"
+            task.claim, task.maybe_submitted, task.step = None, True, "waiting"
             task.due_s = self._monotonic() + 2 * self._session.lease.length_s
             return
         if self.reconsider(task):
@@ -222,10 +222,10 @@ class Carrier:
     def _submit(
         self, task: Task, platform: Platform, decision: AnyDecision, observed: SubjectState
     ) -> Handle | Rejected | Verdict | None:
-        """Submit, in another thread, unless it may not be done any more: a disk or a queue may have taken long.
+        """Submit, in another thread, unless that is no longer allowed: a disk or a queue may have taken long.
 
-        ``None`` where this process was stopped on the way there for too long, or the decision is another's meanwhile:
-        a lease that is valid again does not bring back what was lost with the one before.
+        Returns ``None`` if this process was suspended for too long on the way there, or if another actuator now owns
+        the decision: a renewed lease does not bring back what the lapsed one lost.
         """
         verdict = self._judge.last(decision)
         if verdict is not None:
@@ -235,12 +235,12 @@ class Carrier:
         return platform.submit(decision, observed, dry_run=False)
 
     def _submitting(self, task: Task) -> None:
-        taken, came = self._answer(task)
-        if not came:
+        taken, ended = self._result(task)
+        if not ended:
             return
         if taken is None:
             self._ledger.withdraw(task.decision)
-            task.look, task.step = False, "waiting"
+            task.maybe_submitted, task.step = False, "waiting"
         elif isinstance(taken, Verdict):
             self._trail.judged(task.decision, "last", taken, passed(taken, "last"))
             self._refuse(task, taken)
@@ -249,14 +249,14 @@ class Carrier:
             self._report(task, "running", answer=taken.answer)
             task.step = "running"
         elif taken.code == "conflict" and task.conflicts < MOST_CONFLICTS:
-            self._again(task)
+            self._retry_after_conflict(task)
         else:
             self._refuse(task, Verdict("refused", taken.code, taken.detail))
 
-    def _again(self, task: Task) -> None:
-        """Something else changed the subject meanwhile: look once more, and judge once more."""
+    def _retry_after_conflict(self, task: Task) -> None:
+        """Observe and check again: something else changed the subject meanwhile."""
         task.conflicts += 1
-        task.look, task.step = False, "waiting"
+        task.maybe_submitted, task.step = False, "waiting"
 
     def _running(self, task: Task) -> None:
         if self._monotonic() >= task.due_s and task.handle is not None:
@@ -264,8 +264,8 @@ class Carrier:
             task.step = "polling"
 
     def _polling(self, task: Task) -> None:
-        progress, came = self._answer(task)
-        if not came:
+        progress, ended = self._result(task)
+        if not ended:
             return
         if isinstance(progress, Running) and not task.overtaken:
             assert isinstance(task.served, Served)
@@ -288,8 +288,8 @@ class Carrier:
         spec = self._judge.view().workloads.get(decision.workload)
         return effect_of(task.observed, observed, spec, self._session.usd_per_gpu_hour(decision))
 
-    def _answer(self, task: Task) -> tuple[Any, bool]:
-        """What a call brought, and whether it is over; one that went wrong is dealt with here."""
+    def _result(self, task: Task) -> tuple[Any, bool]:
+        """Result of a call, and whether it has ended; handles failed calls."""
         call = task.call
         if call is None or not call.done():
             return None, False
@@ -297,29 +297,29 @@ class Carrier:
         try:
             answer = call.result()
         except PlatformError as error:
-            self._no_answer(task, str(error))
+            self._call_failed(task, str(error))
         except Exception as error:
             _LOG.exception("platform %s failed on decision %s", self._platform(task).name, task.decision.id)
-            self._no_answer(task, f"{type(error).__name__}: {error}")
+            self._call_failed(task, f"{type(error).__name__}: {error}")
         else:
             task.failing_s = None
             return answer, True
         return None, False
 
-    def _no_answer(self, task: Task, problem: str) -> None:
+    def _call_failed(self, task: Task, problem: str) -> None:
         now_s = self._monotonic()
         if task.failing_s is None:
             task.failing_s = now_s
-            _LOG.warning("%s %s: %s; asking again", type(task.decision).__name__, task.decision.target, problem)
+            _LOG.warning("%s %s: %s; trying again", type(task.decision).__name__, task.decision.target, problem)
         lasted_s = now_s - task.failing_s
         task.due_s = now_s + min(max(FIRST_WAIT_S, lasted_s), LONGEST_WAIT_S)
         task.problem = problem
         if task.step == "submitting":
-            task.look, task.step = True, "waiting"
+            task.maybe_submitted, task.step = True, "waiting"
         elif task.step in ("observing", "planning"):
             verdict = self._judge.still(task.decision)
             if verdict is None:
-                task.look, task.step = False, "waiting"
+                task.maybe_submitted, task.step = False, "waiting"
             elif verdict.code == "expired":
                 self._refuse(task, Verdict("refused", "platform", f"it did not answer in time: {problem}"))
             else:
@@ -327,10 +327,10 @@ class Carrier:
         elif lasted_s >= GIVE_UP_S:
             self._fail(task, f"{UNKNOWN}: no answer for {lasted_s:.0f} s: {problem}; look at the platform")
         else:
-            task.step = "waiting" if task.step == "looking" else "running"
+            task.step = "waiting" if task.step == "finding" else "running"
 
     def _refuse(self, task: Task, verdict: Verdict) -> None:
-        """End what has changed nothing; it counts for no limit."""
+        """End a decision that changed nothing; it counts toward no limit."""
         self._judge.forgive(task.decision)
         self._end(
             task,
@@ -355,7 +355,7 @@ class Carrier:
         platform, decision = self._platform(task), task.decision
 
         def made() -> Any:
-            with heard_by(
+            with recording_calls(
                 lambda call: self._trail.called(decision, platform.name, call), lambda: self._judge.stopped(decision)
             ):
                 return function(*arguments, **named)
@@ -371,7 +371,7 @@ class Carrier:
 
 
 def _granted(task: Task) -> AnyDecision:
-    """The part of a decision that was let through, as the platform is told it."""
+    """The granted part of a decision, as it is submitted to the platform."""
     decision = task.decision
     if task.grant is None or not isinstance(decision, Scale) or decision.resources is None:
         return decision

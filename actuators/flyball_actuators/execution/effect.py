@@ -1,4 +1,4 @@
-"""What a change did, by the platform's states, and how it differs from what was expected."""
+"""The effect of a change, from the observed states, and how it differs from the expected one."""
 
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
@@ -7,10 +7,10 @@ from flyball_contracts.records import Effect, SubjectState, WorkloadSpec
 def effect_of(
     before: SubjectState, observed: SubjectState, spec: WorkloadSpec | None, usd_per_gpu_hour: float | None
 ) -> Effect | None:
-    """Change of what a workload takes, from the states before and after; ``None`` where neither has replicas.
+    """Change of a workload's resources between two states; ``None`` if neither has replicas.
 
-    GPUs are replicas times those of a replica, cost is theirs at ``usd_per_gpu_hour`` (USD), power what the
-    specification says of a replica (W). Where both states tell a mix, its offers say what they hold, cost and draw.
+    GPUs are replicas times GPUs per replica, cost is theirs at ``usd_per_gpu_hour`` (USD per hour), power the
+    specification's W per replica. If both states have a mix, its portions give GPUs, cost, carbon and power.
     """
     if before.mix and observed.mix:
         was, now = _sums(before), _sums(observed)
@@ -30,13 +30,13 @@ def effect_of(
 
 
 def effect_of_pool(before: SubjectState, observed: SubjectState, pool: PoolConfig) -> Effect | None:
-    """Change of what a pool costs, by its machines before and after; ``None`` where they are not known."""
+    """Change of a pool's cost, by its machines before and after; ``None`` if they are unknown."""
     changed = _changed(before, observed)
     return None if changed is None else Effect(cost_usd_per_hour=changed * pool.price_usd_per_hour)
 
 
 def difference(expected: SubjectState | None, observed: SubjectState) -> str:
-    """How the platform's state differs from the expected one, as text; empty where it agrees or is not known."""
+    """How the observed state differs from the expected one, as text; empty if it agrees or is unknown."""
     if expected is None:
         return ""
     differences: list[str] = []

@@ -1,4 +1,4 @@
-"""The guard with its memory, the clock that is configured, and the world as it is now."""
+"""The guard with its state, the configured clock, and the current world."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from flyball_contracts.records import AnyDecision, SubjectState
 
 
 class Judge:
-    """Asks the guard. What the ledger holds counts toward the limits; dry runs count for dry runs only."""
+    """Runs the guard. Grants in the ledger count toward the limits; dry runs count for dry runs only."""
 
     def __init__(self, config: ActuatorConfig, ledger: Ledger, session: Session, clock: Callable[[], int]) -> None:
         self.live = config.mode == "live"
@@ -25,26 +25,26 @@ class Judge:
         self._event_ns: dict[str, int] = {}
 
     def saw(self, decision: AnyDecision) -> None:
-        """Let the event clock know a decision's time."""
+        """Advance the event clock of a cell to a decision's time."""
         self._event_ns[decision.cell] = max(decision.time_ns, self._event_ns.get(decision.cell, 0))
 
     def now_ns(self, decision: AnyDecision) -> int:
-        """Now on the configured clock; in event time it is the newest decision's of the cell."""
+        """Now on the configured clock; event time is the time of the cell's newest decision."""
         return self._event_ns[decision.cell] if self.config.clock == "event" else self._wall()
 
     def view(self) -> World:
-        """The world with the kill switch, which is looked at each time."""
+        """The current world; reads the kill switch each time."""
         return self._session.world(stop_reason(self.config.kill_switch))
 
     def check(self, decision: AnyDecision) -> Verdict:
-        """Judge a decision on arrival; nothing is granted yet."""
+        """Check a decision on arrival; grants nothing."""
         self._state, verdict = self._guard.check(self._state, decision, self.now_ns(decision), self.view())
         return verdict
 
     def authorise(
         self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
     ) -> tuple[Verdict, Grant | None]:
-        """Judge a decision on what the platform shows; a grant where it may be carried out."""
+        """Check a decision against the observed state; returns a grant if it may be carried out."""
         now_ns, view = self.now_ns(decision), self.view()
         others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
         state = self._state.plus(decision.cell, others)
@@ -53,9 +53,9 @@ class Judge:
         return verdict, state.grants[decision.cell][-1] if verdict.status == "accepted" else None
 
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
-        """What other actuators did to a cell, by the outcomes; a clock that is ahead of ours counts as now.
+        """Grants of other actuators in a cell, from the outcomes; a time ahead of ours counts as now.
 
-        They are counted anew each time, because one of them may come to nothing.
+        They are collected anew each time, because any of them may turn out to have no effect.
         """
         if not self.live:
             return []
@@ -68,25 +68,25 @@ class Judge:
         ]
 
     def still(self, decision: AnyDecision) -> Verdict | None:
-        """Why a decision that was judged before may no longer be carried out, if so."""
+        """Why an authorised decision may no longer be carried out; ``None`` if it may."""
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
     def last(self, decision: AnyDecision) -> Verdict | None:
-        """Why a decision must not be submitted, if so; any thread may ask, for nothing is changed."""
+        """Why a decision must not be submitted; ``None`` if it may. Thread-safe: changes nothing."""
         stop = stop_reason(self.config.kill_switch)
         return self._guard.last(decision, self.now_ns(decision), stop, self._session.stops)
 
     def stopped(self, decision: AnyDecision) -> str:
-        """Why nothing may be done in the decision's cell, or empty; any thread may ask."""
+        """Why nothing may be done in the decision's cell; empty if it may. Thread-safe."""
         stop = stop_reason(self.config.kill_switch)
         return World({}, {}, {}, stop, stops=self._session.stops).stopped(decision.cell)
 
     def forgive(self, decision: AnyDecision) -> None:
-        """Count a decision no more: nothing was changed."""
+        """Stop counting a decision that changed nothing."""
         self._state = self._state.without(decision)
 
     def restore(self, partition: int) -> None:
-        """Count what the log says of a partition; the ledger's file knows this process's own better."""
+        """Count the grants in the log of a partition; the ledger file is preferred for this process's own."""
         held = [grant for grants in self._state.grants.values() for grant in grants]
         counted = {grant.decision for grant in held}
         found = [grant for grant in self._session.log.book.grants(partition) if grant.decision not in counted]

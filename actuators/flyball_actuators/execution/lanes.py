@@ -1,4 +1,4 @@
-"""Decisions under way: many targets at a time, one operation a target, and the newest word about a subject wins."""
+"""Queues decisions by target: many targets in parallel, one operation per target, and the newest decision wins."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.task import Asked, Task
+from flyball_actuators.execution.task import Delivery, Task
 from flyball_actuators.guard import subject_of, urgency_of
 from flyball_actuators.ledger import Ledger, Page
 from flyball_actuators.platforms import Handle, Platforms
@@ -23,9 +23,9 @@ _IDLE_S = 0.2
 
 
 class _Expired(NamedTuple):
-    """A decision came to nothing at ``time_ns``; ``assumed`` are the replicas from which it and those before started.
+    """A decision that expired at ``time_ns``; ``assumed`` are the replicas from which it and those before it started.
 
-    What was decided until then could not know that.
+    Decisions made until then could not know that it had no effect.
     """
 
     time_ns: int
@@ -33,10 +33,10 @@ class _Expired(NamedTuple):
 
 
 class Lanes:
-    """A queue for each target; of each, the first task is under way, and one about the same subject may overtake it.
+    """A queue per target; its first task is in progress, and a later one on the same subject may supersede it.
 
-    All pools of a cell are in one queue: none is bought for before the platform has been told of those ahead, so that
-    what it then shows of their cost is all there is.
+    All pools of a cell share one queue: no purchase is judged before earlier ones were submitted, so that the cost
+    which the platform then shows is complete.
     """
 
     def __init__(
@@ -65,44 +65,44 @@ class Lanes:
     def take(
         self, decision: AnyDecision, partition: int, offset: int, at_ms: int, key: str = "", *, moved: bool = False
     ) -> None:
-        """Take a decision that was read; ``at_ms`` is when it was sent, and ``key`` has signed it.
+        """Take a decision that was read; ``at_ms`` is when it was sent, ``key`` the id of the signing key.
 
-        One that has ``moved`` came before its cell got another partition: it is ended, and never begun. What had its
-        last word is answered with that, to whoever asked later than it was said.
+        ``moved``: it was read from the partition that its cell had before partitions were added; it is ended and never
+        started. A finished decision that was sent again is answered with its final outcome.
         """
         self._judge.saw(decision)
         known = self._by_id.get(decision.id)
-        asked = Asked(offset, at_ms)
+        delivery = Delivery(offset, at_ms)
         if known is not None:
-            known.asked.append(asked)
+            known.deliveries.append(delivery)
             return
         page = self._session.log.book.page(partition, decision.id)
         entry = self._ledger.get(decision.id)
-        task = Task(decision, partition, [asked], self._platforms.of(decision), subject_of(decision), moved=moved)
-        self._stand_in(task)
+        task = Task(decision, partition, [delivery], self._platforms.of(decision), subject_of(decision), moved=moved)
+        self._add_assumed(task)
         if page is not None and page.final is not None:
-            self._came_to_nothing(task, page.final)
-            self._repeat(page, page.final, partition, [asked])
+            self._note_expired(task, page.final)
+            self._publish_again(page, page.final, partition, [delivery])
             return
         self._by_id[decision.id] = task
         self._trail.received(decision, partition, offset, key)
         self._queue(task)
-        if entry is not None and entry.outcome is not None and not _left_to_others(entry.outcome, page):
-            task.last, task.step = entry.outcome, "ending"  # it was never heard
-            self._came_to_nothing(task, entry.outcome)
+        if entry is not None and entry.outcome is not None and not _claimed_by_others(entry.outcome, page):
+            task.last, task.step = entry.outcome, "ending"  # it was never published
+            self._note_expired(task, entry.outcome)
             return
         sent = entry is not None and entry.step == "sent"
         if self._judge.live and (sent or (page is not None and page.claims)):
-            _inherit(task, page)
+            _resume(task, page)
         else:
             self._carrier.arrive(task)
         if task.last is not None:
-            self._came_to_nothing(task, task.last)
+            self._note_expired(task, task.last)
         else:
             self._replace(task)
 
     def _queue(self, task: Task) -> None:
-        """Put a task behind those of its target; a rescue goes before all that wait but rescues."""
+        """Append a task to the queue of its target; a rescue goes before waiting tasks that are not rescues."""
         lane = self._lanes.setdefault(_queue_of(task.decision), [])
         at = len(lane)
         if urgency_of(task.decision) == "rescue":
@@ -110,13 +110,13 @@ class Lanes:
                 at -= 1
         lane.insert(at, task)
 
-    def _came_to_nothing(self, task: Task, final: Outcome) -> None:
-        """Remember what expired: decisions that were made until it was known may have counted on it."""
+    def _note_expired(self, task: Task, final: Outcome) -> None:
+        """Remember an expired decision: decisions made before that was known may have relied on it."""
         if final.code == "expired" and not isinstance(task.decision, Migrate | Check):
             self._expired[task.subject] = _Expired(final.time_ns, (task.decision.replicas_before, *task.assumed))
 
-    def _stand_in(self, task: Task) -> None:
-        """Let a decision stand for those about its subject that had expired, unknown to who made it."""
+    def _add_assumed(self, task: Task) -> None:
+        """Let a decision stand for expired ones on its subject that its author could not know of."""
         expired = self._expired.get(task.subject)
         if expired is None:
             return
@@ -126,17 +126,17 @@ class Lanes:
             task.assumed = tuple(dict.fromkeys((*task.assumed, *expired.assumed)))
 
     def _replace(self, newer: Task) -> None:
-        """Let a sound decision take the place of those about its subject that were not submitted yet."""
+        """Let a valid decision replace those on its subject that were not submitted yet."""
         for older in self._lanes[_queue_of(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.submitted or older.step == "ending":
                 continue
             if not isinstance(older.decision, Migrate | Check):
                 newer.assumed += (older.decision.replicas_before, *older.assumed)
-            if older.step == "waiting" and not older.look:
+            if older.step == "waiting" and not older.maybe_submitted:
                 self._carrier.reconsider(older)
 
-    def step(self, *, anew: bool = True) -> None:
-        """Carry everything on as far as it goes; without ``anew`` only what was submitted."""
+    def step(self, *, start_new: bool = True) -> None:
+        """Advance all tasks as far as possible; without ``start_new`` only those that were submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
         for target in list(self._lanes):
             lane = self._lanes[target]
@@ -145,7 +145,7 @@ class Lanes:
                 waits = task.step == "waiting"
                 bought = bool(pool_of(task.decision.workload))
                 free = all(other.submitted and (bought or other.subject == task.subject) for other in ahead)
-                if not anew and not (task.submitted or task.step == "submitting"):
+                if not start_new and not (task.submitted or task.step == "submitting"):
                     pass
                 elif not waits or (free and under_way < MOST_UNDER_WAY):
                     was_submitted = task.submitted
@@ -159,7 +159,7 @@ class Lanes:
                     ahead.append(task)
 
     def wait_s(self) -> float:
-        """How long the loop may wait for the next message."""
+        """Seconds that the loop may wait for the next message."""
         tasks = self._by_id.values()
         if any(self._carrier.busy(task) for task in tasks):
             return _SOON_S
@@ -167,15 +167,15 @@ class Lanes:
 
     @property
     def waiting(self) -> int:
-        """Decisions without a last word."""
+        """Number of decisions without a final outcome."""
         return len(self._by_id)
 
     def calling(self) -> bool:
-        """Whether a call of the platform has no answer yet."""
+        """Whether a submission is waiting for the platform's answer."""
         return any(task.step == "submitting" for task in self._by_id.values())
 
     def forget(self, partition: int) -> None:
-        """Leave a partition's decisions to its new owner, who finds them in the log."""
+        """Drop the decisions of a partition; its new owner finds them in the log."""
         for task in [t for t in self._by_id.values() if t.partition == partition]:
             task.dropped = True  # its call may still wait for a thread
             self._remove(task)
@@ -183,24 +183,24 @@ class Lanes:
     def _finish(self, task: Task) -> None:
         if task.last is None or not self._session.lease.valid():
             return
-        self._came_to_nothing(task, task.last)
+        self._note_expired(task, task.last)
         page = self._session.log.book.page(task.partition, task.decision.id)
-        if page is not None and page.final is not None:  # somebody else said it first, or we did a moment ago
-            self._repeat(page, page.final, task.partition, task.asked)
+        if page is not None and page.final is not None:  # published by another actuator, or by us a moment ago
+            self._publish_again(page, page.final, task.partition, task.deliveries)
         else:
-            self._answer(task.last, task.partition, [asked.offset for asked in task.asked])
+            self._publish_final(task.last, task.partition, [delivery.offset for delivery in task.deliveries])
         self._remove(task)
 
-    def _repeat(self, page: Page, final: Outcome, partition: int, asked: list[Asked]) -> None:
-        """Say the last word again to who asked later than it was said; the others have it."""
-        later = [ask.offset for ask in asked if ask.at_ms > page.final_ms]
-        for ask in asked:
-            if ask.offset not in later:
-                self._done(partition, ask.offset)
-        if later:
-            self._answer(final, partition, later)
+    def _publish_again(self, page: Page, final: Outcome, partition: int, deliveries: list[Delivery]) -> None:
+        """Publish the final outcome again for deliveries sent after it; earlier ones have it already."""
+        late_offsets = [delivery.offset for delivery in deliveries if delivery.at_ms > page.final_ms]
+        for delivery in deliveries:
+            if delivery.offset not in late_offsets:
+                self._done(partition, delivery.offset)
+        if late_offsets:
+            self._publish_final(final, partition, late_offsets)
 
-    def _answer(self, outcome: Outcome, partition: int, offsets: list[int]) -> None:
+    def _publish_final(self, outcome: Outcome, partition: int, offsets: list[int]) -> None:
         self._report.count(outcome)
 
         def written(_: int) -> None:
@@ -218,13 +218,13 @@ class Lanes:
 
 
 def _queue_of(decision: AnyDecision) -> str:
-    """Decisions with the same one are carried out one after the other."""
+    """Key of a decision's queue; decisions with the same key run one after the other."""
     return f"{decision.cell}/{PREFIX}" if pool_of(decision.workload) else decision.target
 
 
-def _inherit(task: Task, page: Page | None) -> None:
-    """Go on with what another process, or this one before its restart, has claimed."""
-    task.look = True
+def _resume(task: Task, page: Page | None) -> None:
+    """Continue what another process, or this one before its restart, has claimed."""
+    task.maybe_submitted = True
     if page is None:
         return
     task.skip = len(page.claims)
@@ -236,8 +236,8 @@ def _inherit(task: Task, page: Page | None) -> None:
         task.handle = Handle(operation=page.running.operation, expected=expected, answer=page.running.answer)
 
 
-def _left_to_others(outcome: Outcome, page: Page | None) -> bool:
-    """Whether a refusal that nobody received is void, because another actuator has claimed the decision meanwhile."""
+def _claimed_by_others(outcome: Outcome, page: Page | None) -> bool:
+    """Whether an unpublished refusal is void because another actuator has claimed the decision since."""
     claims = [] if page is None else page.claims
     return outcome.status == "refused" and any(claim != outcome.actuator for claim in claims)
 

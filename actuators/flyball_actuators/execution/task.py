@@ -1,4 +1,4 @@
-"""A decision under way, and what is said of it."""
+"""A decision in progress, and the outcomes that report it."""
 
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from flyball_contracts.records.commands.outcomes import FINAL, Mode, OutcomeStat
 
 UNKNOWN = "unknown outcome"
 Step = Literal[
-    "waiting", "looking", "observing", "planning", "claiming", "claimed", "submitting", "running", "polling", "ending"
+    "waiting", "finding", "observing", "planning", "claiming", "claimed", "submitting", "running", "polling", "ending"
 ]
 _SUBMITTED: frozenset[Step] = frozenset({"running", "polling"})
 
 
-class Asked(NamedTuple):
-    """A decision was read at ``offset``, and sent at ``at_ms``."""
+class Delivery(NamedTuple):
+    """A decision was read at ``offset``; it was sent at ``at_ms``."""
 
     offset: int
     at_ms: int
@@ -28,21 +28,21 @@ class Asked(NamedTuple):
 
 @dataclass(eq=False)
 class Task:
-    """One decision from its arrival to its last word; ``asked`` are its offsets, all in one partition.
+    """One decision from its arrival to its final outcome; ``deliveries`` are its messages, all in one partition.
 
-    ``look`` means that somebody may have submitted it already: the platform is observed before anything is done.
-    ``assumed`` are the replicas from which those started that it overtook before they were submitted, and
-    ``grant`` is what the limits count of it. The first ``skip`` claims of the log are of actuators that are gone;
-    ``claim`` is the offset of our own. ``polled_s`` is when the platform was first seen to be still at it. One that is
-    ``dropped`` is another actuator's now, and of one that ``moved`` the cell may be.
+    ``maybe_submitted``: an earlier process may have submitted it, so the platform is queried before anything is done.
+    ``assumed`` are the replicas that superseded, never submitted decisions on the subject started from; ``grant`` is
+    what the limits count. The first ``skip`` claims in the log are by actuators that are gone; ``claim`` is the offset
+    of our own. ``polled_s`` is when the operation was first seen still in progress. ``dropped``: another actuator now
+    owns the decision. ``moved``: its cell has another partition now.
     """
 
     decision: AnyDecision
     partition: int
-    asked: list[Asked]
+    deliveries: list[Delivery]
     served: Served | Rejected
     subject: str
-    look: bool = False
+    maybe_submitted: bool = False
     step: Step = "waiting"
     observed: SubjectState | None = None
     handle: Handle | None = None
@@ -63,12 +63,12 @@ class Task:
 
     @property
     def submitted(self) -> bool:
-        """Whether the platform has taken it on, and is still at it."""
+        """Whether the platform has accepted it and the operation is still in progress."""
         return self.step in _SUBMITTED
 
 
 def counted(grant: Grant) -> Counted:
-    """What an outcome says of a grant."""
+    """A grant as outcomes record it."""
     return Counted(
         urgency=grant.urgency,
         taken=grant.taken,
@@ -98,7 +98,7 @@ class OutcomeFactory:
         effect: Effect | None = None,
         effect_after_s: float | None = None,
     ) -> Outcome:
-        """One outcome; a last word has one id, whoever says it."""
+        """Make an outcome; a final outcome has the same id whichever actuator publishes it."""
         decision, handle, served = task.decision, task.handle, task.served
         who = () if status in FINAL else (self._instance,)
         return Outcome(
@@ -126,7 +126,7 @@ class OutcomeFactory:
         )
 
     def last(self, task: Task, progress: Progress, now_ns: int, effect: Effect | None) -> Outcome:
-        """The last outcome of what was submitted; one that is still running was overtaken."""
+        """The final outcome of a submitted decision; one that still runs was superseded."""
         if isinstance(progress, Running):
             detail = f"decision {task.overtaken} about the same subject is newer, and the platform has taken it on"
             return self.outcome(task, "superseded", now_ns, code="stale", detail=detail, answer=progress.answer)
@@ -147,7 +147,7 @@ class OutcomeFactory:
             "failed" if failed else "superseded",
             now_ns,
             code="" if failed else "stale",
-            detail=progress.answer if failed else "the platform was told something newer about the same subject",
+            detail=progress.answer if failed else "the platform got a newer change to the same subject",
             answer=progress.answer,
             observed=progress.observed,
             effect=effect,

@@ -1,4 +1,4 @@
-"""The guard says whether a decision may be carried out now; pure: no clock, no file, no network."""
+"""The guard decides whether a decision may be carried out now; pure: no clock, no file, no network."""
 
 from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard, passed as passed
 from flyball_actuators.guard.limits import longest_s as longest_s

@@ -1,11 +1,11 @@
-"""Compare and set: what a decision assumed is compared with what the platform shows, before anything is submitted."""
+"""Compare-and-set: compares what a decision assumed with the observed state, before anything is submitted."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import Check, Migrate, Preempt, Scale, SubjectState
 
 
 def conflict(context: Context) -> Verdict | None:
-    """Refuse what would do the opposite of what it says, or more, on the state that was observed."""
+    """Refuse a decision that, on the observed state, would do the opposite of what it states, or more."""
     decision, observed = context.decision, context.observed
     if observed is None:
         return None
@@ -21,9 +21,10 @@ def conflict(context: Context) -> Verdict | None:
 
 
 def _count(decision: Scale | Preempt, observed: SubjectState, assumed: tuple[int, ...]) -> str:
-    """Judge by the replicas that are asked for and those that serve: a decision may have assumed either, or between.
+    """Compare with both requested and ready replicas: a decision may have assumed either, or a number in between.
 
-    A decision also stands for those that it overtook: what they would have changed is part of what it says.
+    A decision also replaces those that it superseded before they were submitted (``assumed``): their changes are part
+    of it.
     """
     shown = [n for n in (observed.replicas, observed.ready) if n is not None]
     before, after = decision.replicas_before, decision.replicas
@@ -38,7 +39,7 @@ def _count(decision: Scale | Preempt, observed: SubjectState, assumed: tuple[int
 
 
 def _harmless(before: int, after: int, least: int, most: int) -> bool:
-    """Whether a change does what it says, or less, where between ``least`` and ``most`` replicas are shown."""
+    """Whether the change does what it states, or less, when ``least`` to ``most`` replicas are observed."""
     if least <= before <= most:
         return True
     return after <= most if before > most else after >= least

@@ -1,4 +1,4 @@
-"""Checks of time: not too late or too early, and still the latest word."""
+"""Time checks: the decision is neither too old nor in the future, and no newer one has been seen."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse, subject_of
 
@@ -6,7 +6,7 @@ MAX_AHEAD_S = 60.0
 
 
 def expired(context: Context) -> Verdict | None:
-    """Refuse from ``expires_ns`` on, and beyond ``max_age_s`` whatever that says."""
+    """Refuse from ``expires_ns`` on, and once older than ``max_age_s`` whatever ``expires_ns`` is."""
     late_ns = context.now_ns - context.decision.expires_ns
     if late_ns >= 0:
         return refuse(
@@ -25,7 +25,7 @@ def expired(context: Context) -> Verdict | None:
 
 
 def not_yet_valid(context: Context) -> Verdict | None:
-    """Refuse a decision whose time lies further ahead than clocks may differ."""
+    """Refuse a decision whose time is further in the future than clocks may differ."""
     ahead_s = (context.decision.time_ns - context.now_ns) / 1e9
     if ahead_s <= MAX_AHEAD_S:
         return None
@@ -36,7 +36,7 @@ def not_yet_valid(context: Context) -> Verdict | None:
 
 
 def superseded(context: Context) -> Verdict | None:
-    """Pass over a decision that is older than one already seen about the same thing."""
+    """Supersede a decision that is older than one already seen for the same subject."""
     newest = context.state.newest.get(subject_of(context.decision))
     if newest is None or newest <= context.decision.time_ns:
         return None

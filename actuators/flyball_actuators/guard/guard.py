@@ -1,4 +1,4 @@
-"""The checks in their fixed order, and what the guard remembers of the result."""
+"""The checks in their fixed order, and the state that the guard keeps."""
 
 from collections.abc import Collection
 from itertools import takewhile
@@ -27,8 +27,8 @@ from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Stop, SubjectState
 
-# Switches first, so that nothing else matters while they are on; then what costs nothing to know;
-# limits last, so that a decision refused for another reason never uses them up.
+# Switches first: nothing else matters while they are on. Then checks without side effects. Limits last, so that
+# a decision refused for another reason never counts toward them.
 CHECKS: tuple[Check, ...] = (
     mode_off,
     kill_switch,
@@ -49,28 +49,28 @@ CHECKS: tuple[Check, ...] = (
     unapproved,
 )
 _ACCEPTED = Verdict("accepted", "", "")
-# From here on a decision is sound, so it is the latest word about its subject even when a limit refuses it.
+# From here on a decision is valid, so it supersedes older ones on its subject even if a limit refuses it.
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
-# What may change while a decision waits: asked again right before the platform is told.
+# What may change while a decision waits: checked again right before it is submitted.
 _STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
-# What needs no memory and no picture of the world: asked by the thread that tells the platform.
+# What needs neither the guard's state nor the world: checked by the thread that submits.
 _LAST = (mode_off, kill_switch, expired)
 
 
 def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
-    """Names of the checks that let a decision through, up to the one that objected; ``stage`` is as in the audit."""
-    asked = {"claimed": _STILL, "last": _LAST}.get(stage, CHECKS)
-    return tuple(takewhile(lambda name: name != verdict.check, (check.__name__ for check in asked)))
+    """Names of the checks that passed, up to the one that objected; ``stage`` is as in the audit trail."""
+    checks = {"claimed": _STILL, "last": _LAST}.get(stage, CHECKS)
+    return tuple(takewhile(lambda name: name != verdict.check, (check.__name__ for check in checks)))
 
 
 class Guard:
-    """Authorises decisions one at a time; everything it remembers is in the state that it returns."""
+    """Authorises decisions one at a time; all state is passed in and returned."""
 
     def __init__(self, config: ActuatorConfig) -> None:
         self._config = with_constants(ActuatorParameters, config)
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
-        """Judge ``decision`` on arrival, before the platform is asked; nothing is granted yet."""
+        """Check ``decision`` on arrival, before the platform is observed; grants nothing."""
         return self._judge(self._context(state, decision, now_ns, world))
 
     def authorise(
@@ -82,22 +82,22 @@ class Guard:
         observed: SubjectState | None = None,
         assumed: tuple[int, ...] = (),
     ) -> tuple[GuardState, Verdict]:
-        """Judge ``decision`` at ``now_ns`` on what the platform shows of its subject.
+        """Check ``decision`` at ``now_ns`` against the observed state of its subject.
 
-        The first check that objects gives the verdict. Only an accepted decision adds to the limits; a sound one
-        that is refused by a limit still supersedes older ones.
+        The first check that objects gives the verdict. Only an accepted decision counts toward the limits. A valid
+        decision that a limit refuses still supersedes older ones.
         """
         context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
         after, verdict = self._judge(context)
         return (self._granted(context) if verdict.status == "accepted" else after), verdict
 
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
-        """Why an authorised decision may no longer be carried out, if so."""
+        """Why an authorised decision may no longer be carried out; ``None`` if it may."""
         context = self._context(state, decision, now_ns, world)
         return _first(_STILL, context)
 
     def last(self, decision: AnyDecision, now_ns: int, stop: str, stops: Collection[Stop] = ()) -> Verdict | None:
-        """Why a decision must not be submitted, if so; ``stop`` and ``stops`` are as in :class:`World`."""
+        """Why a decision must not be submitted; ``None`` if it may. ``stop`` and ``stops`` are as in :class:`World`."""
         context = Context(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
         return _first(_LAST, context)
 

@@ -1,4 +1,4 @@
-"""How often, and how much at once: limits that count what was let through, never what was refused."""
+"""Rate and blast-radius limits; they count granted decisions, never refused ones."""
 
 from collections.abc import Iterable
 from math import floor
@@ -14,7 +14,7 @@ def rate(context: Context) -> Verdict | None:
     """Refuse above ``actuator.per_target`` or ``actuator.per_cell``."""
     decision, limits = context.decision, context.config
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    granted = _alike(context)
+    granted = _same_urgency(context)
     of_target = [grant for grant in granted if grant.target == decision.target]
     return _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
         granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
@@ -22,17 +22,17 @@ def rate(context: Context) -> Verdict | None:
 
 
 def blast_radius(context: Context) -> Verdict | None:
-    """Refuse when the replicas taken away in the window would pass ``actuator.blast_radius``.
+    """Refuse if the replicas taken away in the window would exceed ``actuator.blast_radius``.
 
-    Moves off failing devices are counted apart, with as much room again, and so are deferrals, so that neither
-    price nor carbon uses up the room of what is urgent.
+    Rescues from failing devices have the same limit again for themselves, and so have deferrals: price and carbon never
+    use up the limit of urgent decisions.
     """
     decision, limit = context.decision, context.config.blast_radius
     takes = taken_by(decision, context.world, context.observed)
     if not takes:
         return None
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    before = sum(g.taken for g in within(_alike(context), now_ns, limit.window_s))
+    before = sum(g.taken for g in within(_same_urgency(context), now_ns, limit.window_s))
     cap = cap_of(context.config, decision.cell, context.world)
     if before + (1 if in_batches(decision) else takes) <= cap:
         return None
@@ -45,27 +45,27 @@ def blast_radius(context: Context) -> Verdict | None:
 
 
 def granted_by(context: Context) -> int:
-    """Replicas that stop because of a decision that is let through: of new resources as many as there is room for."""
+    """Replicas that stop because of a granted decision; for new resources, at most as many as the limit leaves."""
     decision = context.decision
     takes = taken_by(decision, context.world, context.observed)
     if not in_batches(decision):
         return takes
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    before = sum(g.taken for g in within(_alike(context), now_ns, context.config.blast_radius.window_s))
+    before = sum(g.taken for g in within(_same_urgency(context), now_ns, context.config.blast_radius.window_s))
     return max(1, min(takes, cap_of(context.config, decision.cell, context.world) - before))
 
 
 def in_batches(decision: AnyDecision) -> bool:
-    """Whether a platform can do a part of a decision, and leave the rest to those after it."""
+    """Whether the platform may carry out part of a decision and leave the rest to later ones."""
     return isinstance(decision, Scale) and decision.resources is not None
 
 
 def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None = None) -> int:
     """Replicas that stop because of a decision.
 
-    The largest of what the decision assumes to run, what the inventories show and what the platform shows counts as
-    "before", so that a decision on stale data cannot take away more than it says. New resources take away all of them,
-    or a batch, and a move all that the platform says go with the replica.
+    "Before" is the largest of what the decision assumes, what the inventories show and what the platform shows, so that
+    a decision on stale data cannot take away more than it states. New resources restart all replicas, or a batch of
+    them. A migration takes all replicas that the platform says move together.
     """
     if isinstance(decision, Check):
         return 0
@@ -81,13 +81,16 @@ def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None 
 
 
 def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
-    """Most replicas that may be taken from a cell in one window; inventories that claim many raise it to a ceiling."""
+    """Most replicas that may be taken from a cell in one window.
+
+    A share of the replicas in the inventories, with a ceiling.
+    """
     known, limit = sum(map(len, world.placed.get(cell, {}).values())), config.blast_radius
     return min(max(floor(limit.share * known), limit.replicas), limit.most)
 
 
-def _alike(context: Context) -> list[Grant]:
-    """Grants of the cell that count against the decision: those as urgent as it."""
+def _same_urgency(context: Context) -> list[Grant]:
+    """Grants of the cell with the decision's urgency, which has its own limits."""
     urgency = urgency_of(context.decision)
     return [grant for grant in context.state.grants.get(context.decision.cell, ()) if grant.urgency == urgency]
 
@@ -98,7 +101,7 @@ def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tupl
 
 
 def longest_s(section: ActuatorConfig) -> float:
-    """The longest window of all limits."""
+    """The longest window of all limits, in seconds."""
     config = with_constants(ActuatorParameters, section)
     of_policies = (limit.window_s for policy in config.policies for limit in policy.limits)
     return max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s, *of_policies)

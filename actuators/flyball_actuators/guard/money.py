@@ -1,4 +1,4 @@
-"""Machines that are bought: what a pool may hold, and what all pools of a cell may cost."""
+"""Purchases: the range of a pool, and what all pools of a cell may cost."""
 
 from flyball_actuators.guard.state import Context, Verdict, added_usd_per_hour, refuse
 from flyball_contracts.config import ActuatorConfig, PlatformConfig, PoolConfig
@@ -7,13 +7,13 @@ from flyball_contracts.records.pools import pool_of
 
 
 def pool_in(config: ActuatorConfig, decision: AnyDecision) -> PoolConfig | None:
-    """The pool that a decision is about, where the configuration has it in the decision's cell."""
+    """The configured pool that a decision is about; ``None`` for a workload, or if its cell has no such pool."""
     name = pool_of(decision.workload)
     return next((pool for pool in _entry(config, decision.cell, name).pools if pool.name == name), None)
 
 
 def pool_size(decision: AnyDecision, pool: PoolConfig) -> str:
-    """What is wrong with a decision about a pool, or empty."""
+    """What is wrong with a decision about a pool; empty if nothing is."""
     if not isinstance(decision, Scale):
         return f"pool {pool.name!r} can be scaled, nothing else; move or stop what runs on its machines instead"
     if decision.resources is not None or decision.mix or decision.power_limit_w is not None:
@@ -31,7 +31,7 @@ def pool_size(decision: AnyDecision, pool: PoolConfig) -> str:
 def over_budget(context: Context) -> Verdict | None:
     """Refuse a purchase after which all pools of the cell would cost more than ``budget_usd_per_hour``.
 
-    What they cost is what the platform shows; where it does not, nothing is bought live.
+    The platform reports the present cost; without it nothing is bought in mode live.
     """
     decision, pool = context.decision, context.pool
     if pool is None or not isinstance(decision, Scale):

@@ -1,21 +1,21 @@
-"""The bounds of a power limit: what the inventories know of the GPUs that it is for."""
+"""Bounds of a power limit, from what the inventories report of the GPUs it applies to."""
 
 from flyball_actuators.guard.state import World
 from flyball_contracts.records import Scale
 
 LEAST_SHARE = 1 / 3
-"""Of the largest limit known: below it GPUs hardly work, and some drivers refuse it."""
+"""Share of the largest known limit; below it GPUs hardly work, and some drivers refuse it."""
 
 
 def power_limit(scale: Scale, world: World) -> str:
-    """What is wrong with a decision's power limit, or empty."""
+    """What is wrong with a decision's power limit; empty if nothing is."""
     limit_w = scale.power_limit_w
     if limit_w is None:
         return ""
     most_w = world.power_w.get(scale.cell, {}).get(scale.workload)
     if most_w is None:
         return (
-            f"power_limit_w is {limit_w:g}, and no inventory tells the power limits of the GPUs where workload "
+            f"power_limit_w is {limit_w:g}, and no inventory reports the power limits of the GPUs where workload "
             f"{scale.workload!r} runs; leave it out, or let the agents of its nodes report them first"
         )
     least_w = LEAST_SHARE * most_w

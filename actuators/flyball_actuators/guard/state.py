@@ -1,4 +1,4 @@
-"""The guard's input, its memory and its verdicts."""
+"""The guard's input, state and verdicts."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ VerdictStatus = Literal["accepted", "refused", "superseded"]
 
 
 class NodeInfo(NamedTuple):
-    """What the guard needs to know of a node."""
+    """The properties of a node that the guard checks."""
 
     cell: str
     schedulable: bool
@@ -34,11 +34,11 @@ Placed = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 class World(NamedTuple):
-    """What is true outside at the moment of the decision.
+    """The state of the world outside at the time of a check.
 
-    ``placed[cell][workload]`` are the nodes of its replicas, by replica, as the inventories show them. ``stop`` is why
-    the kill switch's file is there, or empty, and ``stops`` are those that people ordered through the topic.
-    ``power_w[cell][workload]`` is the largest power limit known of a GPU on the nodes where a workload runs, in W.
+    ``placed[cell][workload]`` maps each replica to its node, as the inventories show them. ``stop`` is the reason in
+    the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
+    ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -50,7 +50,7 @@ class World(NamedTuple):
     approvals: Collection[Approval] = ()
 
     def stopped(self, cell: str) -> str:
-        """Why nothing may be done in a cell, or empty."""
+        """Why nothing may be done in a cell; empty if it may."""
         if self.stop:
             return self.stop
         stop = next((stop for stop in self.stops if fnmatchcase(cell, stop.cell)), None)
@@ -60,16 +60,16 @@ class World(NamedTuple):
         return f"{stop.by} stopped cells {stop.cell!r}{why}; to go on: flyball resume --cell {stop.cell!r}"
 
     def tenant(self, workload: str) -> str:
-        """Whose a workload is, empty where nobody has declared it."""
+        """Tenant of a workload, empty if it is not declared."""
         spec = self.workloads.get(workload)
         return "" if spec is None else spec.tenant
 
     def running(self, cell: str, workload: str) -> int:
-        """Replicas of one workload, 0 where the inventories name none."""
+        """Number of replicas of a workload, 0 if the inventories show none."""
         return len(self.placed.get(cell, {}).get(workload, {}))
 
     def owner(self, cell: str, workload: str, replica: str) -> str:
-        """Another workload that the inventories show a replica to belong to, or empty."""
+        """Another workload to which the inventories assign a replica; empty if none."""
         shown = self.placed.get(cell, {})
         if replica in shown.get(workload, {}):
             return ""
@@ -77,12 +77,12 @@ class World(NamedTuple):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was let through: what the limits count.
+    """A decision that was let through, as the limits count it.
 
-    ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's
-    own time, ``at_ns`` the guard's, and ``taken`` the replicas that it takes away. Each ``urgency`` has limits of its
-    own (see :func:`urgency_of`), and so have dry runs. ``type`` is that of the decision, and ``usd_per_hour`` what it
-    expected to add to the cost; lines of older versions have neither, nor the ``workload``.
+    ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's time,
+    ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
+    :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type and ``usd_per_hour`` the cost it expected
+    to add; lines of older versions lack these two and ``workload``.
     """
 
     cell: str
@@ -100,16 +100,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardState(NamedTuple):
-    """All that the guard remembers: recent grants of each cell, and each subject's newest decision time."""
+    """The guard's state: recent grants of each cell, and the time of the newest decision on each subject."""
 
     grants: Mapping[str, tuple[Grant, ...]] = {}
     newest: Mapping[str, int] = {}
 
     @classmethod
     def restored(cls, grants: Iterable[Grant], *, dry_run: bool = False) -> Self:
-        """State that counts the grants of an earlier run, so that a restart resets no limit.
+        """State with the grants of an earlier run, so that a restart resets no limit.
 
-        Those of dry runs count for dry runs only, and the others for live runs.
+        Grants of dry runs count for dry runs only, the others for live runs only.
         """
         cells: dict[str, tuple[Grant, ...]] = {}
         newest: dict[str, int] = {}
@@ -119,7 +119,7 @@ class GuardState(NamedTuple):
         return cls(cells, newest)
 
     def without(self, decision: AnyDecision) -> Self:
-        """State in which a decision was never let through: it came to nothing."""
+        """State without the grant of a decision that had no effect."""
         granted = self.grants.get(decision.cell, ())
         left = tuple(g for g in granted if g.decision != decision.id)
         if len(left) == len(granted):
@@ -127,14 +127,14 @@ class GuardState(NamedTuple):
         return self._replace(grants={**self.grants, decision.cell: left})
 
     def plus(self, cell: str, others: Collection[Grant]) -> Self:
-        """State that also counts what others did to a cell."""
+        """State that also counts the grants of other actuators in a cell."""
         if not others:
             return self
         counted = sorted((*self.grants.get(cell, ()), *others), key=lambda grant: grant.at_ns)
         return self._replace(grants={**self.grants, cell: tuple(counted)})
 
     def less(self, cell: str, others: Collection[Grant]) -> Self:
-        """State that counts only our own again."""
+        """State without the grants that :meth:`plus` added."""
         if not others:
             return self
         theirs = {grant.decision for grant in others}
@@ -142,16 +142,15 @@ class GuardState(NamedTuple):
         return self._replace(grants={**self.grants, cell: kept})
 
     def clock(self, cell: str, now_ns: int) -> int:
-        """The limits' time of a cell: ``now_ns``, but never before its latest grant."""
+        """Time for the limits of a cell: ``now_ns``, but never before the latest grant."""
         granted = self.grants.get(cell, ())
         return max(now_ns, granted[-1].at_ns) if granted else now_ns
 
 
 class Verdict(NamedTuple):
-    """The guard's answer; ``detail`` is a sentence with the limit, its value and the remedy.
+    """The guard's answer; ``detail`` states the limit, its value and the remedy.
 
-    ``policy`` names the policy whose rule it is, and is empty for the limits that hold for all decisions; ``check`` is
-    the check that objected.
+    ``policy`` names the policy that refused, empty for general limits; ``check`` is the check that objected.
     """
 
     status: VerdictStatus
@@ -162,11 +161,11 @@ class Verdict(NamedTuple):
 
 
 class Context(NamedTuple):
-    """One decision with everything that a check may look at; the decision's cell has its limits' time.
+    """One decision with everything that a check may use.
 
-    ``observed`` is what the platform shows of its subject, ``None`` before it was asked. ``assumed`` are the replicas
-    from which decisions started that this one overtook before the platform was told of them. ``policies`` are those
-    that match the decision, and ``pool`` is the one that it is about, ``None`` where it is about a workload.
+    ``observed`` is the platform's state of the subject, ``None`` before it was observed. ``assumed`` are the replicas
+    that superseded, never submitted decisions on the same subject started from. ``policies`` are those that match the
+    decision; ``pool`` is the pool that it is about, ``None`` for a workload.
     """
 
     config: ActuatorParameters
@@ -189,7 +188,10 @@ def refuse(code: RefusalCode, detail: str, policy: str = "") -> Verdict:
 
 
 def subject_of(decision: AnyDecision) -> str:
-    """What a newer decision replaces: the number of a target's replicas, what they ask for, or the place of one."""
+    """What a newer decision would supersede.
+
+    A target's number of replicas, its resources, or the place of one replica.
+    """
     if isinstance(decision, Migrate):
         return f"{decision.target}#{decision.replica}"
     vertical = isinstance(decision, Scale) and decision.resources is not None
@@ -197,7 +199,7 @@ def subject_of(decision: AnyDecision) -> str:
 
 
 def urgency_of(decision: AnyDecision) -> Urgency:
-    """Whose limits a decision uses up; a ``deferral`` must leave room for those who wait."""
+    """Which limits a decision counts toward; a ``deferral`` must leave room for more urgent decisions."""
     if isinstance(decision, Migrate) and decision.from_device:
         return "rescue"
     if isinstance(decision, Preempt) and decision.until_ns is not None and not decision.beneficiary:
@@ -206,9 +208,9 @@ def urgency_of(decision: AnyDecision) -> Urgency:
 
 
 def added_usd_per_hour(context: Context) -> float:
-    """What a decision adds to the cost, 0 where it saves or does not say.
+    """Cost that a decision adds, in USD per hour; 0 if it saves or gives none.
 
-    Of a pool it is what its machines cost, whatever the decision expects, from the least that there may be of them now.
+    For a pool it is at least the price of the machines that it adds to those observed.
     """
     decision, pool = context.decision, context.pool
     expected = max(0.0, decision.expected.cost_usd_per_hour or 0.0)

@@ -1,4 +1,4 @@
-"""The two switches that stop everything: the mode, and the kill switch."""
+"""The two switches that stop everything: the mode and the kill switch."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
 
@@ -11,6 +11,6 @@ def mode_off(context: Context) -> Verdict | None:
 
 
 def kill_switch(context: Context) -> Verdict | None:
-    """Refuse while the kill switch is on, as a file or by the topic, or cannot be read."""
+    """Refuse while the kill switch is on, by file or by topic, or cannot be read."""
     why = context.world.stopped(context.decision.cell)
     return refuse("kill_switch", f"the kill switch is on: {why}") if why else None

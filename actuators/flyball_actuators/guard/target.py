@@ -1,4 +1,4 @@
-"""Checks of the target: known, in the decision's cell, and open to us."""
+"""Target checks: it is known, in the decision's cell, and allowed."""
 
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
 from flyball_contracts.records import Check, Migrate
@@ -45,7 +45,10 @@ def _unknown_node(node: str, cell: str, world: World) -> Verdict | None:
 
 
 def not_allowed(context: Context) -> Verdict | None:
-    """Refuse a workload that no pattern of ``actuator.allow`` covers; one for workloads never covers a pool or node."""
+    """Refuse a workload that no pattern of ``actuator.allow`` covers.
+
+    Pools and nodes need patterns of their own: a pattern for workloads never covers them.
+    """
     workload = context.decision.workload
     if context.config.allow is None or covered(workload, context.config.allow):
         return None

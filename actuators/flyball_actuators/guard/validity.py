@@ -1,4 +1,4 @@
-"""The check that a decision makes sense for what it is about; it runs after the target is known."""
+"""Checks that a decision is consistent with its subject; runs after the target is known."""
 
 import math
 
@@ -10,7 +10,7 @@ from flyball_contracts.records.nodes import subject_of_node
 
 
 def invalid(context: Context) -> Verdict | None:
-    """Refuse what contradicts the workload's specification, or itself."""
+    """Refuse a decision that contradicts the workload's specification or itself."""
     decision = context.decision
     if not decision.id:
         problem = "id is empty; a decision must have one, or it could be carried out twice"
@@ -26,11 +26,11 @@ def invalid(context: Context) -> Verdict | None:
     elif isinstance(decision, Scale):
         problem = _scale(decision, context.world.workloads[decision.workload]) or power_limit(decision, context.world)
     elif isinstance(decision, Preempt):
-        problem = _preempt(decision, context.world.workloads[decision.workload]) or _foreign(
+        problem = _preempt(decision, context.world.workloads[decision.workload]) or _owned_by_other(
             decision, decision.victims, context.world
         )
     else:
-        problem = _migrate(decision, context.world) or _foreign(decision, (decision.replica,), context.world)
+        problem = _migrate(decision, context.world) or _owned_by_other(decision, (decision.replica,), context.world)
     return refuse("invalid", problem) if problem else None
 
 
@@ -51,9 +51,9 @@ def _scale(scale: Scale, spec: WorkloadSpec) -> str:
 
 def _mix(scale: Scale) -> str:
     names = [part.offer for part in scale.mix]
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
-        return f"mix names offer {twins[0]!r} twice; name each once"
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        return f"mix names offer {duplicates[0]!r} twice; name each once"
     if any(part.replicas < 0 or part.replicas_before < 0 for part in scale.mix):
         return "mix has an offer with less than no replicas; none must be negative"
     total = sum(part.replicas for part in scale.mix)
@@ -122,7 +122,7 @@ def _migrate(migrate: Migrate, world: World) -> str:
     return ""
 
 
-def _foreign(decision: Migrate | Preempt, replicas: tuple[str, ...], world: World) -> str:
+def _owned_by_other(decision: Migrate | Preempt, replicas: tuple[str, ...], world: World) -> str:
     for replica in replicas:
         owner = world.owner(decision.cell, decision.workload, replica)
         if owner:

@@ -1,4 +1,4 @@
-"""What was done: the file of one actuator, and the outcomes topic, which all actuators of a group share."""
+"""What was done: the ledger file of one actuator, and the outcomes topic, which all actuators of a group share."""
 
 from flyball_actuators.ledger.book import Book as Book, Page as Page, grant_of as grant_of
 from flyball_actuators.ledger.cell_grants import CellGrants as CellGrants

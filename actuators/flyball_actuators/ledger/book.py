@@ -1,6 +1,6 @@
-"""What the outcomes topic says of each decision: the ledger that all actuators of a group share.
+"""Index of the outcomes topic by decision: the ledger that all actuators of a group share.
 
-The log decides: of several claims the first counts, and of several last words the first is the last word.
+The order of the log decides: of several claims the first counts, and of several final outcomes the first is final.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ MOST_SETTLED = 20_000
 
 
 class Page:
-    """What was said of one decision: who claimed it, in order, and its last words."""
+    """The outcomes of one decision: who claimed it, in order, and its first final outcome."""
 
     def __init__(self) -> None:
         self.claims: list[str] = []
@@ -23,13 +23,13 @@ class Page:
 
 
 class Book:
-    """Outcomes by partition and decision; of settled ones the newest :data:`MOST_SETTLED` in each partition."""
+    """Outcomes by partition and decision; of finished ones, the newest :data:`MOST_SETTLED` of each partition."""
 
     def __init__(self) -> None:
         self._pages: dict[int, dict[str, Page]] = {}
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
-        """Take the next outcome of a partition; ``at_ms`` is when it was sent."""
+        """Add the next outcome of a partition; ``at_ms`` is when it was sent."""
         pages = self._pages.setdefault(partition, {})
         page = pages.setdefault(outcome.decision, Page())
         if outcome.status == "accepted":
@@ -43,11 +43,11 @@ class Book:
                 self._pages[partition] = _newest(pages)
 
     def page(self, partition: int, decision: str) -> Page | None:
-        """What was said of a decision, if anything."""
+        """Outcomes of a decision, ``None`` if there are none."""
         return self._pages.get(partition, {}).get(decision)
 
     def grants(self, partition: int) -> Iterator[Grant]:
-        """What the limits count of the decisions that any actuator carried out."""
+        """Grants of the decisions that any actuator carried out."""
         for page in self._pages.get(partition, {}).values():
             outcome = page.running or page.accepted
             if outcome is not None and outcome.counted is None and page.accepted is not None:
@@ -56,15 +56,15 @@ class Book:
                 yield grant_of(outcome)
 
     def forget(self, partition: int) -> None:
-        """A partition is another's now."""
+        """Drop a partition that another actuator now owns."""
         self._pages.pop(partition, None)
 
 
 def grant_of(outcome: Outcome) -> Grant:
-    """What the limits count of a decision, by one of its outcomes.
+    """Rebuild a grant from an outcome.
 
-    An outcome of an older version does not say what the guard counted: then it is what the platform showed, every move
-    counts as a rescue and no preemption as a deferral.
+    Outcomes of older versions do not record what the guard counted. Then it is derived from the observed state; every
+    migration counts as a rescue, and no preemption as a deferral.
     """
     counted = outcome.counted or Counted(
         urgency="rescue" if outcome.type == "Migrate" else "normal", taken=_taken(outcome), decided_ns=0

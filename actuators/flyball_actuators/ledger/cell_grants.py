@@ -1,4 +1,4 @@
-"""What all actuators of a group did to each cell, from the outcomes of all partitions: a cell's limits are one."""
+"""Grants of all actuators of a group, by cell, from the outcomes of all partitions; a cell's limits are shared."""
 
 from typing import NamedTuple
 
@@ -12,20 +12,20 @@ MOST = 20_000
 
 
 class _Known(NamedTuple):
-    """A grant, and whether it was submitted; what was overtaken before that had no effect."""
+    """A grant, and whether its decision was submitted; a decision superseded before that had no effect."""
 
     grant: Grant
     running: bool
 
 
 class CellGrants:
-    """Grants by cell, in the order in which they were read; of a cell that nobody asks about the newest."""
+    """Grants by cell, in the order of reading; a cell that is never queried keeps only the newest."""
 
     def __init__(self) -> None:
         self._cells: dict[str, dict[str, _Known]] = {}
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
-        """Take the next outcome of a partition."""
+        """Add the next outcome of a partition."""
         if outcome.mode != "live":
             return
         of_cell = self._cells.setdefault(outcome.cell, {})
@@ -42,10 +42,10 @@ class CellGrants:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
 
     def forget(self, partition: int) -> None:
-        """What was read of a partition was done, whoever owns it."""
+        """Nothing to drop: what was done stays done, whoever owns the partition."""
 
     def since(self, cell: str, since_ns: int) -> list[Grant]:
-        """Grants of a cell later than ``since_ns``; older ones are forgotten."""
+        """Grants of a cell later than ``since_ns``; drops older ones."""
         of_cell = self._cells.get(cell, {})
         late = {decision: one for decision, one in of_cell.items() if one.grant.at_ns > since_ns}
         if len(late) < len(of_cell):

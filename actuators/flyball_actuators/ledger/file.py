@@ -1,10 +1,10 @@
-"""Write-ahead ledger of decisions: what was about to happen is on disk before it happens.
+"""Write-ahead ledger of decisions: each step is on disk before it happens.
 
 One line per step, appended and never changed (:mod:`flyball_actuators.ledger.lines`). The steps of a decision are
-``granted`` (the guard let it through), ``sent`` (on disk before the platform is told), and its last word; ``granted``
-after ``sent`` means that the platform was not told after all. A crash between ``sent`` and the last leaves the outcome
-*unknown*, until the platform is asked. A torn last line is cut off: who wrote it had told nobody yet. Any other damage
-is an error, because guessing could act twice.
+``granted`` (the guard let it through), ``sent`` (on disk before it is submitted), and its final outcome; ``granted``
+after ``sent`` means that it was not submitted after all. After a crash between ``sent`` and the final outcome, the
+outcome is *unknown* until the platform is queried. A torn last line is cut off: nothing had been acted on. Any other
+damage is an error, because a guess could act twice.
 """
 
 import errno
@@ -29,7 +29,7 @@ COMPACT_LINES = 50_000
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest step of one decision; ``outcome`` is its last word, ``grant`` what the limits count."""
+    """The latest step of one decision; ``outcome`` is its final outcome, ``grant`` what the limits count."""
 
     id: str
     step: Step
@@ -44,11 +44,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """Entries by decision id, on disk where a path is given; one process at a time.
+    """Entries by decision id, on disk if a path is given; one process at a time.
 
-    Settled decisions that expired ``keep_ns``
-    before the newest time in the ledger are dropped: the guard refuses them as expired anyhow. ``None`` keeps all.
-    Raises :class:`ConfigError` when the file cannot be used.
+    Finished decisions that expired ``keep_ns`` before the newest time in the ledger are dropped: the guard refuses them
+    as expired anyway. ``None`` keeps all. Raises :class:`ConfigError` if the file cannot be used.
     """
 
     def __init__(self, path: Path | None = None, *, keep_ns: int | None = None) -> None:
@@ -64,11 +63,11 @@ class Ledger:
             self._open(path)
 
     def get(self, decision: str) -> Entry | None:
-        """Latest entry of a decision id."""
+        """Latest entry of a decision."""
         return self._entries.get(decision)
 
     def grants(self) -> Iterator[Grant]:
-        """Grants of the decisions that were sent or planned; what was never sent, or was refused, had no effect."""
+        """Grants of decisions that were sent or planned; refused and never-sent ones had no effect."""
         entries = self._entries.values()
         return (e.grant for e in entries if e.grant is not None and e.step not in ("granted", "refused"))
 
@@ -81,17 +80,17 @@ class Ledger:
         self._append(self._next(decision, "sent", None), sync=True)
 
     def withdraw(self, decision: AnyDecision) -> None:
-        """Record that a decision that was ``sent`` was certainly not submitted."""
+        """Record that a ``sent`` decision was certainly not submitted."""
         self._append(self._next(decision, "granted", None), sync=False)
 
     def finish(self, decision: AnyDecision, outcome: Outcome) -> None:
-        """Record the last word on a decision; on disk when this returns."""
+        """Record the final outcome of a decision; on disk when this returns."""
         if not outcome.final:
             raise ValueError(f"{outcome.status} is not the end of a decision")
         self._append(self._next(decision, outcome.status, outcome), sync=True)
 
     def close(self) -> None:
-        """Close the file and let another process have it; a second call does nothing."""
+        """Close the file and release its lock; may be called twice."""
         for file in (self._file, self._lock):
             if file is not None:
                 file.close()
@@ -131,7 +130,7 @@ class Ledger:
             self._compact()
 
     def _write(self, file: FileIO, entry: Entry) -> None:
-        """Append a line in one call; one that is cut short is damage, and nothing may follow it."""
+        """Append a line in one call; a partly written line is damage, and nothing may follow it."""
         line = self._chain.line(_encoder.encode(entry))
         if file.write(line) != len(line):
             raise OSError(errno.ENOSPC, "a line was written only in part; make room on the disk, then start again")

@@ -1,4 +1,4 @@
-"""One process at a time for a file that must not be written by two."""
+"""A lock for a file that only one process may write."""
 
 import fcntl
 from pathlib import Path
@@ -8,9 +8,9 @@ from flyball_contracts.errors import ConfigError
 
 
 def locked(path: Path, key: str) -> IO[bytes]:
-    """Hold the file beside ``path`` that says who uses it, until it is closed; makes the folder.
+    """Lock ``path`` through a lock file beside it, until that is closed; creates the folder.
 
-    ``key`` names the setting in errors. Raises :class:`ConfigError` where another process holds it, and ``OSError``.
+    ``key`` names the setting in errors. Raises :class:`ConfigError` if another process holds the lock, and ``OSError``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(path.name + ".lock").open("ab")

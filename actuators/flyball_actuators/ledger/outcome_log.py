@@ -1,4 +1,4 @@
-"""Follows the outcomes of some partitions, from as far back as it matters."""
+"""Reads the outcomes of some partitions, from a given time on."""
 
 import logging
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -14,27 +14,27 @@ from flyball_contracts.topics import OUTCOMES
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 5.0
-_PATIENCE_S = 1.0  # who follows asks again
+_PATIENCE_S = 1.0  # the caller tries again
 _BATCH = 500
 _WHOLE = 20_000  # offsets; a log that short is read whole, because not every broker finds offsets by time
 
 
 class _Part(NamedTuple):
-    """How far a partition was read, and how far it must be before it counts as read."""
+    """Next offset of a partition, and the offset up to which it must be read at first."""
 
     at: int
     until: int
 
 
 class Listener(Protocol):
-    """Who takes what is read."""
+    """Receives the outcomes that are read."""
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
-        """Take the next outcome of a partition; ``at_ms`` is when it was sent."""
+        """Receive the next outcome of a partition; ``at_ms`` is when it was sent."""
         ...
 
     def forget(self, partition: int) -> None:
-        """The partition is followed no more."""
+        """The partition is no longer followed."""
         ...
 
 
@@ -42,7 +42,7 @@ B = TypeVar("B", bound=Listener)
 
 
 class OutcomeLog(Generic[B]):
-    """Reads outcome partitions into a ``book``; it joins no group and commits nothing."""
+    """Reads outcome partitions into a ``book``; joins no group and commits nothing."""
 
     def __init__(self, settings: Settings, book: B) -> None:
         self.book = book
@@ -51,7 +51,7 @@ class OutcomeLog(Generic[B]):
         self._parts: dict[int, _Part] = {}
 
     def follow(self, partition: int, since_ms: int) -> None:
-        """Read a partition from ``since_ms`` on; ``KafkaException`` when the broker does not answer."""
+        """Read a partition from ``since_ms`` on; ``KafkaException`` if the broker does not answer."""
         if partition in self._parts:
             return
         place = OUTCOMES.name, partition
@@ -68,7 +68,7 @@ class OutcomeLog(Generic[B]):
         self._consumer.incremental_assign([TopicPartition(OUTCOMES.name, partition, start)])
 
     def read(self, partition: int, offset: int | None = None) -> bool:
-        """Whether a partition was read beyond ``offset``, or to where it ended when it was first followed."""
+        """Whether a partition was read past ``offset``, or to its end as of when it was first followed."""
         part = self._parts.get(partition)
         return part is not None and part.at >= (part.until if offset is None else offset + 1)
 
@@ -77,7 +77,7 @@ class OutcomeLog(Generic[B]):
         return {partition: part.at for partition, part in self._parts.items()}
 
     def drain(self) -> None:
-        """Take in what has arrived."""
+        """Read all outcomes that have arrived."""
         while self._parts:
             messages = self._consumer.consume(_BATCH, 0)
             for message in messages:
@@ -86,13 +86,13 @@ class OutcomeLog(Generic[B]):
                 return
 
     def forget(self, partition: int) -> None:
-        """Leave a partition to others."""
+        """Stop following a partition."""
         if self._parts.pop(partition, None) is not None:
             self._consumer.incremental_unassign([TopicPartition(OUTCOMES.name, partition)])
         self.book.forget(partition)
 
     def close(self) -> None:
-        """Let the broker go."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _take(self, message: Message) -> None:

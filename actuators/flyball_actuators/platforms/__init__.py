@@ -1,4 +1,4 @@
-"""Platforms carry out decisions; each cell has the first one of the configuration whose pattern matches it."""
+"""Platforms carry out decisions; a cell uses the first platform of the configuration whose pattern matches it."""
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -21,8 +21,8 @@ from flyball_actuators.platforms.base import (
     Superseded as Superseded,
 )
 from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
-from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, Seen as Seen
-from flyball_actuators.platforms.karpenter import KarpenterPlatform, Keep
+from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, ReplicaNodes as ReplicaNodes
+from flyball_actuators.platforms.karpenter import KarpenterPlatform, SpecLookup
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform as KubernetesPlatform
 from flyball_actuators.platforms.kueue import KueuePlatform as KueuePlatform
 from flyball_actuators.platforms.live import check_live
@@ -39,7 +39,7 @@ from flyball_contracts.records.nodes import node_of
 from flyball_contracts.records.pools import covered, pool_of
 
 Declared = Callable[[str], WorkloadSpec | None]
-"""What is declared of a workload, ``None`` where nothing is."""
+"""Returns the specification of a workload, ``None`` if it has none."""
 _NOTHING = PlatformConfig()
 POLL_S = _NOTHING.poll_s
 CLUSTERS = ("kubernetes", "autoscaler", "kueue", "karpenter")
@@ -57,13 +57,13 @@ _KEYS = {
     "pools": (*POOLED, "slurm", "simulated"),
     "budget_usd_per_hour": (*POOLED, "slurm", "simulated"),
 }
-"""Keys of a platform that some drivers alone use."""
+"""Keys of a platform that only some drivers use."""
 
 
 class Served(NamedTuple):
-    """A platform, the cells that it runs as glob patterns, and how often what is under way is looked at.
+    """A platform, the glob patterns of the cells it runs, and the seconds between two polls of an operation.
 
-    Where there are ``workloads``, patterns too, it is for those alone.
+    ``workloads`` are glob patterns, too: the platform handles only workloads that match one.
     """
 
     cells: tuple[str, ...]
@@ -80,7 +80,7 @@ class Platforms:
         self._live = live
 
     def of(self, decision: AnyDecision) -> Served | Rejected:
-        """Who carries out a decision, or why nobody does."""
+        """Return the platform for a decision, or the reason why there is none."""
         workload = decision.workload
         subject: Subject = "pool" if pool_of(workload) else "node" if node_of(workload) else "workload"
         found = next(
@@ -111,34 +111,33 @@ class Platforms:
         return found
 
     def close(self) -> None:
-        """End what platforms serve."""
+        """Close the platforms that serve."""
         for served in self._served:
             if isinstance(served.platform, Serving):
                 served.platform.close()
 
     @property
     def named(self) -> str:
-        """Names, for the log."""
+        """Names of the platforms and their cells, for the log."""
         return ", ".join(f"{s.platform.name} for {'|'.join(s.cells)}" for s in self._served) or "none"
 
 
 def make_platforms(
     config: ActuatorConfig,
-    seen: Seen,
+    replica_nodes: ReplicaNodes,
     busy: Busy = lambda _: frozenset(),
     declared: Declared = lambda _: None,
 ) -> Platforms:
-    """The platforms of a configuration; ``seen`` gives the replicas that inventories show, ``busy`` the nodes in use.
+    """Make the platforms of a configuration.
 
-    ``declared`` gives what is declared of a workload.
-
-    In dry run, cells that no entry names are planned on the inventories. Raises :class:`ConfigError`, also where mode
-    live is not asked for knowingly.
+    ``replica_nodes`` returns the replicas that inventories show, ``busy`` the nodes in use, ``declared`` the
+    specification of a workload. In dry run, cells without an entry are planned on the inventories.
+    Raises :class:`ConfigError`, also for a configuration that :func:`check_live` rejects.
     """
     check_live(config)
 
-    def keep(workload: str) -> WorkloadSpec | None:
-        """What a platform may act on between decisions, by the rules for decisions."""
+    def spec_for(workload: str) -> WorkloadSpec | None:
+        """Specification of a workload that a platform may act on between decisions, by the same rules as decisions."""
         if config.mode != "live" or stop_reason(config.kill_switch) or not covered(workload, config.allow or ()):
             return None
         return declared(workload)
@@ -147,7 +146,7 @@ def make_platforms(
     try:
         for i, entry in enumerate(config.platforms):
             where = f"actuator.platforms[{i}]"
-            platform = _platform(entry, where, seen, busy, keep, live=config.mode == "live")
+            platform = _platform(entry, where, replica_nodes, busy, spec_for, live=config.mode == "live")
             served.append(Served(entry.cells, platform, entry.poll_s, entry.workloads))
             if entry.driver == "slurm" and entry.pools:
                 served.append(Served(entry.cells, power_pools(entry, where), entry.poll_s))
@@ -155,11 +154,13 @@ def make_platforms(
         Platforms(served, live=False).close()
         raise
     if config.mode != "live":
-        served.append(Served(("*",), InventoryPlatform(seen), POLL_S))
+        served.append(Served(("*",), InventoryPlatform(replica_nodes), POLL_S))
     return Platforms(served, live=config.mode == "live")
 
 
-def _platform(entry: PlatformConfig, where: str, seen: Seen, busy: Busy, keep: Keep, *, live: bool) -> Platform:
+def _platform(
+    entry: PlatformConfig, where: str, replica_nodes: ReplicaNodes, busy: Busy, spec_for: SpecLookup, *, live: bool
+) -> Platform:
     for key, drivers in _KEYS.items():
         if getattr(entry, key) != getattr(_NOTHING, key) and entry.driver not in drivers:
             raise ConfigError(
@@ -169,7 +170,7 @@ def _platform(entry: PlatformConfig, where: str, seen: Seen, busy: Busy, keep: K
     if entry.driver in CLOUDS:
         return cloud(entry, where, busy)
     if entry.driver == "karpenter":
-        return KarpenterPlatform(entry, where, keep)
+        return KarpenterPlatform(entry, where, spec_for)
     if entry.driver == "autoscaler":
         return AutoscalerPlatform(entry, where)
     if entry.driver == "kubernetes":
@@ -181,7 +182,7 @@ def _platform(entry: PlatformConfig, where: str, seen: Seen, busy: Busy, keep: K
     if entry.driver == "docker":
         return DockerPlatform(entry, where)
     if entry.driver == "inventory":
-        return InventoryPlatform(seen)
+        return InventoryPlatform(replica_nodes)
     if entry.driver == "webhook":
         return WebhookPlatform(entry.url, entry.timeout_s, where, token=token_of(entry, where))
     return SimulatedPlatform(entry.url, entry.timeout_s, where)

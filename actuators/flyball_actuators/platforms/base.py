@@ -1,7 +1,7 @@
-"""The platform port: what the actuator asks of whatever runs the workloads.
+"""The platform interface: what the actuator calls on whatever runs the workloads.
 
-``observe -> submit -> poll``. An operation may take minutes; it is done when the platform *shows* the effect. The
-service calls from several threads, at most one submission at a time for each target.
+The service calls ``observe``, then ``submit``, then ``poll``. An operation may take minutes; it is done when the
+platform *shows* the effect. The service calls from several threads, with at most one submission at a time per target.
 """
 
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -16,16 +16,16 @@ Subject = Literal["workload", "pool", "node"]
 
 
 class PlatformError(TransportError):
-    """The platform did not answer, or not in its own language: what became of the call is not known."""
+    """The platform did not answer, or its answer could not be read; the effect of the call is unknown."""
 
 
 class Promises(NamedTuple):
-    """How a platform does what it can do.
+    """How a platform carries out decisions.
 
-    A dry run is judged by the ``platform`` itself, or by the ``driver`` on the real state. With ``victims`` the
-    replicas that a decision names are those that go. A checkpoint is ``confirmed`` by the replica before it goes, made
-    by the ``platform``, or the replica is only ``asked`` for it. With ``rollback`` what fails is taken back up to a
-    point of no return; with ``gang`` replicas that belong together start and stop together.
+    ``dry_run``: the ``platform`` itself validates a dry run, or the ``driver`` does, on the observed state.
+    ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
+    before it stops (``confirmed``), the ``platform`` makes it, or the replica is only ``asked`` for it. ``rollback``: a
+    failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and stop together.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"
@@ -38,10 +38,10 @@ class Promises(NamedTuple):
 class Capabilities(NamedTuple):
     """What a platform can do.
 
-    ``kinds`` are the decisions that it can carry out; none: it can only plan. With ``tracks`` it knows operations by
-    the id of their decision: the same id submitted again changes nothing more, and :meth:`Platform.find` tells
-    whether it was ever submitted. ``about`` are the subjects that it is for: workloads, pools of machines, nodes.
-    ``promises`` say how it does what it can.
+    ``kinds`` are the types of decision it can carry out; an empty set means that it can only plan. ``tracks``: it finds
+    operations by the id of their decision, so submitting the same id again changes nothing, and :meth:`Platform.find`
+    reports whether the decision was ever submitted. ``about`` are the subjects it handles: workloads, pools of
+    machines, nodes. ``promises`` describe how it carries decisions out.
     """
 
     kinds: frozenset[str]
@@ -51,10 +51,10 @@ class Capabilities(NamedTuple):
 
 
 class Handle(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission that was taken on.
+    """A submission that the platform accepted.
 
-    ``operation`` is the platform's name for it, empty in dry run; ``expected`` what the platform should show once it
-    is done; ``answer`` the platform's own words.
+    ``operation`` is the platform's name for it, empty in a dry run; ``expected`` is the state that the platform should
+    show once it is done; ``answer`` is the platform's own message.
     """
 
     operation: str
@@ -63,20 +63,20 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(NamedTuple):
-    """The platform will not do it, and has changed nothing; ``detail`` ends with the remedy."""
+    """The platform refused the decision and changed nothing; ``detail`` ends with the remedy."""
 
     code: RefusalCode
     detail: str
 
 
 class Running(NamedTuple):
-    """Still under way."""
+    """The operation is still in progress."""
 
     answer: str = ""
 
 
 class Done(NamedTuple):
-    """The platform shows ``observed`` since ``at_ns``."""
+    """The platform has shown ``observed`` since ``at_ns``."""
 
     observed: SubjectState
     at_ns: int
@@ -84,14 +84,14 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Given up by the platform; ``observed`` is what it shows now, where it tells."""
+    """The platform gave up; ``observed`` is its current state, where it reports one."""
 
     answer: str
     observed: SubjectState | None = None
 
 
 class Superseded(NamedTuple):
-    """Given up by the platform because it was told something newer about the same subject."""
+    """The platform gave up because of a newer change to the same subject."""
 
     answer: str
     observed: SubjectState | None = None
@@ -101,7 +101,7 @@ Progress = Running | Done | Failed | Superseded
 
 
 class Platform(Protocol):
-    """One platform that runs one cell or several."""
+    """One platform that runs one or more cells."""
 
     @property
     def name(self) -> str:
@@ -110,52 +110,52 @@ class Platform(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do; fixed for the life of the process."""
+        """What the platform can do; constant for the life of the process."""
         ...
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """What the platform shows of the decision's subject; ``Rejected`` where it knows no such subject.
+        """State of the decision's subject now; ``Rejected`` if the platform does not know the subject.
 
         Retry contract: reads only. The service repeats it after a :class:`PlatformError` until the decision expires.
         """
         ...
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Start what the decision says, provided the subject is still as ``observed``; do not wait for the effect.
+        """Start to carry out the decision if its subject is still as ``observed``; do not wait for the effect.
 
-        With ``dry_run`` everything is checked on the real state, and nothing is changed.
+        With ``dry_run`` everything is checked on the real state and nothing is changed.
 
-        Retry contract: called at most once for each decision unless it was ``Rejected`` with ``conflict``, which
-        changes nothing. After a :class:`PlatformError`, or a crash in the middle, the outcome is unknown: where the
-        platform ``tracks``, the service asks :meth:`find` and submits again only if it was never submitted; else the
-        decision has failed with an unknown outcome. Inside one call a member may repeat only what its platform makes
-        safe to repeat: a request token, or an absolute value under a version.
+        Retry contract: called at most once per decision, unless it returned ``Rejected`` with code ``conflict``, which
+        changes nothing. After a :class:`PlatformError`, or a crash during the call, the outcome is unknown: if the
+        platform ``tracks``, the service calls :meth:`find` and submits again only if the decision was never submitted;
+        otherwise the decision fails with an unknown outcome. Within one call a driver may repeat only what the platform
+        makes safe to repeat: a call with a request token, or an absolute value under a version.
         """
         ...
 
     def poll(self, handle: Handle) -> Progress:
-        """How an operation is getting on.
+        """Return the progress of an operation.
 
-        Retry contract: reads, and may carry the operation on by steps that are safe to repeat, such as an eviction that
-        waits for its budget; gives the same last answer for ever. Repeated after a :class:`PlatformError`.
-        A handle survives a restart: ``operation`` and ``expected`` are all that may be needed.
+        Retry contract: reads, and may advance the operation by steps that are safe to repeat, such as an eviction that
+        waits for its disruption budget; returns the same final result from then on. Repeated after a
+        :class:`PlatformError`. A handle survives a restart: it may need nothing but ``operation`` and ``expected``.
         """
         ...
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """The operation of a decision that may have been submitted; ``None``: it certainly was not.
+        """Return the operation of a decision that may have been submitted; ``None`` means it certainly was not.
 
-        ``observed`` is the state on which it was claimed, ``None`` where that is not known.
+        ``observed`` is the state on which the decision was claimed, ``None`` if unknown.
 
-        Retry contract: reads only. Called only where the platform ``tracks``.
+        Retry contract: reads only. Called only if the platform ``tracks``.
         """
         ...
 
 
 @runtime_checkable
 class Serving(Protocol):
-    """A platform that answers questions of others while the actuator runs."""
+    """A platform that runs a server or a controller for as long as the actuator runs."""
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         ...

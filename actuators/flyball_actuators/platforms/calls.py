@@ -1,4 +1,4 @@
-"""What a driver tells its platform, call by call, for whoever keeps the record; and whether it may go on."""
+"""Records each call that a driver makes to its platform, and lets a driver ask whether it may go on."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ import msgspec
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call that may change something, or is a dry run of one.
+    """One call that may change something, or the dry run of one.
 
-    ``verb`` and ``object`` are the platform's own words, ``status`` its answer (or why there is none), and
-    ``request_id`` the platform's name for the call, by which its own log has it.
+    ``verb`` and ``object`` are the platform's terms, ``status`` its answer (or why there is none), and ``request_id``
+    the platform's id of the call, as in its own log.
     """
 
     verb: str
@@ -20,31 +20,31 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str = ""
 
 
-_hear: ContextVar[Callable[[Call], None] | None] = ContextVar("calls", default=None)
+_recorder: ContextVar[Callable[[Call], None] | None] = ContextVar("calls", default=None)
 _stopped: ContextVar[Callable[[], str]] = ContextVar("stopped", default=str)
 
 
-def note(verb: str, thing: str, status: object, request_id: str = "") -> None:
-    """Say that a call was made; drivers do it right after each one, in the thread in which they were called."""
-    hear = _hear.get()
-    if hear is not None:
-        hear(Call(verb=verb, object=thing, status=str(status), request_id=request_id))
+def record_call(verb: str, obj: str, status: object, request_id: str = "") -> None:
+    """Record a call; a driver does so right after each call, in the thread in which the service called it."""
+    record = _recorder.get()
+    if record is not None:
+        record(Call(verb=verb, object=obj, status=str(status), request_id=request_id))
 
 
 def stopped() -> str:
-    """Why nothing may be changed just now, or empty.
+    """Why nothing may be changed now; empty if changes are allowed.
 
-    ``poll`` asks before it carries an operation on by another step; ``submit`` is not called while it is so.
+    ``poll`` checks this before it advances an operation by another step; ``submit`` is not called while it is set.
     """
     return _stopped.get()()
 
 
 @contextmanager
-def heard_by(hear: Callable[[Call], None], why_stopped: Callable[[], str] = str) -> Generator[None]:
-    """Let ``hear`` have the calls that this thread makes meanwhile, and ``why_stopped`` say whether it may go on."""
-    before, asked = _hear.set(hear), _stopped.set(why_stopped)
+def recording_calls(record: Callable[[Call], None], why_stopped: Callable[[], str] = str) -> Generator[None]:
+    """Pass the calls of this thread to ``record`` during the block, and answer :func:`stopped` by ``why_stopped``."""
+    before_recorder, before_stopped = _recorder.set(record), _stopped.set(why_stopped)
     try:
         yield
     finally:
-        _hear.reset(before)
-        _stopped.reset(asked)
+        _recorder.reset(before_recorder)
+        _stopped.reset(before_stopped)

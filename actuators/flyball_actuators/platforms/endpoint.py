@@ -1,4 +1,4 @@
-"""The address of an HTTP server that a platform speaks to."""
+"""Addresses of the HTTP servers that platforms connect to."""
 
 from urllib.parse import SplitResult, urlsplit
 
@@ -8,7 +8,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def checked(url: str, where: str, example: str) -> SplitResult:
-    """The parts of an HTTP address; raises :class:`ConfigError`, with ``example`` as a remedy, where it is none."""
+    """Parse an HTTP address; raises :class:`ConfigError`, with ``example`` in the remedy, for anything else."""
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
@@ -19,7 +19,7 @@ def checked(url: str, where: str, example: str) -> SplitResult:
 
 
 def trusted(url: str, where: str, example: str) -> SplitResult:
-    """The same, and :class:`ConfigError` where what is sent there would leave this machine without TLS."""
+    """As :func:`checked`; also raises :class:`ConfigError` for a remote server without TLS."""
     parts = checked(url, where, example)
     if parts.scheme == "http" and not is_local(parts):
         raise ConfigError(f"{where}.url: {url}: commands and credentials leave this machine over TLS alone; use https")

@@ -1,46 +1,48 @@
-"""Plans on the inventories that agents publish; it can change nothing."""
+"""Plans on the inventories that agents publish; it cannot change anything."""
 
 from collections.abc import Callable, Mapping
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
+from flyball_actuators.platforms.describe import describe
 from flyball_actuators.platforms.states import expected_of, named_replicas
-from flyball_actuators.platforms.words import intent
 from flyball_contracts.records import AnyDecision, SubjectState
 
-Seen = Callable[[str, str], Mapping[str, str]]
-"""Nodes of the replicas of a workload in a cell, by replica, as the inventories show them."""
+ReplicaNodes = Callable[[str, str], Mapping[str, str]]
+"""Returns the node of each replica of a workload in a cell, as the inventories show them."""
 
 
 class InventoryPlatform:
-    """The platform of cells that nothing else is configured for."""
+    """The platform for cells that no other platform is configured for."""
 
     name = "inventory"
     capabilities = Capabilities(kinds=frozenset(), tracks=True, about=frozenset({"workload", "pool", "node"}))
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    def __init__(self, replica_nodes: ReplicaNodes) -> None:
+        self._replica_nodes = replica_nodes
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """Replicas and their nodes; nothing is known of a workload that no inventory names."""
-        seen = self._seen(decision.cell, decision.workload)
-        if not seen:
+        """Replicas and their nodes; an empty state for a workload that no inventory shows."""
+        replica_nodes = self._replica_nodes(decision.cell, decision.workload)
+        if not replica_nodes:
             return SubjectState()
         named = named_replicas(decision)
         return SubjectState(
-            replicas=len(seen), ready=len(seen), nodes={name: seen[name] for name in named if name in seen}
+            replicas=len(replica_nodes),
+            ready=len(replica_nodes),
+            nodes={name: replica_nodes[name] for name in named if name in replica_nodes},
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Say what would be done; a live submission is refused."""
+        """Describe what would be done; a live submission is refused."""
         if not dry_run:
             return Rejected("unsupported", "platform inventory can plan, not act; name another in actuator.platforms")
-        answer = f"would have {intent(decision)}; nothing was changed"
+        answer = f"would have {describe(decision)}; nothing was changed"
         return Handle(operation="", expected=expected_of(decision, observed), answer=answer)
 
     def poll(self, handle: Handle) -> Progress:
-        """Nothing was ever submitted."""
+        """Always failed: nothing was ever submitted."""
         return Failed(f"platform inventory has no operation {handle.operation!r}")
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Nothing was ever submitted."""
+        """Always ``None``: nothing was ever submitted."""
         return None

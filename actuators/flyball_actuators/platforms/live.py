@@ -1,13 +1,13 @@
-"""What mode ``live`` takes, so that nobody lets it act by mistake."""
+"""Settings that mode ``live`` requires, so that nobody enables it by accident."""
 
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.errors import ConfigError
 
 
 def check_live(config: ActuatorConfig) -> None:
-    """Raise :class:`ConfigError` for settings that act on a real platform without saying on what, and how to stop it.
+    """Raise :class:`ConfigError` for live settings that do not name what to act on and how to stop it.
 
-    A simulated fleet harms nobody, and takes none of this.
+    A configuration with simulated platforms only needs none of these.
     """
     if config.mode != "live" or all(entry.driver == "simulated" for entry in config.platforms):
         return

@@ -1,11 +1,11 @@
-"""The simulated fleet, which speaks the interface of webhooks, and checks nodes and buys machines besides."""
+"""The simulated fleet: the webhook interface, and node checks and pools of machines as well."""
 
 from flyball_actuators.platforms.base import Capabilities, Subject
 from flyball_actuators.platforms.webhook import WebhookPlatform
 
 
 class SimulatedPlatform(WebhookPlatform):
-    """One simulated cell and the machines of its pools; the fleet's event time is the platform's time."""
+    """One simulated cell and the machines of its pools; the platform's time is the fleet's event time."""
 
     name = "simulated"
     capabilities = Capabilities(

@@ -1,4 +1,4 @@
-"""What a decision concerns of a platform's state, and what it should lead to."""
+"""The parts of a platform's state that a decision concerns, and the state it should lead to."""
 
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
 
@@ -11,7 +11,7 @@ def named_replicas(decision: AnyDecision) -> tuple[str, ...]:
 
 
 def expected_of(decision: AnyDecision, observed: SubjectState) -> SubjectState:
-    """What a platform should show once it has done what a decision says."""
+    """State that the platform should show once it has carried out the decision."""
     if isinstance(decision, Migrate):
         nodes = {decision.replica: decision.to_node} if decision.to_node else {}
         return SubjectState(replicas=observed.replicas, ready=observed.ready, nodes=nodes)

@@ -1,4 +1,4 @@
-"""What each driver can do, and how."""
+"""Capabilities of each driver."""
 
 from collections.abc import Mapping
 
@@ -27,4 +27,4 @@ DRIVERS: Mapping[str, Capabilities] = {
     "simulated": SimulatedPlatform.capabilities,
     "inventory": InventoryPlatform.capabilities,
 }
-"""By the name in the configuration."""
+"""Capabilities by the driver's name in the configuration."""

@@ -20,7 +20,7 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
-from flyball_actuators.platforms.calls import note
+from flyball_actuators.platforms.calls import record_call
 from flyball_actuators.platforms.endpoint import checked, is_local, trusted
 from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
@@ -36,7 +36,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def token_of(entry: PlatformConfig, where: str) -> str:
-    """The secret that a server is shown, which only one on this machine may do without; raises :class:`ConfigError`."""
+    """Secret that authenticates to the server; only a server on this machine may go without.
+
+    Raises :class:`ConfigError`.
+    """
     parts = trusted(entry.url, where, _EXAMPLE)
     if not entry.token_env:
         if is_local(parts):
@@ -49,10 +52,10 @@ def token_of(entry: PlatformConfig, where: str) -> str:
 
 
 class WebhookPlatform:
-    """A cell behind a server that speaks ``flyball_contracts.webhook``.
+    """A cell behind a server that implements ``flyball_contracts.webhook``.
 
-    Each request carries ``token`` where there is one. A server over TLS proves its name by the machine's authorities,
-    or those in the file that SSL_CERT_FILE names. ``where`` names the entry of the configuration in errors.
+    Each request carries ``token`` if there is one. A TLS server is verified against the machine's certificate
+    authorities, or those in the file named by SSL_CERT_FILE. ``where`` names the configuration entry in errors.
     """
 
     name = "webhook"
@@ -71,14 +74,14 @@ class WebhookPlatform:
         self._cell = ""
 
     def cell(self) -> str:
-        """The cell that the server runs; asked for once, and again after an error."""
+        """The cell that the server runs; requested once, and again after an error."""
         if not self._cell:
             status, body = self._call("GET", "/v1/cell")
             self._cell = self._read(status, body, Cell, 200).cell
         return self._cell
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The workload as the server shows it, with the nodes of the replicas that the decision names."""
+        """State of the workload as the server reports it, with the nodes of the replicas that the decision names."""
         cell = self.cell()
         if decision.cell != cell:
             return Rejected(
@@ -93,7 +96,7 @@ class WebhookPlatform:
         return msgspec.structs.replace(state, nodes=named)
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Post the decision under the version that was observed."""
+        """Post the decision with the version that was observed."""
         submission = Submission(decision=decision, version=observed.version, dry_run=dry_run)
         status, body = self._call("POST", "/v1/operations", _encoder.encode(submission))
         if status in (http.client.NOT_FOUND, http.client.CONFLICT, http.client.UNPROCESSABLE_ENTITY):
@@ -102,12 +105,12 @@ class WebhookPlatform:
         return self._handle(operation, decision, "" if dry_run else operation.id)
 
     def poll(self, handle: Handle) -> Progress:
-        """The operation's status."""
+        """Status of the operation."""
         status, body = self._call("GET", f"/v1/operations/{quote(handle.operation, safe='')}")
         if status == http.client.NOT_FOUND:
             return Failed(
-                f"unknown outcome: the platform at {self._url} knows no operation {handle.operation}; was it started "
-                "anew? Look at the workload"
+                f"unknown outcome: the platform at {self._url} knows no operation {handle.operation}; was it "
+                "restarted? Look at the workload"
             )
         operation = self._read(status, body, Operation, 200)
         if operation.status == "running":
@@ -117,11 +120,11 @@ class WebhookPlatform:
         if operation.status == "superseded":
             return Superseded(operation.detail, operation.observed)
         if operation.ended_ns is None:
-            raise PlatformError(f"{self._url}: operation {operation.id} is done, but says not when")
+            raise PlatformError(f"{self._url}: operation {operation.id} is done, but has no end time")
         return Done(operation.observed, operation.ended_ns, operation.detail)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look the operation up by the decision's id."""
+        """Look up the operation by the decision's id."""
         status, body = self._call("GET", f"/v1/operations/{quote(decision.id, safe='')}")
         if status == http.client.NOT_FOUND:
             self._read(status, body, Rejection, status)  # in the platform's language: not just any server's 404
@@ -146,14 +149,14 @@ class WebhookPlatform:
             response = connection.getresponse()
             answer = response.read(_LARGEST_BYTES)
             if body is not None:
-                note(method, path, response.status, response.getheader("X-Request-Id", ""))
+                record_call(method, path, response.status, response.getheader("X-Request-Id", ""))
             return response.status, answer
         except (OSError, http.client.HTTPException) as error:
-            said = f"no answer in {self._timeout_s:g} s" if isinstance(error, socket.timeout) else _words(error)
+            problem = f"no answer in {self._timeout_s:g} s" if isinstance(error, socket.timeout) else _message(error)
             self._cell = ""  # another one may listen there when it is back
             if body is not None:
-                note(method, path, f"no answer: {said}")
-            raise PlatformError(f"{method} {self._url}{path}: {said}") from error
+                record_call(method, path, f"no answer: {problem}")
+            raise PlatformError(f"{method} {self._url}{path}: {problem}") from error
         finally:
             connection.close()
 
@@ -172,5 +175,5 @@ def _refused(rejection: Rejection) -> Rejected:
     return Rejected(rejection.code, rejection.detail)
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) or type(error).__name__

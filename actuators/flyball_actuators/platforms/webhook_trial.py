@@ -1,4 +1,4 @@
-"""Whether a server keeps to ``flyball_contracts.webhook``, tried without changing anything."""
+"""Tests whether a server conforms to ``flyball_contracts.webhook``, without changing anything."""
 
 import time
 import uuid
@@ -13,7 +13,7 @@ _TTL_NS = 60 * 1_000_000_000
 
 
 class Rule(NamedTuple):
-    """One rule of the contract, and what was found."""
+    """One rule of the interface, whether the server conforms to it, and what was found."""
 
     rule: str
     kept: bool
@@ -21,24 +21,24 @@ class Rule(NamedTuple):
 
 
 class _Broken(Exception):
-    """The server does not keep to a rule, and how."""
+    """The server violates a rule; the message says how."""
 
 
-def trial(platform: WebhookPlatform, workload: str, stranger: WebhookPlatform | None = None) -> Iterator[Rule]:
-    """Try the rules one after the other; after one that all others depend on, it ends.
+def trial(platform: WebhookPlatform, workload: str, anonymous: WebhookPlatform | None = None) -> Iterator[Rule]:
+    """Test the rules in order; stop after a failed rule that all later ones depend on.
 
-    ``stranger`` is the same server, asked without the token.
+    ``anonymous`` is the same server, accessed without the token.
     """
-    asked = _Trial(platform, workload, stranger)
+    checks = _Trial(platform, workload, anonymous)
     for rule, check, needed in (
-        ("it tells its cell", asked.cell, True),
-        ("it shows the workload, its replicas and a version", asked.state, True),
-        ("it knows what it does not run: 404 with a Rejection", asked.nobody, False),
-        ("it knows what it never did: 404 with a Rejection", asked.never, False),
-        ("it plans a Scale, and says what it would lead to", asked.plan, False),
-        ("a plan changes nothing, and is no operation", asked.unchanged, False),
-        ("a Scale under another version is a conflict", asked.conflict, False),
-        ("it answers nobody without the token", asked.closed, False),
+        ("it reports its cell", checks.cell, True),
+        ("it shows the workload, its replicas and a version", checks.state, True),
+        ("it knows what it does not run: 404 with a Rejection", checks.unknown_workload, False),
+        ("it knows what it never did: 404 with a Rejection", checks.unknown_operation, False),
+        ("it plans a Scale, and reports the expected state", checks.plan, False),
+        ("a plan changes nothing, and is no operation", checks.unchanged, False),
+        ("a Scale under another version is a conflict", checks.conflict, False),
+        ("it refuses requests without the token", checks.needs_token, False),
     ):
         try:
             found, kept = check(), True
@@ -50,8 +50,8 @@ def trial(platform: WebhookPlatform, workload: str, stranger: WebhookPlatform | 
 
 
 class _Trial:
-    def __init__(self, platform: WebhookPlatform, workload: str, stranger: WebhookPlatform | None) -> None:
-        self._platform, self._workload, self._stranger = platform, workload, stranger
+    def __init__(self, platform: WebhookPlatform, workload: str, anonymous: WebhookPlatform | None) -> None:
+        self._platform, self._workload, self._anonymous = platform, workload, anonymous
         self._cell, self._seen = "", SubjectState()
         self._planned = ""
 
@@ -70,13 +70,13 @@ class _Trial:
         ready = "" if found.ready is None else f", {found.ready} ready"
         return f"{found.replicas} replicas{ready}, version {found.version}"
 
-    def nobody(self) -> str:
+    def unknown_workload(self) -> str:
         found = self._platform.observe(self._scale(f"no-such/{uuid.uuid4().hex[:8]}"))
         if not isinstance(found, Rejected):
             raise _Broken("it shows a state of a workload that nobody runs")
         return found.detail
 
-    def never(self) -> str:
+    def unknown_operation(self) -> str:
         if self._platform.find(self._scale(self._workload), None) is not None:
             raise _Broken("it knows an operation that was never submitted")
         return ""
@@ -90,7 +90,7 @@ class _Trial:
                 return f"it does not scale: {answer.detail}"
             raise _Broken(f"{answer.code}: {answer.detail}")
         if answer.expected.replicas != wanted.replicas:
-            raise _Broken(f"{wanted.replicas} replicas were asked for, and it expects {answer.expected.replicas}")
+            raise _Broken(f"{wanted.replicas} replicas were requested, and it expects {answer.expected.replicas}")
         return f"{self._seen.replicas} to {answer.expected.replicas} replicas"
 
     def unchanged(self) -> str:
@@ -108,11 +108,11 @@ class _Trial:
             return answer.detail
         raise _Broken(f"it plans under any version: {answer}")
 
-    def closed(self) -> str:
-        if self._stranger is None:
-            return "it has none: whoever reaches it commands it"
+    def needs_token(self) -> str:
+        if self._anonymous is None:
+            return "it has no token: anyone who reaches it can command it"
         try:
-            self._stranger.cell()
+            self._anonymous.cell()
         except PlatformError as error:
             return str(error)
         raise _Broken("it takes commands from anybody")

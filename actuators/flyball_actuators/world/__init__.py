@@ -1,4 +1,4 @@
-"""What is outside: workloads, inventories and people's orders from their topics, power limits, the kill switch."""
+"""The world outside: workloads, inventories and people's orders from their topics, power limits, the kill switch."""
 
 from flyball_actuators.world.kill_switch import stop_reason as stop_reason
 from flyball_actuators.world.power_limits import PowerLimits as PowerLimits

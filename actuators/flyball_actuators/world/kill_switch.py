@@ -7,10 +7,10 @@ _LONGEST = 200
 
 
 def stop_reason(path: str) -> str:
-    """Why to stop, or empty to go on; an empty ``path`` means that there is no kill switch.
+    """Reason to stop, empty to go on; an empty ``path`` means that there is no kill switch.
 
-    The first line of the file is given as the reason. Whatever cannot be known counts as stop, also a missing
-    *folder*: it is what an unmounted volume looks like.
+    The reason is the first line of the file. Anything that cannot be read counts as a stop, also a missing *folder*, as
+    an unmounted volume looks like one.
     """
     if not path:
         return ""
@@ -20,7 +20,7 @@ def stop_reason(path: str) -> str:
     except FileNotFoundError:
         return "" if file.parent.is_dir() else f"the folder of {path} does not exist; create it to go on"
     except OSError as error:
-        return f"{path} cannot be looked at ({error.strerror}); make it readable to go on"
+        return f"{path} cannot be read ({error.strerror}); make it readable to go on"
     try:
         with file.open(encoding="utf-8", errors="replace") as text:
             reason = text.readline(_LONGEST).strip()

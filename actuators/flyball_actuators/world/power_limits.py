@@ -14,10 +14,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class PowerLimits:
-    """Limits in W. An inventory shows the present one, which may have been lowered, so the largest ever seen counts.
+    """Power limits in W. Inventories show the present limit, which may have been lowered, so the largest one counts.
 
-    With a ``path`` it is still known after a restart. A file that cannot be read or written is said so, and done
-    without: then limits are bounded by what inventories show now, which is never more.
+    With a ``path`` the largest limits survive a restart. A file that cannot be read or written is logged and ignored:
+    limits are then bounded by what inventories show now, which is never more.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -26,7 +26,7 @@ class PowerLimits:
         self._made: Mapping[str, Mapping[str, float]] | None = {}
 
     def see(self, inventory: Inventory) -> None:
-        """Take a new inventory of a node."""
+        """Add a new inventory of a node."""
         for device in inventory.devices:
             limit_w = device.power_limit_w
             if limit_w is not None and self._largest_w.get(device.id, 0.0) < limit_w < math.inf:
@@ -35,11 +35,11 @@ class PowerLimits:
         self._made = None
 
     def changed(self) -> None:
-        """A node is gone."""
+        """Note that a node is gone."""
         self._made = None
 
     def by_workload(self, inventories: Mapping[str, Inventory]) -> Mapping[str, Mapping[str, float]]:
-        """By cell and workload, over all GPUs of the nodes where it runs; nothing where none is known."""
+        """Largest limit by cell and workload, over all GPUs of its nodes; absent where unknown."""
         made = self._made
         if made is None:
             found: dict[str, dict[str, float]] = {}
@@ -61,7 +61,7 @@ def _read(path: Path) -> dict[str, float]:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
-        _LOG.warning("%s: the largest power limits cannot be read: %s; they are learned anew", path, error)
+        _LOG.warning("%s: the largest power limits cannot be read: %s; they are collected again", path, error)
         return {}
     return {device: limit_w for device, limit_w in found.items() if 0 < limit_w < math.inf}
 

@@ -1,4 +1,4 @@
-"""Reads the compacted topics that the actuator's picture of the world is made of."""
+"""Reads the compacted topics of workloads, inventories and orders."""
 
 import logging
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _BATCH = 500
 
 
 def partitions_of(consumer: Consumer, topic: str, stop: Event) -> list[int]:
-    """Partitions of a topic; :class:`TransportError` when it does not exist, ``KafkaException`` without a broker."""
+    """Partitions of a topic; :class:`TransportError` if it does not exist, ``KafkaException`` without a broker."""
     found = list_topics(consumer, _ANSWER_S, stop, topic).topics[topic]
     if found.error is not None:
         raise TransportError(f"topic {topic}: {found.error.str()}; create the topics with: flyball topics")
@@ -27,7 +27,7 @@ def partitions_of(consumer: Consumer, topic: str, stop: Event) -> list[int]:
 
 
 class WorldReader:
-    """Reads every partition of some topics into the tables; it joins no group and commits nothing."""
+    """Reads every partition of some topics into the tables; joins no group and commits nothing."""
 
     def __init__(self, settings: Settings, bootstrap: str, tables: WorldTables, topics: Sequence[Topic]) -> None:
         self.undecodable = 0
@@ -38,7 +38,7 @@ class WorldReader:
         self._positions: dict[Place, int] = {}
 
     def start(self, stop: Event) -> None:
-        """Assign all partitions and read to their ends; :class:`TransportError` when the broker does not answer."""
+        """Assign all partitions and read to their ends; :class:`TransportError` if the broker does not answer."""
         try:
             parts = [
                 (topic.name, partition)
@@ -54,7 +54,7 @@ class WorldReader:
             ) from error
 
     def catch_up(self, stop: Event) -> None:
-        """Read all that was on the topics when this was called; ``KafkaException`` when they cannot be asked."""
+        """Read everything that was on the topics at the call; ``KafkaException`` if the broker does not answer."""
         found = bounds(self._consumer, self._positions, _ANSWER_S)
         for place, (first, _) in found.items():
             self._positions[place] = max(self._positions[place], first)
@@ -62,7 +62,7 @@ class WorldReader:
             self.drain(0.1)
 
     def drain(self, wait_s: float = 0.0) -> None:
-        """Take in what has arrived; any thread may."""
+        """Read all records that have arrived; thread-safe."""
         with self._lock:
             while True:
                 messages = self._consumer.consume(_BATCH, wait_s)
@@ -72,7 +72,7 @@ class WorldReader:
                     return
 
     def close(self) -> None:
-        """Let the broker go."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _take(self, message: Message) -> None:

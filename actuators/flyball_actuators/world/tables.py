@@ -1,4 +1,4 @@
-"""The actuator's own picture of the world, folded from the records of the compacted topics."""
+"""Tables of the world, built from the records of the compacted topics."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from flyball_contracts.topics import CONTROLS, WORKLOADS
 
 
 class WorldTables:
-    """Workloads, nodes, what runs where, stops and approvals; records are taken in the order of their topics."""
+    """Workloads, nodes, placements, stops and approvals; records are applied in the order of their topics."""
 
     def __init__(self, power_limits: PowerLimits | None = None) -> None:
         self.stops: tuple[Stop, ...] = ()
@@ -23,7 +23,7 @@ class WorldTables:
         self._approvals: tuple[Approval, ...] = ()
 
     def take(self, record: Record) -> None:
-        """Take the next record of a topic."""
+        """Apply the next record of a topic."""
         if isinstance(record, WorkloadSpec):
             self._workloads[record.workload] = record
         elif isinstance(record, Inventory):
@@ -35,7 +35,7 @@ class WorldTables:
             self._order(BINDINGS[type(record)].key(record), record)
 
     def forget(self, topic: str, key: str) -> None:
-        """A tombstone."""
+        """Apply a tombstone."""
         if topic == WORKLOADS.name:
             self._workloads.pop(key, None)
         elif topic == CONTROLS.name:
@@ -47,12 +47,12 @@ class WorldTables:
             self._placed = None
 
     def view(self, stop: str) -> World:
-        """The world as the guard sees it; ``stop`` is why the kill switch is on, or empty."""
+        """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
         limits_w = self._limits.by_workload(self._inventories)
         return World(self._workloads, self._nodes, self._where(), stop, limits_w, self.stops, self._approvals)
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
-        """Nodes of a workload's replicas, by replica; other threads may ask, for what is given is never changed."""
+        """Node of each replica of a workload; thread-safe, the result is never changed."""
         return self._where().get(cell, {}).get(workload, {})
 
     def busy(self, cell: str) -> frozenset[str]:
@@ -60,12 +60,12 @@ class WorldTables:
         return frozenset(node for replicas in self._where().get(cell, {}).values() for node in replicas.values())
 
     def declared(self, workload: str) -> WorkloadSpec | None:
-        """What is declared of a workload; other threads may ask."""
+        """Specification of a workload; thread-safe."""
         spec = self._workloads.get(workload)
         return None if spec is None or spec.removed else spec
 
     def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
-        """What a GPU costs on the nodes where a workload runs, else on all of its cell; ``None`` where nobody says."""
+        """Price of a GPU on the workload's nodes, else in its cell, in USD per hour; ``None`` if unknown."""
         homes = set(self.replicas(cell, workload).values())
         for names in (homes, self._inventories):
             known = [

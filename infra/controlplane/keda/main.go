@@ -1,4 +1,4 @@
-// Asks an external scaler what KEDA asks, by KEDA's own contract, and prints each answer as a line of JSON.
+// Calls an external scaler as KEDA does, by KEDA's own contract, and prints each answer as a line of JSON.
 //
 //	keda-client [-ca FILE] [-cert FILE -key FILE] ADDRESS METHOD NAMESPACE NAME [KEY=VALUE]...
 //
@@ -29,13 +29,13 @@ func main() {
 	cert := flag.String("cert", "", "certificate of the client")
 	key := flag.String("key", "", "its key")
 	flag.Parse()
-	if err := ask(*ca, *cert, *key, flag.Args()); err != nil {
+	if err := query(*ca, *cert, *key, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func ask(ca, cert, key string, args []string) error {
+func query(ca, cert, key string, args []string) error {
 	if len(args) < 4 {
 		return errors.New("keda-client: ADDRESS METHOD NAMESPACE NAME [KEY=VALUE]...")
 	}
@@ -67,7 +67,7 @@ func ask(ca, cert, key string, args []string) error {
 	return fmt.Errorf("keda-client: no method %s", args[1])
 }
 
-// metrics asks for each metric of the specification, as KEDA does.
+// metrics queries each metric of the specification, as KEDA does.
 func metrics(background context.Context, client externalscaler.ExternalScalerClient, reference *externalscaler.ScaledObjectRef) error {
 	specification, err := client.GetMetricSpec(background, reference)
 	if err != nil {

@@ -1,1 +1,1 @@
-"""The simulated cell: what runs where, and what its platform does by itself."""
+"""The simulated cell: placements, and what its platform does without Flyball."""

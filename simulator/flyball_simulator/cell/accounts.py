@@ -1,4 +1,4 @@
-"""What running the cell has cost and achieved since it started."""
+"""Cost and results of the cell since it started."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,19 +15,19 @@ CARBON_EVERY_S = 60.0
 
 
 class Meter:
-    """Adds up one plant, tick by tick.
+    """Sums up one plant, tick by tick.
 
-    - GPU-hours: GPUs that a replica holds, from its start until it has let go, whatever it does on them.
-    - USD: for the machines of the configuration, the price of the GPUs that are held (a GPU's part of its node's
-      price); machines that were bought are paid whole, from when they are there until they are returned. A pool
-      without a price costs nothing. Electricity is part of a machine's price.
-    - Energy: what all GPUs that are there draw, idle ones too; no hosts, no cooling.
+    - GPU-hours: GPUs that a replica holds, from its start until it has released them, whatever it does on them.
+    - USD: for machines of the configuration, the price of the GPUs that are held (a GPU's share of its node's price);
+      machines that were bought cost their full price from arrival to return. A pool without a price costs nothing.
+      Electricity is part of a machine's price.
+    - Energy: all present GPUs, also idle ones; no hosts, no cooling.
     - Carbon: that energy at the true intensity of each GPU's zone at that time, not at the published forecast.
-    - Requests: what arrived at services; those in time waited at most the objective's delay.
-    - Lost GPU-hours: work since the last checkpoint that a stop threw away, and GPUs that a gang held while it waited
-      for a dead one. A pace that is slower for a straggler is not counted.
-    - Useful GPU-hours: what healthy GPUs at full load need for the requests that were served and for the work of jobs
-      that was not lost. Notebooks do none.
+    - Requests: arrivals at services; requests in time waited at most the objective's delay.
+    - Lost GPU-hours: work since the last checkpoint that a stop discarded, and GPUs that a gang held while it waited
+      for a dead one. A slower pace because of a straggler does not count.
+    - Useful GPU-hours: what healthy GPUs at full load need for the served requests and for job work that was not lost.
+      Notebooks have none.
     """
 
     def __init__(self, plant: Plant, scenario: Scenario) -> None:
@@ -38,7 +38,7 @@ class Meter:
         self._minute, self._intensity = -1, np.zeros(len(plant.config.zones))
 
     def add(self, step: Step) -> None:
-        """Count one tick."""
+        """Add one tick."""
         plant, dt_s = self._plant, step.moment.dt_s
         site, machines = plant.site, plant.machines
         rows = step.rows
@@ -112,7 +112,7 @@ class Meter:
         return float(done_s) * plant.placement.workloads[w].gpus / 3600.0
 
     def _kept(self, w: int) -> bool | None:
-        """Whether a job ended before its deadline; ``None`` while that is open, and without one."""
+        """Whether a job ended before its deadline; ``None`` while that is open, and without a deadline."""
         deadline_ns, ended_ns = self._plant.specs[w].deadline_ns, self._plant.ended_ns.get(w)
         if deadline_ns is None:
             return None

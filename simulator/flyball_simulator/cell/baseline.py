@@ -10,12 +10,14 @@ from flyball_simulator.specs import all_workloads
 
 
 class Baseline:
-    """What a cluster does by itself: services have a horizontal pod autoscaler, jobs start as soon as they fit.
+    """The same cell with standard autoscaling.
 
-    Pools have a cluster autoscaler, which buys a machine as soon as something finds no room.
+    Services have a horizontal pod autoscaler, jobs start as soon as they fit.
 
-    Nothing is timed, paused, moved or consolidated. A dead GPU is noticed by time-outs alone, a straggler never. It
-    sends nothing but its account.
+    Pools have a cluster autoscaler, which buys a machine as soon as a replica does not fit.
+
+    Nothing is scheduled by price or carbon, paused, moved or consolidated. A dead GPU is detected by timeouts only, a
+    straggler never. The baseline publishes only its account.
     """
 
     def __init__(self, config: FleetConfig, start_ns: int) -> None:
@@ -29,12 +31,12 @@ class Baseline:
                 self.plant.scale(w, self.plant.placement.workloads[w].most)
 
     def tick(self) -> None:
-        """Let the next tick pass."""
+        """Advance by one tick."""
         self.plant.begin()
         self._healing.advance()
         self._meter.add(self.plant.step())
         self._autoscalers.advance()
 
     def account(self) -> Account:
-        """What it has cost and achieved up to the last tick."""
+        """Cost and results up to the last tick."""
         return self._meter.account()

@@ -1,4 +1,4 @@
-"""What the platform does by itself about a dead GPU, after time-outs."""
+"""The platform's own recovery from dead GPUs, after timeouts."""
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_simulator.cell.placement import Replica
@@ -6,9 +6,9 @@ from flyball_simulator.cell.plant import Plant
 
 
 class Healing:
-    """Nothing is placed on a dead GPU. Who runs on one is started elsewhere after having been silent for long enough.
+    """Nothing is placed on a dead GPU; a replica on one is restarted elsewhere once it has been silent for its timeout.
 
-    A gang hangs until its collective times out, and then goes on from its last checkpoint. Stragglers are not noticed.
+    A gang hangs until its collective times out, then resumes from its last checkpoint. Stragglers are not detected.
     """
 
     def __init__(self, plant: Plant) -> None:
@@ -16,7 +16,7 @@ class Healing:
         self._since_ns: dict[Replica, int] = {}
 
     def advance(self) -> None:
-        """Look at all replicas in a tick that has begun."""
+        """Check all replicas; called after a tick has begun."""
         plant, config = self._plant, self._plant.config
         for row in plant.dead:
             plant.placement.cordon(row)

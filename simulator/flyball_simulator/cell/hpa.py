@@ -1,8 +1,8 @@
-"""The horizontal pod autoscaler of Kubernetes, for services, on the utilisation of what they serve.
+"""The Kubernetes horizontal pod autoscaler, for services, on the utilization of their replicas.
 
-As in ``kubernetes/kubernetes:pkg/controller/podautoscaler`` (``autoscaling/v2``) with its default behaviour: a
-recommendation each 15 s, none within 10 % of the target; up by at most 100 % or 4 pods in 15 s, without delay; down to
-the highest recommendation of the last 300 s. Pods that are not ready count as idle on the way up.
+As ``kubernetes/kubernetes:pkg/controller/podautoscaler`` (``autoscaling/v2``) with its default behavior: one
+recommendation per 15 s, none within 10 % of the target; up by at most 100 % or 4 pods in 15 s, without delay; down to
+the highest recommendation of the last 300 s. Pods that are not ready count as idle when scaling up.
 """
 
 import math
@@ -13,18 +13,18 @@ from flyball_simulator.cell.plant import Plant
 SYNC_S, TOLERANCE, STABILISE_S = 15.0, 0.1, 300.0
 UP_RATIO, UP_PODS = 2, 4
 TARGET = 0.7
-"""Utilization that the autoscaler aims at, as most guides advise."""
+"""Target utilization, as most guides recommend."""
 
 
 class PodAutoscaler:
-    """Steers the number of replicas of one service."""
+    """Scales one service."""
 
     def __init__(self, least: int, most: int, target: float) -> None:
         self._least, self._most, self._target = least, most, target
         self._recommended: deque[tuple[float, int]] = deque()
 
     def recommend(self, t_s: float, replicas: int, ready: int, utilization: float) -> int:
-        """Number of replicas to have from now on; ``utilization`` is the mean of those that are ready."""
+        """Number of replicas to set; ``utilization`` is the mean of the ready ones."""
         if not replicas:
             return 0  # scaled to none: it does nothing
         desired = self._desired(replicas, ready, utilization)
@@ -50,7 +50,7 @@ class PodAutoscaler:
 
 
 class Autoscalers:
-    """One for each service of a plant."""
+    """One autoscaler for each service of a plant."""
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
@@ -59,7 +59,7 @@ class Autoscalers:
         self._seen_s = 0.0
 
     def advance(self) -> None:
-        """After a tick: measure, and each 15 s set the number of replicas from the next tick on."""
+        """Measure a tick, and every 15 s set the number of replicas from the next tick on."""
         plant, dt_s = self._plant, self._plant.config.tick_s
         t_s = (plant.index - 1) * dt_s
         for w, busy in enumerate(plant.services.busy.tolist()):

@@ -1,4 +1,4 @@
-"""Who runs where: replicas on GPUs, never two on one GPU."""
+"""Placement of replicas on GPUs; a GPU holds at most one replica."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ NEVER = 2**63 - 1
 
 
 class Demanded(NamedTuple):
-    """What placement must know of a workload; ``nodes`` are the nodes it may use, the preferred first."""
+    """Placement requirements of a workload; ``nodes`` are the nodes it may use per pool, the preferred pool first."""
 
     name: str
     priority: int
@@ -32,8 +32,8 @@ class Demanded(NamedTuple):
 class Replica:
     """One placed replica; ``rows`` are GPUs of the fleet, all on ``node``.
 
-    It can work from ``ready_ns`` on, does nothing more once it is ``stopping``, and holds its GPUs until ``gone_ns``.
-    Until ``saved_ns`` it writes a checkpoint. One that is ``leaving`` works on until its replacement is ready, which
+    It is ready from ``ready_ns`` on, does no work once ``stopping``, and holds its GPUs until ``gone_ns``. Until
+    ``saved_ns`` it writes a checkpoint. A ``leaving`` replica works until its replacement is ready, and the replacement
     counts in its place.
     """
 
@@ -49,7 +49,7 @@ class Replica:
 
     @property
     def stopping(self) -> bool:
-        """Whether it has been told to stop."""
+        """Whether it is stopping."""
         return self.gone_ns != NEVER
 
 
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
     """The R placed replicas as arrays, sorted by node: the rows of the workload frames.
 
     ``starts`` is int64[M + 1] over the nodes, ``of_gpu`` int64[N] the replica of each GPU or R for a free one; the rest
-    is [R]. ``number`` is the replica's own number within its workload.
+    is [R]. ``number`` is the replica's number within its workload.
     """
 
     workload: Ints
@@ -72,11 +72,11 @@ class Rows(NamedTuple):
 
 @dataclass
 class Placement:
-    """Replicas of all workloads; ``wanted`` is what each workload should have.
+    """Replicas of all workloads; ``wanted`` is the desired number per workload.
 
-    A replica that does not fit stays wanted and is placed as soon as there is room, by priority. A gang is placed
-    whole or not at all. Where there are ``shares`` of a workload, they say how many of its replicas run in each of its
-    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows are to be read again.
+    A replica that does not fit stays desired and is placed as soon as there is room, by priority. A gang is placed as a
+    whole or not at all. ``shares`` of a workload, if set, give the number of replicas per pool. ``open`` nodes accept
+    replicas; ``changed`` nodes need a new inventory. ``stale``: the rows must be rebuilt.
     """
 
     site: Site
@@ -102,26 +102,26 @@ class Placement:
         self.changed = set()
 
     def live(self, workload: int) -> list[Replica]:
-        """Replicas that count: neither told to stop nor being replaced."""
+        """Replicas that count: neither stopping nor being replaced."""
         return [r for r in self.placed[workload] if not r.stopping and not r.leaving]
 
     def find(self, workload: int, name: str) -> Replica:
-        """A replica that counts; :class:`RecordError` when there is none of that name."""
+        """A live replica by name; :class:`RecordError` if there is none."""
         for replica in self.live(workload):
             if replica.name == name:
                 return replica
         raise RecordError(f"{self.workloads[workload].name} has no replica {name!r} that runs")
 
     def check(self, workload: int, replicas: int) -> None:
-        """Raise :class:`RecordError` for a number that the workload cannot have."""
+        """Raise :class:`RecordError` for a number of replicas that the workload cannot have."""
         spec = self.workloads[workload]
         if not 0 <= replicas <= spec.most:
-            raise RecordError(f"{spec.name}: {replicas} replicas asked for; it takes 0 to {spec.most}")
+            raise RecordError(f"{spec.name}: {replicas} replicas requested; it takes 0 to {spec.most}")
         if spec.gang and replicas not in (0, spec.most):
-            raise RecordError(f"{spec.name}: {replicas} replicas asked for; it is a gang and takes 0 or {spec.most}")
+            raise RecordError(f"{spec.name}: {replicas} replicas requested; it is a gang and takes 0 or {spec.most}")
 
     def settle(self, now_ns: int) -> None:
-        """Let go of what has stopped, then place what is wanted and fits, by priority."""
+        """Release stopped replicas, then place desired ones that fit, by priority."""
         for placed in self.placed:
             for replica in [r for r in placed if r.gone_ns <= now_ns]:
                 placed.remove(replica)
@@ -131,13 +131,13 @@ class Placement:
             self._fill(workload, now_ns)
 
     def room(self, workload: int, pool: int | None = None) -> int:
-        """How many more replicas fit now, in one of the workload's pools or in all."""
+        """Number of further replicas that fit now, in one of the workload's pools or in all."""
         spec = self.workloads[workload]
         pools = spec.nodes if pool is None else spec.nodes[pool : pool + 1]
         return sum(int((self._room(nodes) // spec.gpus).sum()) for nodes in pools)
 
     def start(self, workload: int, node: int, now_ns: int) -> Replica:
-        """Place one more replica on a node that has room; it takes the lowest number that is not in use."""
+        """Place another replica on a node with room; it gets the lowest unused number."""
         spec, placed = self.workloads[workload], self.placed[workload]
         taken = {replica.number for replica in placed}
         number = next(n for n in range(len(taken) + 1) if n not in taken)
@@ -147,19 +147,19 @@ class Placement:
         return replica
 
     def stop(self, replica: Replica, gone_ns: int) -> None:
-        """Tell a replica to stop; it holds its GPUs until ``gone_ns``."""
+        """Stop a replica; it holds its GPUs until ``gone_ns``."""
         replica.gone_ns = min(replica.gone_ns, gone_ns)
         self.stale = True
 
     def move(self, replica: Replica, node: int, now_ns: int) -> None:
-        """Start a replica anew on another node, at once and under its name."""
+        """Restart a replica on another node, at once and under the same name."""
         self._release(replica)
         spec = self.workloads[replica.workload]
         replica.node, replica.ready_ns = node, now_ns + spec.cold_start_ns
         replica.rows = self._take(node, spec.gpus, replica.workload)
 
     def node_for(self, workload: int, *, exclude: int | None = None, pool: int | None = None) -> int | None:
-        """The fullest node that has room, in a pool or in the first that has one."""
+        """The fullest node with room, in a pool or in the first pool that has one."""
         spec = self.workloads[workload]
         for nodes in spec.nodes if pool is None else spec.nodes[pool : pool + 1]:
             room = self._room(nodes)
@@ -171,11 +171,11 @@ class Placement:
         return None
 
     def fits(self, workload: int, node: int) -> bool:
-        """Whether a replica has room on a node now."""
+        """Whether a replica fits on a node now."""
         return bool(self.open[node] and self.free[node] >= self.workloads[workload].gpus)
 
     def cordon(self, row: int) -> None:
-        """Place nothing on a GPU from now on; who is on it stays."""
+        """Place nothing on a GPU from now on; its replica stays."""
         if self.usable[row]:
             self.usable[row] = False
             self.changed.add(int(self.site.node_of[row]))
@@ -186,7 +186,7 @@ class Placement:
                 self.close(node)
 
     def uncordon(self, row: int) -> None:
-        """Let a GPU take replicas again, and its node with it."""
+        """Let a GPU, and its node, accept replicas again."""
         node = int(self.site.node_of[row])
         if not self.usable[row]:
             self.usable[row] = True
@@ -197,11 +197,11 @@ class Placement:
             self.changed.add(node)
 
     def is_held(self, row: int) -> bool:
-        """Whether a replica is on a GPU."""
+        """Whether a GPU has a replica."""
         return bool(self.owner[row] != FREE)
 
     def close(self, node: int) -> None:
-        """Place nothing on a node from now on; who is on it stays."""
+        """Place nothing on a node from now on; its replicas stay."""
         if self.open[node]:
             self.open[node] = False
             self.changed.add(node)
@@ -243,7 +243,7 @@ class Placement:
         return np.where(self.open[nodes], self.free[nodes], 0)
 
     def missing(self, workload: int) -> list[tuple[int, int | None]]:
-        """How many replicas lack a place, each with the pool that they are for; ``None`` for any."""
+        """Number of desired replicas without a place, per pool (``None``: any pool)."""
         shares, live = self.shares[workload], self.live(workload)
         if shares is None:
             found: list[tuple[int, int | None]] = [(self.wanted[workload] - len(live), None)]

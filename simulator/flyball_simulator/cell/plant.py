@@ -1,4 +1,4 @@
-"""The cell that is governed, without its telemetry: who runs where, what it does, and what breaks."""
+"""The plant that Flyball controls, without telemetry: placements, loads and faults of a cell."""
 
 from typing import NamedTuple
 
@@ -34,9 +34,9 @@ class Step(NamedTuple):
 class Plant:
     """The workloads of a cell on its GPUs; event time starts at ``start_ns``.
 
-    What its operators ask for between two ticks takes effect at the next one, ``now_ns``. Raises
-    :class:`ConfigError` when the configuration contradicts itself or its workloads do not fit. With ``by_rule``
-    machines of all pools are bought and returned by the rule of a cluster autoscaler.
+    Changes that operators request between two ticks take effect at the next one, ``now_ns``. With ``by_rule`` a cluster
+    autoscaler buys and returns machines in all pools. Raises :class:`ConfigError` if the configuration contradicts
+    itself or its workloads do not fit.
     """
 
     def __init__(self, config: FleetConfig, start_ns: int, *, by_rule: bool = False) -> None:
@@ -80,18 +80,18 @@ class Plant:
         return self.start_ns + self.index * self.period_ns
 
     def node(self, name: str) -> int:
-        """Number of a node that is there; :class:`RecordError` for one that is not."""
+        """Index of a present node; :class:`RecordError` if there is none of this name."""
         for i, node in enumerate(self.site.nodes):
             if node.name == name and self.machines.present[i]:
                 return i
         raise RecordError(f"there is no node {name!r} in cell {self.config.cell}")
 
-    def is_there(self, node: str) -> bool:
-        """Whether a node is there now: one that was bought is returned when it has been empty for long."""
+    def is_present(self, node: str) -> bool:
+        """Whether a node is present: bought machines are returned after they have been empty for long."""
         return any(one.name == node and self.machines.present[i] for i, one in enumerate(self.site.nodes))
 
     def observe_node(self, node: int) -> SubjectState:
-        """What the platform shows of a node: the replicas on it, and whether any of it is closed."""
+        """State of a node: its replicas, and whether any part of it is cordoned."""
         first, end = self.site.starts[node : node + 2].tolist()
         usable = bool(self.placement.usable[first:end].all()) and bool(self.placement.open[node])
         name, placed = self.site.nodes[node].name, self.placement.placed
@@ -99,25 +99,25 @@ class Plant:
         return SubjectState(replicas=len(here), suspended=not usable, nodes=here)
 
     def workload(self, name: str) -> int:
-        """Number of a workload; :class:`RecordError` for one that does not run here."""
+        """Index of a workload; :class:`RecordError` for one that does not run here."""
         w = self._of.get(name)
         if w is None or self.specs[w].removed:
             raise RecordError(f"workload {name!r} does not run in cell {self.config.cell}")
         return w
 
     def ready(self, w: int) -> int:
-        """How many replicas of a workload serve now."""
+        """Number of ready replicas of a workload."""
         return sum(
             r.ready_ns <= self.clock_ns and not r.stopping and not (w < self.services.count and self.broken(r))
             for r in self.placement.placed[w]
         )
 
     def broken(self, replica: Replica) -> bool:
-        """Whether a replica runs on a dead GPU."""
+        """Whether a replica is on a dead GPU."""
         return not self.dead.isdisjoint(replica.rows)
 
     def observe(self, w: int, replicas: tuple[str, ...] | None = None) -> SubjectState:
-        """What the platform shows of a workload: with the nodes of all its replicas, or of those named."""
+        """State of a workload, with the nodes of all its replicas, or of the named ones."""
         nodes = {r.name: self.site.nodes[r.node].name for r in self.placement.placed[w]}
         limit_w = float(self.power_limit_w[w])
         return SubjectState(
@@ -131,21 +131,24 @@ class Plant:
             version=str(self.versions[w]),
         )
 
-    def having(self, w: int, wanted: Resources, batch: int | None) -> int:
-        """How many replicas have these resources once a batch of the others has them."""
+    def replicas_with(self, w: int, wanted: Resources, batch: int | None) -> int:
+        """Number of replicas with these resources after another batch is resized."""
         before = self.resized[w]
         return (before[1] if before is not None and before[0] == wanted else 0) + (batch or self.placement.wanted[w])
 
     def resize(self, w: int, wanted: Resources, batch: int | None) -> None:
-        """Give resources to at most so many replicas that do not have them yet."""
-        having = self.having(w, wanted, batch)
-        if having >= self.placement.wanted[w]:
+        """Resize at most ``batch`` replicas that do not have these resources yet."""
+        replicas_with = self.replicas_with(w, wanted, batch)
+        if replicas_with >= self.placement.wanted[w]:
             self.resources[w], self.resized[w] = wanted, None
         else:
-            self.resized[w] = wanted, having
+            self.resized[w] = wanted, replicas_with
 
     def scale(self, w: int, replicas: int) -> None:
-        """Ask for a number of replicas, anywhere; the newest stop first. :class:`RecordError` for what cannot be."""
+        """Set the number of replicas, in any pool; the newest stop first.
+
+        :class:`RecordError` for an impossible number.
+        """
         self.placement.check(w, replicas)
         self.placement.wanted[w] = replicas
         self.placement.shares[w], self.portions[w] = None, ()
@@ -155,7 +158,7 @@ class Plant:
             self.stop(replica)
 
     def scale_pools(self, w: int, replicas: int, portions: tuple[tuple[Portion, int], ...], shares: list[int]) -> None:
-        """Ask for a number of replicas in each pool; those that are too many in one leave when the others are ready."""
+        """Set the number of replicas per pool; surplus ones leave a pool when their replacements are ready."""
         placement = self.placement
         placement.check(w, replicas)
         placement.wanted[w], placement.shares[w], self.portions[w] = replicas, shares, portions
@@ -166,7 +169,7 @@ class Plant:
                 replica.leaving = True
 
     def preempt(self, w: int, victims: list[Replica], checkpoint: bool) -> None:
-        """Stop these replicas and start none in their place; with ``checkpoint`` they save their work first."""
+        """Stop these replicas and start no others in their place; with ``checkpoint`` they save their work first."""
         self.placement.wanted[w] = len(self.placement.live(w)) - len(victims)
         self.suspended[w] = self.placement.wanted[w] == 0
         self.versions[w] += 1
@@ -180,7 +183,7 @@ class Plant:
             self.placement.stop(replica, gone_ns)
 
     def stop(self, replica: Replica) -> None:
-        """Tell a replica to go; what it has done since its last checkpoint is lost."""
+        """Stop a replica; its work since the last checkpoint is lost."""
         if replica.ready_ns <= self.clock_ns and not replica.stopping:
             self._settle_work(replica.workload, 1, saved=False)
         self.placement.stop(replica, self.now_ns + self._stop_ns(replica.workload))
@@ -190,7 +193,7 @@ class Plant:
         return bool(self._speed[w] == 0)
 
     def save(self, w: int) -> int:
-        """Let a gang write a checkpoint; returns when it is written."""
+        """Let a gang write a checkpoint; returns the time at which it is written."""
         saved_ns = self.now_ns + self._save_ns(w)
         for replica in self.placement.live(w):
             replica.saved_ns = saved_ns
@@ -198,11 +201,14 @@ class Plant:
         return saved_ns
 
     def resume(self, w: int, *, saved: bool) -> None:
-        """Let a gang go on from its last checkpoint: from one just written, or from one that is older."""
+        """Resume a gang from its last checkpoint; ``saved``: it was just written."""
         self._settle_work(w, len(self.placement.live(w)), saved=saved)
 
     def begin(self) -> list[WorkloadSpec]:
-        """Start the next tick: take away what has stopped and what is done, fill what has room; returns what ended."""
+        """Start the next tick: remove stopped and finished replicas, place new ones.
+
+        Returns the workloads that ended.
+        """
         self.clock_ns = self.now_ns
         ended: list[WorkloadSpec] = []
         for i in np.flatnonzero(self.batches.progress >= 1.0).tolist():
@@ -222,7 +228,7 @@ class Plant:
         return ended
 
     def step(self) -> Step:
-        """Let the time up to the tick that began pass."""
+        """Advance all loads to the tick that has begun."""
         index, now_ns = self.index, self.now_ns
         self.index += 1
         moment = Moment(index, index * self.config.tick_s, self.config.tick_s, self.config.seed)
@@ -244,7 +250,7 @@ class Plant:
         return Step(moment, now_ns, random, running, self._rows, gpu)
 
     def _settle_work(self, w: int, replicas: int, *, saved: bool) -> None:
-        """Keep or lose what some of the replicas have done since their last checkpoint."""
+        """Keep or discard the work of some replicas since their last checkpoint."""
         load = self._load_of(w)
         if not isinstance(load, TrainingLoad | BatchLoad):
             return
@@ -297,7 +303,7 @@ class Plant:
             pace=pace,
             replicas_of=np.bincount(rows.workload, minlength=workloads).astype(np.int64),
             ready_of=np.bincount(rows.workload[ready], minlength=workloads).astype(np.int64),
-            able_of=np.bincount(rows.workload, pace * share, workloads).astype(np.float64),
+            capacity_of=np.bincount(rows.workload, pace * share, workloads).astype(np.float64),
             speed=speed,
             clock=clock,
             power_limit_w=limit_w,
@@ -311,14 +317,14 @@ class Plant:
         return running
 
     def _clock(self, sick: list[Sick]) -> tuple[Floats, Floats]:
-        """Share of its clock that each GPU has, less on sick ones and under a low limit, and its power limit."""
+        """Clock share and power limit of each GPU; sick GPUs and low limits reduce the clock."""
         site = self.site
         limit_w = site.power_limit_w
         clock = np.ones(len(site.node_of), np.float32)
         if not np.isnan(self.power_limit_w).all():
             of_gpu = np.append(self.power_limit_w[self._rows.workload], np.nan)[self._rows.of_gpu]
             limit_w = np.where(np.isnan(of_gpu), limit_w, of_gpu).astype(np.float32)
-            span_w = np.maximum((site.power_limit_w - site.idle_power_w) * self.gpus.hunger.power, 1.0)
+            span_w = np.maximum((site.power_limit_w - site.idle_power_w) * self.gpus.usage_shares.power, 1.0)
             share = np.clip((limit_w - site.idle_power_w) / span_w, 1e-3, 1.0)
             clock = (share ** (1.0 / CLOCK_EXPONENT)).astype(np.float32)
         for one in sick:

@@ -1,6 +1,6 @@
-"""GPUs that fail or straggle: what a fault does to its GPU, and the events it causes.
+"""GPUs that fail or straggle: the effect on the GPU, and the events it causes.
 
-A fault belongs to the GPU, not to the replica: whoever moves away leaves it behind.
+A fault belongs to the GPU, not to the replica: a replica that moves leaves it behind.
 """
 
 import math
@@ -29,8 +29,8 @@ DRAIN_AND_RESET = 4
 class Sick(NamedTuple):
     """One sick GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
 
-    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it. Work on
-    it goes at ``link_pace`` for the sake of its links, whose errors of this tick are counted by kind.
+    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver cannot read the GPU.
+    ``link_pace`` is the pace of work under link faults, whose errors of this tick are counted by kind.
     """
 
     row: int
@@ -45,7 +45,7 @@ class Sick(NamedTuple):
     pcie_errors: int = 0
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What is wrong with it."""
         if self.dead:
             return "runs nothing"
@@ -57,9 +57,9 @@ class Sick(NamedTuple):
 
 
 class Faults:
-    """The faults of the configuration, tied to GPUs by where its replicas are placed at the start.
+    """The configured faults, assigned to GPUs by the initial placement of their replicas.
 
-    Raises :class:`ConfigError` when one names a workload or replica that does not run then.
+    Raises :class:`ConfigError` if a fault names a workload or replica that does not run at the start.
     """
 
     def __init__(self, config: FleetConfig, site: Site, placement: Placement, start_ns: int) -> None:
@@ -115,7 +115,7 @@ class Faults:
         return found
 
     def events(self, moment: Moment) -> list[NodeEvent]:
-        """What happened in the tick."""
+        """The events of a tick."""
         found: list[NodeEvent] = []
         for row, fault in self.failing:
             node = self._site.nodes[int(self._site.node_of[row])]
@@ -171,5 +171,5 @@ class Faults:
 
 
 def _of_the_program(fault: FailingGpu) -> bool:
-    """Whether the GPU is well, and what runs there has failed."""
+    """Whether the program failed and the GPU is healthy."""
     return xid_of(fault.xid).fault == "application"

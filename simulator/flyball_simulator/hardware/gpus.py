@@ -1,4 +1,4 @@
-"""Physics of the GPUs: from what replicas do to the columns of the GPU frames, for the whole fleet at once.
+"""Physics of all GPUs at once: from the work of replicas to the columns of the GPU frames.
 
 power = idle + (limit - idle) * intensity * work * (clock / full clock)^1.5
 dT/dt = (ambient + resistance * power - T) / tau
@@ -17,16 +17,16 @@ from flyball_simulator.hardware.site import Floats, Ints, Site
 from flyball_simulator.loads import Running
 
 TAU_S, HOT_TAU_S = 25.0, 5.0
-"""Time constants of the die with and without working cooling."""
+"""Thermal time constants of the die with and without working cooling."""
 RISE_CEL = 44.0
-"""Heating above ambient at the power limit."""
+"""Temperature rise above ambient at the power limit."""
 RESERVED_BYTES = 6.5e8
 BAR1_BYTES = 3.4e7
 CLOCK_EXPONENT = 1.5
 
 
-class Appetite(NamedTuple):
-    """What one kind of workload takes of a GPU at full work, as shares; ``cpu`` is of the host."""
+class UsageShares(NamedTuple):
+    """Shares of a GPU that one kind of workload uses at full work; ``cpu`` is of the host."""
 
     power: float
     sm: float
@@ -39,17 +39,17 @@ class Appetite(NamedTuple):
     cpu: float
 
 
-APPETITES: dict[WorkloadKind, Appetite] = {
-    "inference": Appetite(0.66, 0.72, 0.32, 0.30, 0.62, 0.86, 0.03, 0.01, 0.25),
-    "training": Appetite(0.92, 0.88, 0.45, 0.55, 0.48, 0.91, 0.02, 0.33, 0.35),
-    "notebook": Appetite(0.45, 0.50, 0.22, 0.12, 0.30, 0.24, 0.01, 0.00, 0.20),
-    "batch": Appetite(0.78, 0.80, 0.40, 0.35, 0.52, 0.63, 0.05, 0.02, 0.45),
+USAGE_BY_KIND: dict[WorkloadKind, UsageShares] = {
+    "inference": UsageShares(0.66, 0.72, 0.32, 0.30, 0.62, 0.86, 0.03, 0.01, 0.25),
+    "training": UsageShares(0.92, 0.88, 0.45, 0.55, 0.48, 0.91, 0.02, 0.33, 0.35),
+    "notebook": UsageShares(0.45, 0.50, 0.22, 0.12, 0.30, 0.24, 0.01, 0.00, 0.20),
+    "batch": UsageShares(0.78, 0.80, 0.40, 0.35, 0.52, 0.63, 0.05, 0.02, 0.45),
 }
-IDLE = Appetite(0, 0, 0, 0, 0, 0, 0, 0, 0)
+IDLE = UsageShares(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
-class Hunger(NamedTuple):
-    """The appetite of each GPU's tenant; every field is float32[N]."""
+class GpuUsageShares(NamedTuple):
+    """Usage shares of each GPU's replica; every field is float32[N]."""
 
     power: Floats
     sm: Floats
@@ -62,7 +62,7 @@ class Hunger(NamedTuple):
     cpu: Floats
 
 
-KINDS = tuple(APPETITES)
+KINDS = tuple(USAGE_BY_KIND)
 
 
 class Column:
@@ -119,7 +119,7 @@ ERRORS = (
 
 
 class Gpus:
-    """State of all N GPUs: temperature and power, and how hungry each one's tenant is."""
+    """State of all N GPUs: temperature, power, and the usage shares of their replicas."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -127,7 +127,7 @@ class Gpus:
         self.power_w: Floats | None = None
         self._temperature_cel = site.ambient_cel
         self._no_gpm = np.flatnonzero(site.no_gpm)
-        self.hunger = Hunger(*np.zeros((len(IDLE), len(site.node_of)), np.float32))
+        self.usage_shares = GpuUsageShares(*np.zeros((len(IDLE), len(site.node_of)), np.float32))
         self._block = np.zeros((len(GPU), len(site.node_of)), np.float32)
         self._block[Column.FAN] = np.nan  # cooled by the chassis
         self._block[Column.MEMORY_LIMIT] = site.memory_bytes
@@ -136,14 +136,14 @@ class Gpus:
         self._block[Column.MEMORY_CLOCK] = site.memory_clock_hz
 
     def settle(self, rows: Rows, kind_of: Ints) -> None:
-        """Take over a new placement; ``kind_of`` [W] is each workload's place in ``KINDS``."""
-        table = np.array([*APPETITES.values(), IDLE], np.float32)
+        """Apply a new placement; ``kind_of`` [W] is each workload's index in ``KINDS``."""
+        table = np.array([*USAGE_BY_KIND.values(), IDLE], np.float32)
         kind = np.append(kind_of[rows.workload], len(KINDS))
-        self.hunger = Hunger(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
+        self.usage_shares = GpuUsageShares(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
 
     def step(self, dt_s: float, random: Generator, running: Running, rows: Rows, sick: list[Sick]) -> Floats:
         """Advance ``dt_s`` seconds; returns the columns as float32[metrics, N]."""
-        site, hungry, block = self._site, self.hunger, self._block
+        site, shares, block = self._site, self.usage_shares, self._block
         tenant = rows.of_gpu
         n = len(tenant)
         noise = random.standard_normal((5, n), np.float32)
@@ -163,7 +163,7 @@ class Gpus:
                 hot[one.row] = 1.0
                 use[one.row], work[one.row] = max(use[one.row], 0.99), max(work[one.row], 0.95)
 
-        span = (site.power_limit_w - site.idle_power_w) * hungry.power
+        span = (site.power_limit_w - site.idle_power_w) * shares.power
         power = site.idle_power_w + span * work * (clock / site.sm_clock_hz) ** CLOCK_EXPONENT
         power = np.minimum(power * (1.0 + 0.008 * noise[3]), running.power_limit_w)
         before = self.power_w
@@ -182,18 +182,18 @@ class Gpus:
         block[Column.USE_MAX] = np.minimum(use + spread, 1.0)
         block[Column.USE_P95] = np.minimum(use + 0.8 * spread, 1.0)
         block[Column.BUSY] = use * np.float32(dt_s)
-        block[Column.CONTROLLER] = np.minimum(1.1 * hungry.dram * work, 1.0)
+        block[Column.CONTROLLER] = np.minimum(1.1 * shares.dram * work, 1.0)
         starting = np.append(np.where(running.ready, np.float32(1.0), np.float32(0.5)), np.float32(0.0))[tenant]
-        memory = RESERVED_BYTES + hungry.memory * starting * (1.0 + 0.001 * noise[4]) * site.memory_bytes
+        memory = RESERVED_BYTES + shares.memory * starting * (1.0 + 0.001 * noise[4]) * site.memory_bytes
         block[Column.MEMORY] = memory
         block[Column.MEMORY_USE] = memory / site.memory_bytes
-        block[Column.SM] = hungry.sm * work
-        block[Column.OCCUPANCY] = hungry.occupancy * work
-        block[Column.TENSOR] = hungry.tensor * work
-        block[Column.DRAM] = hungry.dram * work
-        block[Column.FP32] = 0.12 * hungry.sm * work
-        block[Column.FP16] = 0.25 * hungry.tensor * work
-        block[Column.INT] = 0.15 * hungry.sm * work
+        block[Column.SM] = shares.sm * work
+        block[Column.OCCUPANCY] = shares.occupancy * work
+        block[Column.TENSOR] = shares.tensor * work
+        block[Column.DRAM] = shares.dram * work
+        block[Column.FP32] = 0.12 * shares.sm * work
+        block[Column.FP16] = 0.25 * shares.tensor * work
+        block[Column.INT] = 0.15 * shares.sm * work
         block[Column.GRAPHICS] = use
         block[Column.SM : Column.GRAPHICS + 1, self._no_gpm] = np.nan
         block[Column.POWER_LIMIT] = running.power_limit_w
@@ -207,9 +207,9 @@ class Gpus:
         block[Column.HOT] = hot
         block[Column.HOT_TIME] = hot * np.float32(dt_s)
         pcie = site.pcie_bytes_per_s * np.float32(dt_s)
-        block[Column.PCIE_IN] = pcie * hungry.pcie * work
-        block[Column.PCIE_OUT] = pcie * (0.5 * hungry.pcie * work + 0.4 * io)
-        links = site.nvlink_bytes_per_s * hungry.nvlink * work * np.float32(dt_s)
+        block[Column.PCIE_IN] = pcie * shares.pcie * work
+        block[Column.PCIE_OUT] = pcie * (0.5 * shares.pcie * work + 0.4 * io)
+        links = site.nvlink_bytes_per_s * shares.nvlink * work * np.float32(dt_s)
         block[Column.NVLINK_IN] = links
         block[Column.NVLINK_OUT] = links
         block[Column.PROCESSES] = tenant < len(running.use)

@@ -1,4 +1,4 @@
-"""The hosts of the simulated nodes: CPU, memory, disk and network, driven by what their GPUs do."""
+"""Hosts of the simulated nodes: CPU, memory, disk and network, driven by the work of their GPUs."""
 
 import numpy as np
 from numpy.random import Generator
@@ -17,7 +17,7 @@ UPTIME_S = 400_000.0
 
 
 class Hosts:
-    """All M hosts; they differ only by noise and by what runs on them."""
+    """All M hosts; they differ only by noise and by their replicas."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -37,13 +37,13 @@ class Hosts:
 
         noise = random.standard_normal((3, m), np.float32)
         writes = total(io)
-        busy = np.clip(0.02 + total(work * gpus.hunger.cpu) / size + 0.004 * noise[0], 0.001, 1.0)
+        busy = np.clip(0.02 + total(work * gpus.usage_shares.cpu) / size + 0.004 * noise[0], 0.001, 1.0)
         iowait = np.clip(0.02 * writes / size, 0.0, 1.0 - busy)
         cpu_s = CPUS * dt_s
         used = MEMORY_BYTES * (0.04 + 0.5 * total(held.astype(np.float32)) / size + 0.0005 * noise[1])
         cached = MEMORY_BYTES * np.full(m, 0.18, np.float32)
-        read = 2e6 + 3e7 * total(work * gpus.hunger.pcie)
-        network = 4e5 + 6e8 * total(work * gpus.hunger.nvlink)
+        read = 2e6 + 3e7 * total(work * gpus.usage_shares.pcie)
+        network = 4e5 + 6e8 * total(work * gpus.usage_shares.nvlink)
         values = {
             "system.cpu.utilization": busy,
             "system.cpu.time{mode=user}": 0.85 * busy * cpu_s,

@@ -1,4 +1,4 @@
-"""Machines that come and go: by the rule of a cluster autoscaler, or as they are asked for."""
+"""Machines that are bought and returned: by a cluster autoscaler's rule, or on request."""
 
 import math
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from flyball_simulator.hardware.site import Site
 
 
 class Machines:
-    """Which nodes are there: as a cluster autoscaler has it or, of pools that are managed, as it was asked for.
+    """Which nodes are present: decided by a cluster autoscaler or, for managed pools, requested by decisions.
 
-    ``present`` is [M]. ``arrived`` and ``left`` are the nodes that came and went with the last :meth:`advance`. With
-    ``by_rule`` no pool is managed. ``managed`` are the nodes of each pool that is, by name, and ``versions`` count what
-    was asked of it.
+    ``present`` is [M]. ``arrived`` and ``left`` are the nodes that changed in the last :meth:`advance`. ``managed`` are
+    the nodes of each managed pool by name, and ``versions`` count the requests to it. With ``by_rule`` no pool is
+    managed.
     """
 
     def __init__(self, site: Site, placement: Placement, *, by_rule: bool = False) -> None:
@@ -29,9 +29,9 @@ class Machines:
             if node.pool.managed and not by_rule:
                 self.managed.setdefault(node.pool.name, []).append(i)
         self.versions = dict.fromkeys(self.managed, 1)
-        self._ruled = np.ones(len(site.nodes), np.bool_)
+        self._autoscaled = np.ones(len(site.nodes), np.bool_)
         for nodes in self.managed.values():
-            self._ruled[nodes] = False
+            self._autoscaled[nodes] = False
         self._leaving: set[int] = set()
         self.extra = np.array([node.extra for node in site.nodes], np.bool_)
         self.present: NDArray[np.bool_] = ~self.extra
@@ -41,7 +41,7 @@ class Machines:
         self._empty_ns: dict[int, int] = {}
 
     def advance(self, now_ns: int) -> None:
-        """Let in what is due, return what has been empty for long, and buy for what finds no room."""
+        """Add machines that are due, return those that have been empty for long, and buy for replicas without room."""
         self.arrived = [node for node, due_ns in self._due_ns.items() if due_ns <= now_ns]
         for node in self.arrived:
             del self._due_ns[node]
@@ -51,38 +51,38 @@ class Machines:
         for node in self.left:
             self.present[node] = False
         self._leaving.clear()
-        if (self.extra & self._ruled).any():
+        if (self.extra & self._autoscaled).any():
             self._return(now_ns)
             self._buy(now_ns)
 
     def pool(self, name: str) -> NodePool:
-        """A pool that is managed; :class:`RecordError` for any other."""
+        """A managed pool; :class:`RecordError` for any other."""
         if name not in self.managed:
             raise RecordError(f"the fleet has no pool {name!r} that is managed; set managed in its configuration")
         return self._site.nodes[self.managed[name][0]].pool
 
-    def asked(self, name: str) -> int:
-        """Machines of a managed pool that are there or on their way, less those that leave."""
+    def requested(self, name: str) -> int:
+        """Machines of a managed pool that are present or ordered, without those that leave."""
         return sum((self.present[n] or n in self._due_ns) and n not in self._leaving for n in self.managed[name])
 
     def observe(self, name: str) -> SubjectState:
-        """What the platform shows of a managed pool, and what the machines of all of them cost that were asked for."""
-        cost = sum(self.asked(one) * (self.pool(one).price_usd_per_hour or 0.0) for one in self.managed)
+        """State of a managed pool, with the cost of the requested machines of all managed pools."""
+        cost = sum(self.requested(one) * (self.pool(one).price_usd_per_hour or 0.0) for one in self.managed)
         return SubjectState(
-            replicas=self.asked(name),
+            replicas=self.requested(name),
             ready=int(self.present[self.managed[name]].sum()),
             version=str(self.versions[name]),
             cost_usd_per_hour=round(cost, 6),
         )
 
     def idle(self, name: str) -> list[int]:
-        """Machines of a managed pool on which nothing runs: those on their way, then the youngest."""
+        """Machines of a managed pool without replicas: ordered ones first, then the youngest."""
         coming = [node for node in self.managed[name] if node in self._due_ns]
         here = [n for n in self.managed[name] if self.present[n] and n not in self._leaving and not self._is_busy(n)]
         return [*reversed(coming), *reversed(here)]
 
     def resize(self, name: str, machines: int, victims: Sequence[int], now_ns: int) -> None:
-        """Ask for a number of machines: new ones come ``provision_s`` later, and ``victims`` go at the next tick."""
+        """Set the number of machines: new ones arrive ``provision_s`` later, ``victims`` leave at the next tick."""
         self.versions[name] += 1
         for node in victims:
             if self._due_ns.pop(node, None) is None:
@@ -90,13 +90,13 @@ class Machines:
                 self._leaving.add(node)
         due_ns = now_ns + math.ceil(self.pool(name).provision_s * NS_PER_S)
         for node in self.managed[name]:
-            if self.asked(name) >= machines:
+            if self.requested(name) >= machines:
                 break
             if not self.present[node] and node not in self._due_ns:
                 self._due_ns[node] = due_ns
 
     def records(self, cell: str, time_ns: int) -> list[Pool]:
-        """The managed pools, as records for others."""
+        """The managed pools, as records to publish."""
         found: list[Pool] = []
         for name, nodes in self.managed.items():
             node, pool = self._site.nodes[nodes[0]], self.pool(name)
@@ -123,7 +123,7 @@ class Machines:
         return bool((self._placement.owner[first:end] >= 0).any())
 
     def _return(self, now_ns: int) -> None:
-        for node in np.flatnonzero(self.extra & self.present & self._ruled).tolist():
+        for node in np.flatnonzero(self.extra & self.present & self._autoscaled).tolist():
             if self._is_busy(node):
                 self._empty_ns.pop(node, None)
                 continue
@@ -141,7 +141,9 @@ class Machines:
                 for nodes in spec.nodes if pool is None else spec.nodes[pool : pool + 1]:
                     size = int(self._site.starts[nodes[0] + 1] - self._site.starts[nodes[0]]) if len(nodes) else 1
                     usable = size // spec.gpus * spec.gpus
-                    absent: list[int] = nodes[self.extra[nodes] & ~self.present[nodes] & self._ruled[nodes]].tolist()
+                    absent: list[int] = nodes[
+                        self.extra[nodes] & ~self.present[nodes] & self._autoscaled[nodes]
+                    ].tolist()
                     for node in absent:
                         if gpus <= 0:
                             break

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 class Node(NamedTuple):
     """One node; its GPUs are the fleet's rows ``first`` to ``first + len(devices) - 1``.
 
-    An ``extra`` one is not there before it is bought.
+    An ``extra`` node is absent until it is bought.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 class Site(NamedTuple):
     """M nodes and N GPUs: ``starts`` is int64[M + 1], the rest is [N]; units as in :class:`SkuData`.
 
-    ``zone_of`` counts the zones of the configuration, and ``price_usd_per_s`` is a GPU's part of its node's price.
+    ``zone_of`` indexes the zones of the configuration; ``price_usd_per_s`` is a GPU's share of its node's price.
     """
 
     nodes: tuple[Node, ...]
@@ -55,9 +55,9 @@ class Site(NamedTuple):
 
 
 def build_site(config: FleetConfig, start_ns: int) -> Site:
-    """Nodes of all pools, in order; ids follow from cell, seed and start alone.
+    """Nodes of all pools, in order; ids are derived from cell, seed and start.
 
-    Raises :class:`ConfigError` when two pools share a name or a pool is in an unknown zone.
+    Raises :class:`ConfigError` if two pools share a name or a pool is in an unknown zone.
     """
     zones = {zone.name for zone in config.zones}
     nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""What the two simulated accelerators are: public data-sheet values, in SI units."""
+"""The simulated accelerators: public data-sheet values, in SI units."""
 
 from typing import NamedTuple
 

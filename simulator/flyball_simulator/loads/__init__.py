@@ -1,4 +1,4 @@
-"""What the workloads of the simulated fleet do, one file per kind."""
+"""Loads of the simulated workloads, one file per kind."""
 
 from flyball_simulator.loads.base import Load as Load, Moment as Moment, Running as Running
 from flyball_simulator.loads.batch import BatchLoad as BatchLoad

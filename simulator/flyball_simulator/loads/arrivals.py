@@ -1,4 +1,4 @@
-"""Work that arrives at services: a recorded series, or a season, a wave, bursts and noise."""
+"""Arrivals of work at services: a recorded series, or a season, a wave, bursts and noise."""
 
 import math
 from typing import Any
@@ -9,9 +9,9 @@ from flyball_contracts.config import Burst, Service
 from flyball_simulator.loads.base import Doubles, Moment
 
 SLICE_S = 1.0
-"""Demand and queues are followed in steps no longer than this, whatever the length of a tick."""
+"""Longest slice in which demand and queues are simulated, whatever the length of a tick."""
 NOISE_S, RANDOM_BURST_S, DAY_S = 20.0, 40.0, 86_400.0
-"""Correlation time of the noise, time in which a random burst fades, period of the season."""
+"""Correlation time of the noise, decay time of a random burst, period of the season."""
 BLOCK = 64
 AHEAD = 1 << 20
 
@@ -24,8 +24,8 @@ def slices_in(dt_s: float) -> int:
 class Arrivals:
     """Demand of all services; arrays are [count].
 
-    It depends on the seed and on time alone, not on who serves it or how long ticks are: what is drawn for a second
-    is drawn from the number of that second.
+    It depends on the seed and on time only, not on replicas or the length of ticks: the random numbers of a second are
+    derived from the number of that second.
     """
 
     def __init__(self, configs: tuple[Service, ...], seed: int) -> None:
@@ -52,9 +52,9 @@ class Arrivals:
         spread, chance = math.sqrt(1.0 - keep * keep), -np.expm1(-self._burst_rate * h)
         noise, surge = np.empty((2, count, self._count))
         for j in range(count):
-            normal, luck, height = self._draws(int(number[j]))
+            normal, draw, height = self._draws(int(number[j]))
             self._noise = keep * self._noise + spread * normal
-            self._surge = self._surge * fades + np.where(luck < chance, height, 0.0)
+            self._surge = self._surge * fades + np.where(draw < chance, height, 0.0)
             noise[j], surge[j] = self._noise, self._surge
         wave = 1.0 + self._wave * np.sin(2.0 * np.pi * middle_s[:, None] / self._wave_s)
         planned = np.array([[_factor(c.bursts, t) for c in self._configs] for t in middle_s.tolist()])
@@ -70,7 +70,7 @@ class Arrivals:
         return np.asarray(1.0 + self._daily * np.cos(angle), np.float64)
 
     def _draws(self, number: int) -> Doubles:
-        """Normal, uniform and height of a burst of one slice, float64[3, count]."""
+        """Normal, uniform and burst height of one slice, float64[3, count]."""
         block, place = divmod(number + AHEAD, BLOCK)
         if block != self._block:
             random = np.random.Generator(np.random.Philox(key=[self._seed, AHEAD * AHEAD + block]))
@@ -82,7 +82,7 @@ class Arrivals:
 
 
 def _factor(bursts: tuple[Burst, ...], t_s: float) -> float:
-    """Planned multiple of the usual load: the highest of some trapezoids."""
+    """Planned multiple of the usual load: the maximum of the trapezoids."""
     found = 1.0
     for burst in bursts:
         rise = max(burst.rise_s, 1e-9)

@@ -1,7 +1,7 @@
-"""The load port: what the replicas of one kind of workload do in a tick.
+"""The load interface: what the replicas of one kind of workload do in a tick.
 
-A load sees all placed replicas and writes only the rows of its own workloads, which are numbered ``first`` to
-``first + count - 1`` in the fleet. Loads keep state per workload, never per replica: replicas come and go.
+A load sees all placed replicas and writes only the rows of its own workloads, which have the numbers ``first`` to
+``first + count - 1`` in the fleet. Loads keep state per workload, never per replica, because replicas come and go.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from flyball_simulator.hardware.site import Floats, Ints
 Doubles = NDArray[np.float64]
 
 WAITING = 0.02
-"""Utilisation of a replica that loads its model or waits for its gang."""
+"""Utilization of a replica that loads its model or waits for its gang."""
 
 
 class Moment(NamedTuple):
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
     seed: int
 
     def within(self, t_s: float) -> bool:
-        """Whether an instant lies in the tick; the first tick also has what came before."""
+        """Whether an instant lies in the tick; the first tick includes everything before it."""
         return t_s <= self.t_s and (self.number == 0 or t_s > self.t_s - self.dt_s)
 
 
@@ -37,13 +37,13 @@ class Moment(NamedTuple):
 class Running:
     """The R placed replicas in one tick, and the W workloads.
 
-    ``clock`` [N] is the share of its clock that a GPU has (0 when it is dead) under its ``power_limit_w`` [N],
-    ``pace`` [R] that of a replica's slowest GPU, ``speed`` [W] that of a workload's slowest replica, and ``able_of``
-    [W] the sum of the paces of those that are ready, each for its ``ready_share`` [R], the part of the tick, up to its
-    end, for which it was. ``saving`` replicas write a checkpoint. Loads write the rest, [R]:
-    ``use`` is the share of time with a kernel running, ``work`` how much of the GPU's ability it takes, ``io`` the
-    share of checkpoint writing, ``report`` float32[R, metrics] the rows of the workload frames, and ``answers`` those
-    of the serving frames, NaN where a replica's server says nothing of tokens.
+    ``clock`` [N] is the share of its clock that a GPU runs at (0 when it is dead) under its ``power_limit_w`` [N],
+    ``pace`` [R] that of a replica's slowest GPU, ``speed`` [W] that of a workload's slowest replica. ``ready_share``
+    [R] is the part of the tick, up to its end, in which a replica was ready, and ``capacity_of`` [W] the sum of pace
+    times ready share. ``saving`` replicas write a checkpoint. Loads write the rest, [R]: ``use`` is the share of time
+    with a kernel running, ``work`` the share of the GPU's capacity in use, ``io`` the share of checkpoint writing,
+    ``report`` float32[R, metrics] the rows of the workload frames, and ``answers`` those of the serving frames, NaN if
+    a replica's server reports no tokens.
     """
 
     workload: Ints
@@ -54,7 +54,7 @@ class Running:
     pace: Floats
     replicas_of: Ints
     ready_of: Ints
-    able_of: NDArray[np.float64]
+    capacity_of: NDArray[np.float64]
     speed: Floats
     clock: Floats
     power_limit_w: Floats
@@ -66,13 +66,13 @@ class Running:
 
 
 class Load(Protocol):
-    """The behaviour of all workloads of one kind."""
+    """The behavior of all workloads of one kind."""
 
     first: int
     count: int
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
-        """Advance one tick and write the rows ``rows`` of ``running``, those of this load's workloads."""
+        """Advance one tick and write the rows ``rows`` of ``running``, which are this load's own."""
         ...
 
 
@@ -82,9 +82,9 @@ STEP_TIME = WORKLOAD.column("flyball.workload.step.time")
 
 
 def share_in(period_s: Floats, length_s: Floats, moment: Moment) -> Floats:
-    """Share of the tick that lies in the last ``length_s`` of each ``period_s``; exact for any length of tick.
+    """Share of the tick that lies in the last ``length_s`` of each ``period_s``; exact for any tick length.
 
-    The first period is 40 % over at the start.
+    At the start, 40 % of the first period has passed.
     """
     period, length = period_s.astype(np.float64), length_s.astype(np.float64)
 
@@ -98,9 +98,9 @@ def share_in(period_s: Floats, length_s: Floats, moment: Moment) -> Floats:
 
 
 def accrued(unsaved_s: Doubles, pace: Doubles, writes: NDArray[np.bool_], every_s: Floats, moment: Moment) -> Doubles:
-    """Replica-seconds of work since the last checkpoint, where ``pace`` replicas have worked for the tick.
+    """Replica-seconds of work since the last checkpoint, after ``pace`` replicas have worked for the tick.
 
-    Those that stand still do not write one. Periods are those of :func:`share_in`.
+    Stalled workloads write no checkpoint. Periods are those of :func:`share_in`.
     """
     period = every_s.astype(np.float64)
     t = moment.t_s + 0.4 * period

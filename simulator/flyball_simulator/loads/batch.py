@@ -12,7 +12,7 @@ BUSY = 0.88
 
 
 class BatchLoad:
-    """All batch jobs; arrays are [count]. ``progress`` is the share of each that is done.
+    """All batch jobs; arrays are [count]. ``progress`` is the finished share of each.
 
     ``unsaved_s`` are the replica-seconds of work since the last checkpoint.
     """
@@ -27,15 +27,15 @@ class BatchLoad:
         self.progress: NDArray[np.float64] = np.zeros(self.count)
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
-        """Progress is in proportion to the replicas that are ready."""
+        """Progress is proportional to the ready replicas."""
         mine = slice(self.first, self.first + self.count)
         ready = running.ready_of[mine]
         # The ranks of a gang go at the pace of the slowest, the tasks of a job each at its own.
-        able = np.where(self._gang > 1, ready * running.speed[mine], running.able_of[mine])
+        capacity = np.where(self._gang > 1, ready * running.speed[mine], running.capacity_of[mine])
         saves = np.zeros(self.count, np.bool_)
         saves[running.workload[rows[running.saving[rows] & running.ready[rows]]] - self.first] = True
-        works = (ready >= self._gang) & (able > 0) & ~saves
-        pace = np.where(works, able, 0.0)
+        works = (ready >= self._gang) & (capacity > 0) & ~saves
+        pace = np.where(works, capacity, 0.0)
         self.unsaved_s = accrued(self.unsaved_s, pace, works, self._every_s, moment)
         self.progress = np.minimum(self.progress + pace * moment.dt_s / (self._nominal * self._duration_s), 1.0)
         level = BUSY + 0.03 * random.standard_normal(self.count)
@@ -53,11 +53,11 @@ class BatchLoad:
         return seconds
 
     def keep(self, i: int, share: float) -> None:
-        """Note that a share of what is unsaved is written."""
+        """Note that a share of the unsaved work was saved."""
         self.unsaved_s[i] *= 1.0 - share
 
     def lose(self, i: int, share: float) -> float:
-        """Lose a share of what is unsaved, and the progress that it was; returns the replica-seconds."""
+        """Discard a share of the unsaved work and its progress; returns the replica-seconds."""
         lost = float(share * self.unsaved_s[i])
         self.unsaved_s[i] -= lost
         self.progress[i] = max(self.progress[i] - lost / (self._nominal[i] * self._duration_s[i]), 0.0)

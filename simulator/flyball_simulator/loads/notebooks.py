@@ -1,4 +1,4 @@
-"""Notebooks: each replica runs a cell now and then and idles in between."""
+"""Notebooks: each replica runs code now and then and idles in between."""
 
 import numpy as np
 from numpy.random import Generator
@@ -10,7 +10,7 @@ from flyball_simulator.loads.base import WAITING, Moment, Running
 
 _SPLITMIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 ACTIVE_SHARE = 0.12
-"""Notebooks run cells so much of the time, in windows of :data:`ACTIVE_S`, and idle in between."""
+"""Share of time in which a notebook runs code, in windows of :data:`ACTIVE_S`."""
 ACTIVE_S = 20.0
 
 
@@ -21,17 +21,17 @@ class NotebookLoad:
         self.first, self.count = first, len(configs)
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
-        """A replica is active in a whole window of time or not at all, as its own hash says."""
+        """A replica is active for a whole window or not at all, decided by a hash."""
         window = np.full(len(rows), np.floor(moment.t_s / ACTIVE_S)).astype(np.uint64)
-        luck = _uniform(moment.seed, running.workload[rows], running.number[rows], window)
-        active = running.ready[rows] & (luck < ACTIVE_SHARE)
-        use = np.where(active, 0.55 + 0.4 * (luck / ACTIVE_SHARE), 0.0)
+        draw = _uniform(moment.seed, running.workload[rows], running.number[rows], window)
+        active = running.ready[rows] & (draw < ACTIVE_SHARE)
+        use = np.where(active, 0.55 + 0.4 * (draw / ACTIVE_SHARE), 0.0)
         running.use[rows] = np.where(running.ready[rows], use, WAITING)
         running.work[rows] = 0.6 * use
 
 
 def _uniform(seed: int, workload: Ints, number: Ints, window: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) that depend on the arguments alone (splitmix64's finaliser)."""
+    """Uniform numbers in [0, 1) that depend only on the arguments (splitmix64's finalizer)."""
     x = np.uint64(seed) ^ (workload.astype(np.uint64) << np.uint64(40)) ^ (number.astype(np.uint64) << np.uint64(20))
     x = (x ^ window) * np.uint64(_SPLITMIX[0])
     for shift, factor in ((30, _SPLITMIX[1]), (27, _SPLITMIX[2])):

@@ -1,4 +1,4 @@
-"""First in, first out: a fluid queue that knows how long what leaves it has waited."""
+"""A first-in, first-out fluid queue that tracks the waiting time of the work that leaves it."""
 
 import math
 from collections import deque
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Left(NamedTuple):
+class Departure(NamedTuple):
     """Some work that left the queue served; its wait, in seconds, goes evenly from ``first_s`` to ``last_s``."""
 
     work: float
@@ -24,47 +24,51 @@ class Waiting:
 
 
 class FluidQueue:
-    """The queue in front of one service; ``work`` is what waits.
+    """The queue of one service; ``work`` is the queued work.
 
-    Between two slices, arrivals and service are even. What finds a queue of ``most`` is turned away.
+    Within a slice, arrivals and service are even. Arrivals that find a queue of ``most`` are rejected.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Waiting] = deque()
         self.work = 0.0
 
-    def step(self, t_s: float, h_s: float, rate: float, able: float, most: float) -> tuple[list[Left], float]:
-        """One slice of ``h_s`` from ``t_s`` on: what was served, and how much work was turned away.
+    def step(self, t_s: float, h_s: float, rate: float, capacity: float, most: float) -> tuple[list[Departure], float]:
+        """Advance one slice of ``h_s`` from ``t_s`` on; returns the served work, and the amount rejected.
 
-        ``rate`` is the work that arrives per second, ``able`` what can be served per second.
+        ``rate`` is the work that arrives per second, ``capacity`` the work that can be served per second.
         """
-        left: list[Left] = []
-        arrives, budget = rate * h_s, able * h_s
-        backlog = self._serve_old(t_s, able, budget, left)
+        departures: list[Departure] = []
+        arrives, budget = rate * h_s, capacity * h_s
+        backlog = self._serve_old(t_s, capacity, budget, departures)
         if self._waiting or budget <= backlog:
             served = 0.0
         elif arrives <= budget - backlog:
             served = arrives
             # Arrivals wait less and less until the backlog is gone, and then not at all.
-            behind = 0.0 if not backlog else rate * min(backlog / max(able - rate, 1e-12), h_s)
-            left += [Left(behind, backlog / able, 0.0), Left(served - behind, 0.0, 0.0)]
+            behind = 0.0 if not backlog else rate * min(backlog / max(capacity - rate, 1e-12), h_s)
+            departures += [Departure(behind, backlog / capacity, 0.0), Departure(served - behind, 0.0, 0.0)]
         else:
             served = budget - backlog
-            left.append(Left(served, backlog / able, backlog / able + served / able - served / rate))
+            departures.append(
+                Departure(served, backlog / capacity, backlog / capacity + served / capacity - served / rate)
+            )
         rest = arrives - served
         if rest > 0:
             self._waiting.append(Waiting(t_s + h_s * served / arrives, t_s + h_s, rest))
         self.work = math.fsum(one.work for one in self._waiting)
-        return [one for one in left if one.work > 0], self._turn_away(most)
+        return [one for one in departures if one.work > 0], self._reject_excess(most)
 
-    def _serve_old(self, t_s: float, able: float, budget: float, left: list[Left]) -> float:
-        """Serve what waited before the slice; returns how much it was."""
+    def _serve_old(self, t_s: float, capacity: float, budget: float, departures: list[Departure]) -> float:
+        """Serve work that was queued before the slice; returns its amount."""
         done = 0.0
         while self._waiting and done < budget:
             first = self._waiting[0]
             taken = min(first.work, budget - done)
             until_s = first.first_s + (first.last_s - first.first_s) * taken / first.work
-            left.append(Left(taken, t_s + done / able - first.first_s, t_s + (done + taken) / able - until_s))
+            departures.append(
+                Departure(taken, t_s + done / capacity - first.first_s, t_s + (done + taken) / capacity - until_s)
+            )
             done += taken
             first.first_s, first.work = until_s, first.work - taken
             if first.work > 0:
@@ -72,7 +76,7 @@ class FluidQueue:
             self._waiting.popleft()
         return done
 
-    def _turn_away(self, most: float) -> float:
+    def _reject_excess(self, most: float) -> float:
         lost, over = 0.0, self.work - most
         while over > 0 and self._waiting:
             newest = self._waiting[-1]
@@ -88,10 +92,10 @@ class FluidQueue:
         return lost
 
 
-def share_within(wait: Left, limit_s: float, chance: float, tau_s: float) -> float:
+def share_within(wait: Departure, limit_s: float, chance: float, tau_s: float) -> float:
     """Share of some work that waits at most ``limit_s``.
 
-    To its wait in the queue comes one by chance: with probability ``chance``, and exponential with mean ``tau_s``.
+    A random wait is added to the wait in the queue: with probability ``chance``, exponential with mean ``tau_s``.
     """
     low, high = limit_s - max(wait.first_s, wait.last_s), limit_s - min(wait.first_s, wait.last_s)
     if high < 0:

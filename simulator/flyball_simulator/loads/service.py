@@ -1,6 +1,6 @@
-"""Inference services: what arrives, and a queue in front of the replicas that are ready.
+"""Inference services: arrivals, and a queue in front of the ready replicas.
 
-The queue is a fluid one, first in, first out, plus the stationary wait of M/M/c below saturation (Sakasegawa, "An
+The queue is a first-in, first-out fluid queue, plus the stationary wait of M/M/c below saturation (Sakasegawa, "An
 approximation formula Lq = a rho^b / (1 - rho)", 1977), taken as exponential. A request that would wait longer than
 ``TIMEOUT_S`` fails at once.
 """
@@ -31,8 +31,8 @@ class ServiceLoad:
     """All inference services; arrays are [count], work is counted in tokens.
 
     Since the start, ``arrived = in_time + late + lost + queued``; ``in_time`` waited at most the objective's delay.
-    ``rate`` [count] is what arrived per second in the last tick, ``busy`` the share of the ability that was used, and
-    ``wait_s`` what a request that comes now waits.
+    ``rate`` [count] is the arrivals per second in the last tick, ``busy`` the share of capacity used, and ``wait_s``
+    the wait of a request that arrives now.
     """
 
     def __init__(self, first: int, configs: tuple[Service, ...], seed: int) -> None:
@@ -49,33 +49,33 @@ class ServiceLoad:
 
     @property
     def served_s(self) -> Doubles:
-        """Seconds that one replica at full load needs for what was served since the start, [count]."""
+        """Seconds that one replica at full load needs for the work served since the start, [count]."""
         seconds: Doubles = (self.in_time + self.late) / self._capacity
         return seconds
 
     @property
     def queued(self) -> Doubles:
-        """Work that waits, [count]."""
+        """Queued work, [count]."""
         return np.array([queue.work for queue in self._queues])
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
-        """Arrivals of the tick are shared evenly by the replicas that are ready (by all, while none is)."""
+        """Arrivals are shared evenly by the ready replicas (for reports by all replicas while none is ready)."""
         mine = slice(self.first, self.first + self.count)
         dt = moment.dt_s
         rate = self._arrivals.take(moment)
         ready = running.ready_of[mine].astype(np.float64)
-        able = self._able(running, rows, len(rate))
-        served, lost = self._serve(moment.t_s - dt, dt / len(rate), rate, able, ready)
+        capacity = self._capacity_per_slice(running, rows, len(rate))
+        served, lost = self._serve(moment.t_s - dt, dt / len(rate), rate, capacity, ready)
 
-        load, able_now = rate.mean(axis=0), able[-1]
-        could = able.mean(axis=0) * dt
+        load, capacity_now = rate.mean(axis=0), capacity[-1]
+        could = capacity.mean(axis=0) * dt
         self.rate, self.busy = load, np.minimum(served / np.maximum(could, 1e-9), 1.0)
         busy, queued = self.busy, self.queued
         steady = self._chance(busy, ready) * self._mean_wait_s(busy, ready)
-        behind = queued / np.maximum(able_now, 1e-9)
-        self.wait_s = np.where(able_now > 0, behind + steady, TIMEOUT_S)
-        mean = np.where(able_now > 0, self._service_s + behind + steady, np.nan)
-        p99 = np.where(able_now > 0, 2.2 * self._service_s + behind + 4.6 * steady, np.nan)
+        behind = queued / np.maximum(capacity_now, 1e-9)
+        self.wait_s = np.where(capacity_now > 0, behind + steady, TIMEOUT_S)
+        mean = np.where(capacity_now > 0, self._service_s + behind + steady, np.nan)
+        p99 = np.where(capacity_now > 0, 2.2 * self._service_s + behind + 4.6 * steady, np.nan)
         sharers = np.where(ready > 0, ready, np.maximum(running.replicas_of[mine], 1))
         requests = served / dt / self.per_request
         report = np.stack([
@@ -93,25 +93,25 @@ class ServiceLoad:
         running.report[np.ix_(rows, COLUMNS)] = np.where(reports[:, None], report.T[of], np.nan)
         if self._tokens.any_:
             at_once = requests * self._service_s / np.maximum(ready, 1.0)
-            said = self._tokens.said(busy, behind + steady, behind + 4.6 * steady, at_once, queued > 0)
-            running.answers[rows] = np.where(works[:, None], said[of], np.nan)
+            frame_rows = self._tokens.frame_rows(busy, behind + steady, behind + 4.6 * steady, at_once, queued > 0)
+            running.answers[rows] = np.where(works[:, None], frame_rows[of], np.nan)
 
-    def _able(self, running: Running, rows: Ints, count: int) -> Doubles:
+    def _capacity_per_slice(self, running: Running, rows: Ints, count: int) -> Doubles:
         """Work per second that can be served in each slice, float64[slices, count]."""
         of, pace, share = running.workload[rows] - self.first, running.pace[rows], running.ready_share[rows]
         # A replica that became ready in the tick works in the last part of it.
         part = np.clip(np.arange(1, count + 1)[:, None] - count * (1.0 - share), 0.0, 1.0) * pace
-        able = np.stack([np.bincount(of, one, self.count).astype(np.float64) for one in part])
-        able *= self._capacity
-        return able
+        capacity = np.stack([np.bincount(of, one, self.count).astype(np.float64) for one in part])
+        capacity *= self._capacity
+        return capacity
 
-    def _serve(self, t_s: float, h: float, rate: Doubles, able: Doubles, ready: Doubles) -> tuple[Doubles, Doubles]:
-        """Work that was served and that was turned away in a tick, [count] each."""
+    def _serve(self, t_s: float, h: float, rate: Doubles, capacity: Doubles, ready: Doubles) -> tuple[Doubles, Doubles]:
+        """Work served and work rejected in a tick, [count] each."""
         served, lost = np.zeros((2, self.count))
-        most = np.maximum(able, self._capacity) * TIMEOUT_S
-        rho = np.minimum(rate / np.maximum(able, 1e-9), 1.0)
+        most = np.maximum(capacity, self._capacity) * TIMEOUT_S
+        rho = np.minimum(rate / np.maximum(capacity, 1e-9), 1.0)
         chance, tau_s = self._chance(rho, ready), self._mean_wait_s(rho, ready)
-        slices = rate.tolist(), able.tolist(), most.tolist(), chance.tolist(), tau_s.tolist()
+        slices = rate.tolist(), capacity.tolist(), most.tolist(), chance.tolist(), tau_s.tolist()
         for j, of_slice in enumerate(zip(*slices, strict=True)):
             for i, (arrives, can, limit, p, tau) in enumerate(zip(*of_slice, strict=True)):
                 left, away = self._queues[i].step(t_s + j * h, h, arrives, can, limit)

@@ -1,4 +1,4 @@
-"""Training gangs: all replicas in step, at the pace of the slowest GPU, with a checkpoint at regular times."""
+"""Training gangs: all replicas in step, at the pace of the slowest GPU, with regular checkpoints."""
 
 import numpy as np
 from numpy.random import Generator
@@ -8,7 +8,7 @@ from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.base import STEP_TIME, WAITING, Moment, Running, accrued, share_in
 
 FULL, CHECKPOINT, HUNG_WORK = 0.96, 0.08, 0.25
-"""Utilisation in steps and in checkpoints; work of a rank that spins because a peer is dead."""
+"""Utilization in steps and in checkpoints; work of a rank that spins because a peer is dead."""
 
 
 class TrainingLoad:
@@ -26,7 +26,7 @@ class TrainingLoad:
         self._checkpoint_s = np.minimum(np.array([c.checkpoint_s for c in configs], np.float32), self._every_s)
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
-        """A rank that waits for a slow peer is less busy; one that waits for a dead peer spins at little power."""
+        """A rank that waits for a slow peer is less busy; one that waits for a dead peer spins at low power."""
         mine = slice(self.first, self.first + self.count)
         speed, ready = running.speed[mine], running.ready_of[mine]
         whole = (ready >= self._gang) & (self._gang > 0)
@@ -53,11 +53,11 @@ class TrainingLoad:
         running.report[rows, STEP_TIME] = step_s[of]
 
     def keep(self, i: int, share: float) -> None:
-        """Note that a share of what is unsaved is written."""
+        """Note that a share of the unsaved work was saved."""
         self.unsaved_s[i] *= 1.0 - share
 
     def lose(self, i: int, share: float) -> float:
-        """Lose a share of what is unsaved; returns the replica-seconds."""
+        """Discard a share of the unsaved work; returns the replica-seconds."""
         lost = float(share * self.unsaved_s[i])
         self.unsaved_s[i] -= lost
         self.done_s[i] -= lost

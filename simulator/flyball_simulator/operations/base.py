@@ -1,4 +1,4 @@
-"""The task port: one decision on its way to its effect."""
+"""The task interface: a decision from its submission to its effect."""
 
 from typing import Literal, NamedTuple, Protocol
 
@@ -9,7 +9,7 @@ Code = Literal["unknown_target", "conflict", "invalid"]
 
 
 class Refused(RecordError):
-    """A submission that the platform does not take; ``code`` is that of the :class:`Rejection`."""
+    """A submission that the platform refuses; ``code`` is that of the :class:`Rejection`."""
 
     def __init__(self, code: Code, detail: str) -> None:
         super().__init__(detail)
@@ -17,33 +17,33 @@ class Refused(RecordError):
 
 
 class Progress(NamedTuple):
-    """How far a task is, in words; ``running`` until the effect is there or is given up."""
+    """Progress of a task with a message; ``running`` until the effect shows or the task is given up."""
 
     status: Literal["running", "done", "failed"]
     detail: str
 
 
 class Task(Protocol):
-    """One decision that the plant is to obey.
+    """One decision that the plant carries out.
 
-    It is made without changing anything, and raises :class:`Refused` or :class:`RecordError` for what cannot be.
+    The constructor changes nothing, and raises :class:`Refused` or :class:`RecordError` for an impossible decision.
     ``names`` are the replicas that the decision concerns.
     """
 
     names: tuple[str, ...]
 
     def expected(self, before: SubjectState) -> SubjectState:
-        """What the platform should show in the end."""
+        """State that the platform should show in the end."""
         ...
 
     def begin(self) -> None:
-        """Change what the next tick finds."""
+        """Make the changes for the next tick."""
         ...
 
     def advance(self) -> Progress:
-        """Look what has come of it by the next tick, and do what is due."""
+        """Check the progress at this tick, and do what is due."""
         ...
 
     def supersede(self) -> bool:
-        """Give up what is not begun, for a newer operation; returns whether something is left to be ended."""
+        """Give up what has not started, for a newer operation; returns whether something still has to end."""
         ...

@@ -1,4 +1,4 @@
-"""Check: a closed node is tried, and opened where all of its GPUs that are asked for are well."""
+"""Check: tests a cordoned node, and uncordons it if all requested GPUs are healthy."""
 
 from msgspec.structs import replace
 
@@ -8,11 +8,11 @@ from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused
 
 CHECK_S = 30.0
-"""What a check takes."""
+"""Duration of a check."""
 
 
 class CheckTask:
-    """It knows what a burn-in would find: whether a GPU is dead, slow, or has errors of its memory or links."""
+    """Knows what a burn-in would find: a GPU that is dead, slow, or has memory or link errors."""
 
     def __init__(self, plant: Plant, decision: Check) -> None:
         self._plant = plant
@@ -37,22 +37,22 @@ class CheckTask:
         return replace(before, suspended=False, version="")
 
     def begin(self) -> None:
-        """Nothing changes before the check has ended."""
+        """Changes nothing before the check has ended."""
 
     def advance(self) -> Progress:
-        """Once it has ended, open the node, or say what is wrong."""
+        """When the check ends, uncordon the node, or report what is wrong."""
         plant, numbers = self._plant, ", ".join(str(row - self._first) for row in self._rows)
         gpus = f"GPU{'s' if len(self._rows) > 1 else ''} {numbers} of {self._name}"
         if plant.now_ns < self._until_ns:
             return Progress("running", f"{gpus}: a check of {CHECK_S:g} s is under way")
         wrong = [one for one in plant.sick if one.row in self._rows]
         if wrong:
-            words = "; ".join(f"GPU {one.row - self._first} {one.words}" for one in wrong)
-            return Progress("failed", f"{self._name} is not well: {words}")
+            description = "; ".join(f"GPU {one.row - self._first} {one.description}" for one in wrong)
+            return Progress("failed", f"{self._name} is not well: {description}")
         for row in self._rows:
             plant.placement.uncordon(row)
         return Progress("done", f"{gpus}: well for {CHECK_S:g} s; the node takes work again")
 
     def supersede(self) -> bool:
-        """A newer check is the one that counts."""
+        """Only a newer check counts."""
         return False

@@ -1,4 +1,4 @@
-"""All operations of the platform: each decision once, one at a time on each workload, node and pool."""
+"""All operations of the platform: each decision once, one at a time per workload, node and pool."""
 
 from msgspec.structs import replace
 
@@ -16,14 +16,14 @@ from flyball_simulator.operations.preempt import PreemptTask
 from flyball_simulator.operations.scale import ScaleTask
 
 Subject = int | str
-"""A workload by its number; a node or a pool as decisions call it, such as ``node:n1``."""
+"""A workload by its index; a node or pool by the name that decisions use, such as ``node:n1``."""
 
 
 class Ledger:
     """Operations by decision, oldest first.
 
-    A newer operation on a workload, node or pool supersedes the one that runs. What a superseded move has started
-    it still ends.
+    A newer operation on a workload, node or pool supersedes the running one. A superseded migration still ends what it
+    has started.
     """
 
     def __init__(self, plant: Plant) -> None:
@@ -44,7 +44,7 @@ class Ledger:
         return operation in self._operations
 
     def submit(self, submission: Submission) -> Operation:
-        """Take a decision on, once; it takes effect at the next tick. With ``dry_run`` nothing changes.
+        """Accept a decision, once; it takes effect at the next tick. With ``dry_run`` nothing changes.
 
         Raises :class:`Refused`.
         """
@@ -76,13 +76,13 @@ class Ledger:
         return self._operations[decision.id]
 
     def advance(self) -> None:
-        """Look at each operation that runs, in a tick that has begun."""
+        """Advance each running operation; called after a tick has begun."""
         for name in list(self._tasks):
             self._look(name)
 
     def _look(self, name: str) -> None:
         (of, task), operation = self._tasks[name], self._operations[name]
-        ended = not self._is_there(of)
+        ended = not self._is_present(of)
         progress = Progress("failed", f"{operation.workload} has ended") if ended else task.advance()
         if progress.status != "running":
             del self._tasks[name]
@@ -111,12 +111,12 @@ class Ledger:
             return plant.observe(of, names)
         if pool := pool_of(of):
             return plant.machines.observe(pool)
-        return plant.observe_node(plant.node(node_of(of))) if self._is_there(of) else SubjectState()
+        return plant.observe_node(plant.node(node_of(of))) if self._is_present(of) else SubjectState()
 
-    def _is_there(self, of: Subject) -> bool:
+    def _is_present(self, of: Subject) -> bool:
         if isinstance(of, int):
             return not self._plant.specs[of].removed
-        return bool(pool_of(of)) or self._plant.is_there(node_of(of))
+        return bool(pool_of(of)) or self._plant.is_present(node_of(of))
 
     def _checked(self, submission: Submission) -> tuple[Subject, Task]:
         decision, plant = submission.decision, self._plant
@@ -146,7 +146,7 @@ class Ledger:
             raise Refused("invalid", str(error)) from error
 
     def _subject(self, name: str) -> tuple[Subject, str]:
-        """Number of a workload, or a pool as it is called, and its version; raises :class:`RecordError`."""
+        """Index of a workload, or the name of a pool, and its version; raises :class:`RecordError`."""
         plant, pool = self._plant, pool_of(name)
         if pool:
             plant.machines.pool(pool)

@@ -1,4 +1,4 @@
-"""Migrate: one replica goes to another node."""
+"""Migrate: moves one replica to another node."""
 
 from msgspec.structs import replace
 
@@ -11,10 +11,10 @@ from flyball_simulator.operations.base import Progress, Refused
 
 
 class MigrateTask:
-    """A replica of its own is replaced: the new one starts, and once it is ready the old one stops.
+    """Replaces a single replica: the new one starts, and once it is ready the old one stops.
 
-    A rank of a gang keeps its name: the gang saves its work where it still can, and goes on from its last checkpoint
-    when the rank is ready elsewhere. Without room within the configured time nothing moves, and it fails.
+    A rank of a gang keeps its name: the gang saves its work if it can, and resumes from its last checkpoint when the
+    rank is ready elsewhere. Without room within the configured time nothing moves, and the task fails.
     """
 
     def __init__(self, plant: Plant, w: int, decision: Migrate) -> None:
@@ -32,12 +32,12 @@ class MigrateTask:
         self.names: tuple[str, ...] = (decision.replica,)
 
     def expected(self, before: SubjectState) -> SubjectState:
-        """The replica on its new node, or none of its name where another takes its place."""
+        """The replica on its new node, or on none if a new replica takes its place."""
         nodes = {self.names[0]: self._decision.to_node if self._gang else ""}
         return replace(before, ready=before.replicas, nodes=nodes, version="")
 
     def begin(self) -> None:
-        """Place nothing more where it comes from, and start the move."""
+        """Cordon its source, and start the move."""
         plant = self._plant
         if self._row is not None:
             plant.placement.cordon(self._row)
@@ -57,7 +57,7 @@ class MigrateTask:
         return self._gang_step() if self._gang else self._own_step(gone)
 
     def supersede(self) -> bool:
-        """A replica that has started elsewhere still takes the place of the other."""
+        """A replica that has started elsewhere still replaces the old one."""
         return self._new is not None and not self._gang
 
     def _own_step(self, gone: bool) -> Progress:

@@ -1,4 +1,4 @@
-"""Scale of a pool: machines are bought, and returned."""
+"""Scale of a pool: buys and returns machines."""
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from flyball_simulator.operations.base import Progress, Refused
 
 
 class PoolTask:
-    """Done when as many machines are there as were asked for; those that go are empty, named ones first."""
+    """Done when the requested number of machines is present; only empty machines are returned, named ones first."""
 
     names: tuple[str, ...] = ()
 
@@ -23,26 +23,26 @@ class PoolTask:
                 "invalid",
                 f"{self._wanted} machines lie outside {known.nodes} to {most}, nodes and max_nodes of pool {pool!r}",
             )
-        fewer = machines.asked(pool) - self._wanted
+        fewer = machines.requested(pool) - self._wanted
         self._victims = self._chosen(decision, fewer) if fewer > 0 else []
 
     def expected(self, before: SubjectState) -> SubjectState:
-        """As many machines as were asked for, all there."""
+        """The requested machines, all present."""
         return replace(before, replicas=self._wanted, ready=self._wanted, version="", cost_usd_per_hour=None)
 
     def begin(self) -> None:
-        """Order machines, and place nothing more on those that go."""
+        """Order machines, and close those to be returned."""
         self._plant.machines.resize(self._pool, self._wanted, self._victims, self._plant.now_ns)
 
     def advance(self) -> Progress:
-        """Count."""
+        """Count the machines."""
         ready = self._plant.machines.observe(self._pool).ready or 0
         if ready == self._wanted:
             return Progress("done", f"pool {self._pool} has {ready} machines")
         return Progress("running", f"pool {self._pool}: {ready} of {self._wanted} machines are there")
 
     def supersede(self) -> bool:
-        """What was ordered comes, until a newer decision takes it back."""
+        """Ordered machines arrive until a newer decision returns them."""
         return False
 
     def _chosen(self, decision: Scale, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Preempt: some replicas stop, and none starts in their place."""
+"""Preempt: stops replicas without starting others in their place."""
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from flyball_simulator.operations.base import Progress, Refused
 
 
 class PreemptTask:
-    """Done when the victims hold nothing any more; without names, the newest are the victims."""
+    """Done when the victims have released their GPUs; without names, the newest replicas are the victims."""
 
     def __init__(self, plant: Plant, w: int, decision: Preempt) -> None:
         self._plant, self._w, self._decision = plant, w, decision
@@ -38,11 +38,11 @@ class PreemptTask:
         return replace(before, replicas=stays, ready=stays, nodes=nodes, suspended=stays == 0, version="")
 
     def begin(self) -> None:
-        """Tell them to stop."""
+        """Stop the victims."""
         self._plant.preempt(self._w, self._victims, self._decision.checkpoint)
 
     def advance(self) -> Progress:
-        """Count those that are still there."""
+        """Count the victims that still exist."""
         placed = self._plant.placement.placed[self._w]
         there = sum(victim in placed for victim in self._victims)
         name, until_ns = self._plant.specs[self._w].workload, self._decision.until_ns
@@ -52,5 +52,5 @@ class PreemptTask:
         return Progress("done", f"{name}: {len(self._victims)} replicas stopped, {self._stays} run on{until}")
 
     def supersede(self) -> bool:
-        """What was told to stop stops."""
+        """Stopping victims still stop."""
         return False

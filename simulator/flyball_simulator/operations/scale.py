@@ -1,4 +1,4 @@
-"""Scale: another number of replicas, other resources, another power limit."""
+"""Scale: changes the number of replicas, resources or the power limit."""
 
 from msgspec.structs import replace
 
@@ -10,11 +10,11 @@ from flyball_simulator.operations.base import Progress, Refused
 
 
 class ScaleTask:
-    """Done when all replicas that are wanted are ready and those that are not are gone.
+    """Done when all desired replicas are ready and surplus ones are gone.
 
-    CPU and memory are changed in place, a batch of the replicas at a time. With a mix, each offer is a pool of the
-    configuration: that of its name, or the one with its GPU model, market and, where it says so, instance type and
-    zone. Without room within the configured time it fails, and the workload then wants what has a place.
+    CPU and memory are changed in place, one batch of replicas at a time. With a mix, each offer is a pool of the
+    configuration: the pool of that name, or the one with its GPU model, market and, if given, instance type and zone.
+    Without room within the configured time it fails, and the desired number becomes the number of placed replicas.
     """
 
     names: tuple[str, ...] = ()
@@ -30,40 +30,40 @@ class ScaleTask:
         self._resources, self._whole = None, True
         if decision.resources is not None:
             self._resources = _merged(plant.resources[w], decision.resources)
-            self._whole = plant.having(w, self._resources, decision.batch_size) >= plant.placement.wanted[w]
+            self._whole = plant.replicas_with(w, self._resources, decision.batch_size) >= plant.placement.wanted[w]
         self._portions = tuple((portion, pool_of(plant, w, portion)) for portion in decision.mix)
         self._shares = self._counted() if decision.mix else None
 
     def expected(self, before: SubjectState) -> SubjectState:
-        """The wanted number, all ready."""
-        asked = self._decision
-        limit_w = before.power_limit_w if asked.power_limit_w is None else asked.power_limit_w
+        """The desired number, all ready."""
+        requested = self._decision
+        limit_w = before.power_limit_w if requested.power_limit_w is None else requested.power_limit_w
         resources = self._resources if self._whole else None
         return replace(
             before,
-            replicas=asked.replicas,
-            ready=asked.replicas,
+            replicas=requested.replicas,
+            ready=requested.replicas,
             power_limit_w=limit_w,
             resources=before.resources if self._resources is None else resources,
-            mix=asked.mix,
+            mix=requested.mix,
             suspended=False,
             version="",
         )
 
     def begin(self) -> None:
-        """Place what fits, stop the newest of what is too much."""
-        plant, w, asked = self._plant, self._w, self._decision
-        if asked.power_limit_w is not None:
-            plant.power_limit_w[w] = asked.power_limit_w
+        """Place what fits, and stop the newest surplus replicas."""
+        plant, w, requested = self._plant, self._w, self._decision
+        if requested.power_limit_w is not None:
+            plant.power_limit_w[w] = requested.power_limit_w
         if self._resources is not None:
-            plant.resize(w, self._resources, asked.batch_size)
+            plant.resize(w, self._resources, requested.batch_size)
         if self._shares is None:
-            plant.scale(w, asked.replicas)
+            plant.scale(w, requested.replicas)
         else:
-            plant.scale_pools(w, asked.replicas, self._portions, self._shares)
+            plant.scale_pools(w, requested.replicas, self._portions, self._shares)
 
     def advance(self) -> Progress:
-        """Count."""
+        """Count the replicas."""
         plant, w = self._plant, self._w
         placement, name, wanted = plant.placement, plant.specs[w].workload, self._decision.replicas
         live = placement.live(w)
@@ -86,14 +86,14 @@ class ScaleTask:
         return Progress("running", f"{name}: {ready} of {wanted} replicas are ready{without}{going}")
 
     def supersede(self) -> bool:
-        """Stop at once what was to leave later."""
+        """Stop at once the replicas that were to leave later."""
         for replica in self._plant.placement.placed[self._w] if self._shares is not None else ():
             if replica.leaving and not replica.stopping:
                 self._plant.stop(replica)
         return False
 
     def _counted(self) -> list[int]:
-        """How many replicas each of the workload's pools is to have; those of no portion stay."""
+        """Desired replicas in each of the workload's pools; replicas of no portion stay."""
         plant, w = self._plant, self._w
         name, live, pools = plant.specs[w].workload, plant.placement.live(w), plant.placement.workloads[w].nodes
         counted = {pool: 0 for _, pool in self._portions}
@@ -119,7 +119,7 @@ class ScaleTask:
 
 
 def pool_of(plant: Plant, w: int, portion: Portion) -> int:
-    """Which of a workload's pools an offer is; raises :class:`Refused` when it is none."""
+    """Index of the workload's pool for an offer; raises :class:`Refused` if there is none."""
     pools = [plant.site.nodes[int(nodes[0])] for nodes in plant.placement.workloads[w].nodes if len(nodes)]
     for p, node in enumerate(pools):
         if node.pool.name == portion.offer:
@@ -138,19 +138,19 @@ def pool_of(plant: Plant, w: int, portion: Portion) -> int:
     )
 
 
-def _check_resources(asked: Resources) -> None:
-    if asked.gpu_profile is not None:
-        raise Refused("invalid", f"resources.gpu_profile: {asked.gpu_profile!r}; these nodes have whole GPUs only")
-    if asked.cpu is not None and not 0 < asked.cpu <= CPUS:
-        raise Refused("invalid", f"resources.cpu: {asked.cpu:g} cores; a node has {CPUS}")
-    if asked.memory_bytes is not None and not 0 < asked.memory_bytes <= MEMORY_BYTES:
-        raise Refused("invalid", f"resources.memory_bytes: {asked.memory_bytes}; a node has {MEMORY_BYTES}")
+def _check_resources(requested: Resources) -> None:
+    if requested.gpu_profile is not None:
+        raise Refused("invalid", f"resources.gpu_profile: {requested.gpu_profile!r}; these nodes have whole GPUs only")
+    if requested.cpu is not None and not 0 < requested.cpu <= CPUS:
+        raise Refused("invalid", f"resources.cpu: {requested.cpu:g} cores; a node has {CPUS}")
+    if requested.memory_bytes is not None and not 0 < requested.memory_bytes <= MEMORY_BYTES:
+        raise Refused("invalid", f"resources.memory_bytes: {requested.memory_bytes}; a node has {MEMORY_BYTES}")
 
 
-def _merged(before: Resources | None, asked: Resources) -> Resources:
+def _merged(before: Resources | None, requested: Resources) -> Resources:
     if before is None:
-        return asked
+        return requested
     return Resources(
-        cpu=before.cpu if asked.cpu is None else asked.cpu,
-        memory_bytes=before.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,
+        cpu=before.cpu if requested.cpu is None else requested.cpu,
+        memory_bytes=before.memory_bytes if requested.memory_bytes is None else requested.memory_bytes,
     )

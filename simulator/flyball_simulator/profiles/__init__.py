@@ -1,4 +1,4 @@
-"""Labelled telemetry of kinds and families of GPU work with varied parameters, to train and judge profiles on."""
+"""Labelled telemetry of kinds and families of GPU work with varied parameters, to train and evaluate profiles."""
 
 from flyball_simulator.profiles.labels import (
     BOUNDS as BOUNDS,

@@ -1,4 +1,4 @@
-"""Parameters of generated work, from some fifths of their ranges: what is trained on and what is held out."""
+"""Draws parameters of generated work from fifths of their ranges, to separate training from held-out data."""
 
 from typing import Any, Literal
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 Doubles = NDArray[np.float64]
 Part = Literal["trained", "held_out", "inner", "outer"]
 FIFTHS: dict[Part, tuple[int, ...]] = {"trained": (0, 2, 4), "held_out": (1, 3), "inner": (1, 2, 3), "outer": (0, 4)}
-"""Fifths of each range by the name of the part: ``held_out`` lies between what is trained on, ``outer`` beyond it."""
+"""Fifths of each range by part: ``held_out`` lies between the trained fifths, ``outer`` beyond ``inner``."""
 
 
 class Draws:
-    """Draws one value for each of ``count`` workloads, each parameter by itself and from the same part."""
+    """Draws one value for each of ``count`` workloads; parameters are independent and from the same part."""
 
     def __init__(self, random: Generator, count: int, part: Part) -> None:
         self.random, self.count, self.part = random, count, part
@@ -29,5 +29,5 @@ class Draws:
         return np.asarray(low + (high - low) * u, np.float64)
 
     def chance(self, share: Any) -> NDArray[np.bool_]:
-        """True with a probability; no parameter, so the same for all parts."""
+        """True with a probability, which is the same for all parts."""
         return np.asarray(self.random.random(self.count) < share, np.bool_)

@@ -1,4 +1,4 @@
-"""The columns of frames that generated workloads would send."""
+"""Frame columns of generated workloads."""
 
 from typing import NamedTuple
 
@@ -13,17 +13,17 @@ from flyball_simulator.profiles.work import STAGES, Work, drawn
 
 Floats = NDArray[np.float32]
 GPM = [GPU.column("nvidia.gpu.sm.activity") + i for i in range(8)]
-"""Columns that only some generations of GPUs report: from SM activity to the integer pipe."""
+"""Columns that only some GPU generations report: from SM activity to the integer pipe."""
 CPUS = 128.0
 IDLE_BELOW = 0.05
 
 
 class Series(NamedTuple):
-    """T samples of N GPUs, each of another workload: the second before each sample.
+    """T samples of N GPUs, each of another workload; a sample covers the second before it.
 
-    ``gpu`` float32[T, N, metrics], ``host`` and ``page`` the same of their layouts; NaN where nothing is reported.
-    ``times_s`` [T], ``devices`` and ``on_node`` [N] as in :class:`~flyball_simulator.profiles.work.Work`;
-    ``step_s`` [N] is the true length of a training step, NaN of other kinds.
+    ``gpu`` float32[T, N, metrics], ``host`` and ``page`` (workload frames) accordingly; NaN if not reported.
+    ``times_s`` [T], ``devices`` and ``on_node`` [N] as in :class:`~flyball_simulator.profiles.work.Work`; ``step_s``
+    [N] is the true length of a training step, NaN for other kinds.
     """
 
     kind: list[str]
@@ -47,10 +47,10 @@ def generate(
     seconds: int = 300,
     every_s: int = 5,
 ) -> Series:
-    """Draw ``count`` workloads and what they report in ``seconds``, sampled each ``every_s``.
+    """Draw ``count`` workloads and their telemetry over ``seconds``, sampled every ``every_s``.
 
-    The same arguments give the same series. ``part`` says from where in its range each parameter is drawn, see
-    :data:`~flyball_simulator.profiles.draws.FIFTHS`.
+    The same arguments give the same series. ``part`` selects the part of each range from which parameters are drawn,
+    see :data:`~flyball_simulator.profiles.draws.FIFTHS`.
     """
     draws = Draws(np.random.default_rng([seed, count, *map(ord, part)]), count, part)
     work = drawn(draws, families)
@@ -70,7 +70,7 @@ def generate(
         times_s=(at + 1).astype(np.float64),
         gpu=gpu,
         host=host,
-        page=_page(draws, work, load, step_s),
+        page=_workload_rows(draws, work, load, step_s),
         devices=work.devices,
         on_node=work.on_node,
         step_s=np.where(learns, step_s, np.nan),
@@ -78,7 +78,7 @@ def generate(
 
 
 class _Machine:
-    """Peaks of the node that each workload has, [N]: of PCIe, NVLink, network card and disk, bytes per second."""
+    """Peak rates of each workload's node, [N]: PCIe, NVLink, network card and disk, in bytes per second."""
 
     def __init__(self, draws: Draws) -> None:
         self.pcie = draws(12e9, 55e9, log=True)
@@ -91,7 +91,7 @@ class _Machine:
 
 
 def _stages(draws: Draws, work: Work, load: Load, step_s: Doubles, at: NDArray[np.int64]) -> Doubles:
-    """Share of each sampled second in each stage, [stages, T, N]: exact for steps that are longer than a second."""
+    """Share of each sampled second in each stage, [stages, T, N]; exact for steps longer than a second."""
     ends = np.cumsum(work.stages, axis=0)
     starts = ends - work.stages
     phase = draws.random.random(draws.count)
@@ -111,12 +111,12 @@ def _stages(draws: Draws, work: Work, load: Load, step_s: Doubles, at: NDArray[n
 
 
 def _bounds(work: Work, load: Load, gone: Doubles) -> list[str]:
-    """Labels of the bottleneck over the whole series: idle is what hardly ran in it, whatever it was drawn as."""
+    """Bottleneck labels over the whole series; ``idle`` if hardly anything ran, whatever was drawn."""
     idle = (load.active.mean(axis=0) < IDLE_BELOW).tolist()
     longest = gone.mean(axis=1).argmax(axis=0).tolist()
     return [
-        "idle" if rests else STAGES[at] if bound == "idle" else bound
-        for bound, rests, at in zip(work.bound, idle, longest, strict=True)
+        "idle" if idles else STAGES[at] if bound == "idle" else bound
+        for bound, idles, at in zip(work.bound, idle, longest, strict=True)
     ]
 
 
@@ -198,7 +198,7 @@ def _gpu(
 
 
 def _held(draws: Draws, work: Work) -> Doubles:
-    """Part of what training would hold that each kind does."""
+    """Share of a training job's GPU memory that each kind uses."""
     parts = {"training": (0.9, 1.0), "fine_tuning": (0.6, 1.0), "inference": (0.2, 0.7), "batch": (0.4, 0.9)}
     low = np.array([parts.get(kind, (0.05, 0.7))[0] for kind in work.kind])
     high = np.array([parts.get(kind, (0.05, 0.7))[1] for kind in work.kind])
@@ -206,7 +206,7 @@ def _held(draws: Draws, work: Work) -> Doubles:
 
 
 def _host(draws: Draws, work: Work, load: Load, gone: Doubles, machine: _Machine, pcie: Doubles) -> Floats:
-    """Host columns: the node runs this work alone, or some neighbours that use its CPUs and disks too."""
+    """Host columns: the node runs this work alone, or with neighbours that use its CPUs and disks."""
     n, ticks = draws.count, gone.shape[1]
     stage = dict(zip(STAGES, gone, strict=True))
     busy = stage["compute"] + stage["memory_bandwidth"] + stage["input"]
@@ -247,20 +247,20 @@ def _host(draws: Draws, work: Work, load: Load, gone: Doubles, machine: _Machine
     return np.ascontiguousarray(block.transpose(1, 2, 0), np.float32)
 
 
-def _page(draws: Draws, work: Work, load: Load, step_s: Doubles) -> Floats:
-    """What half of the replicas say of themselves."""
+def _workload_rows(draws: Draws, work: Work, load: Load, step_s: Doubles) -> Floats:
+    """Workload frame columns, which half of the replicas report."""
     n, ticks = draws.count, len(load.active)
     block = np.full((len(WORKLOAD), ticks, n), np.nan)
-    asked, learns = work.is_kind("inference"), work.is_kind("training", "fine_tuning")
-    reports = draws.chance(np.where(asked, 0.6, 0.5))
-    language = np.array([f == "transformer" for f in work.family]) & asked & reports
+    serves, learns = work.is_kind("inference"), work.is_kind("training", "fine_tuning")
+    reports = draws.chance(np.where(serves, 0.6, 0.5))
+    language = np.array([f == "transformer" for f in work.family]) & serves & reports
     prompt, answer = draws(100.0, 4000.0, log=True), draws(30.0, 800.0, log=True)
     values = {
-        "flyball.workload.request.rate": (load.requests, asked & reports),
-        "flyball.workload.work.rate": (load.requests, asked & reports),
-        "flyball.workload.request.active": (np.minimum(load.requests * load.cost_s, 64.0), asked & reports),
-        "flyball.workload.request.queued": (load.queued, asked & reports),
-        "flyball.workload.latency{stat=mean}": (load.cost_s * (1.0 + load.queued), asked & reports),
+        "flyball.workload.request.rate": (load.requests, serves & reports),
+        "flyball.workload.work.rate": (load.requests, serves & reports),
+        "flyball.workload.request.active": (np.minimum(load.requests * load.cost_s, 64.0), serves & reports),
+        "flyball.workload.request.queued": (load.queued, serves & reports),
+        "flyball.workload.latency{stat=mean}": (load.cost_s * (1.0 + load.queued), serves & reports),
         "flyball.workload.token.rate{kind=input}": (load.requests * prompt, language),
         "flyball.workload.token.rate{kind=output}": (load.requests * answer, language),
         "flyball.workload.step.time": (step_s / np.maximum(load.active, 0.05), learns & reports),

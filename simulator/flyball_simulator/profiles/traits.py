@@ -1,8 +1,8 @@
-"""What the kernels of a family do to a GPU, as ranges of parameters.
+"""GPU usage of each family's kernels, as ranges of parameters.
 
-Ranges are set from the operations, not fitted to any trace: dense products keep the tensor pipes busy and few warps
-resident; gathers of graphs and embeddings use integers and memory; convolutions move more bytes for each product than
-attention does; video goes through the decoder. Shares are of the time in which such a kernel runs.
+Ranges are derived from the operations, not fitted to a trace: dense products keep the tensor pipes busy and few warps
+resident; gathers of graphs and embeddings use integers and memory; convolutions move more bytes per product than
+attention; video uses the decoder. Shares are of the time in which such a kernel runs.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,11 @@ Range = tuple[float, float]
 
 
 class Traits(NamedTuple):
-    """Ranges of one family; pipes are those in kernels limited by computing.
+    """Ranges of one family; pipe shares are those of compute-bound kernels.
 
-    ``stages`` weighs how much of an iteration goes by default into (compute, memory kernels, NVLink, network, storage,
-    input, offload). ``step_s`` is a training step, ``request_s`` the GPU time of a request, ``rate_hz`` requests that
-    arrive at a busy server. ``pcie`` is bytes per second into the device while it computes, over that of the bus.
+    ``stages`` are the default weights of an iteration's stages (compute, memory kernels, NVLink, network, storage,
+    input, offload). ``step_s`` is a training step, ``rate_hz`` the request rate of a busy server. ``pcie`` is bytes per
+    second into the device while it computes, relative to the bus.
     """
 
     tensor: Range

@@ -1,4 +1,4 @@
-"""Workloads with drawn parameters: their kind, family and bottleneck, and how an iteration divides into stages."""
+"""Workloads with drawn parameters: kind, family and bottleneck, and the stages of an iteration."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from flyball_simulator.profiles.labels import BOUNDS, KINDS
 from flyball_simulator.profiles.traits import TRAITS, Traits
 
 STAGES = ("compute", "memory_bandwidth", "interconnect", "network", "storage", "input", "memory_capacity")
-"""What an iteration waits for, in the order of :attr:`Traits.stages`; the last is offloading to the host."""
+"""Bottlenecks of an iteration, in the order of :attr:`Traits.stages`; the last is offloading to the host."""
 MARGIN = 1.35
-"""The longest stage is at least this many times the next."""
+"""The longest stage is at least this many times the next longest."""
 PLAUSIBLE: dict[str, tuple[str, ...]] = {
     "molecular_dynamics": ("batch", "interactive"),
     "reinforcement": ("training", "fine_tuning", "interactive"),
 }
-"""Kinds of families that are not of all kinds."""
+"""Kinds of families that do not occur in all kinds."""
 ALLOWED: dict[str, tuple[str, ...]] = {
     "training": STAGES,
     "fine_tuning": STAGES,
@@ -28,10 +28,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 
 class Work(NamedTuple):
-    """N workloads, each by one of its GPUs.
+    """N workloads, each represented by one of its GPUs.
 
-    ``kind``, ``family`` and ``bound`` are labels; ``stages`` [7, N] sums up to 1; ``devices`` are those of the whole
-    workload and ``on_node`` those of its node. ``traits`` [N] are the families' rows.
+    ``kind``, ``family`` and ``bound`` are labels; ``stages`` [7, N] sums to 1; ``devices`` are the workload's GPUs and
+    ``on_node`` those of its node. ``traits`` [N] are the families' rows.
     """
 
     kind: list[str]
@@ -43,17 +43,17 @@ class Work(NamedTuple):
     traits: list[Traits]
 
     def of(self, name: str) -> tuple[Doubles, Doubles]:
-        """Lower and upper ends of one trait, ``[N]`` each."""
+        """Lower and upper bounds of one trait, ``[N]`` each."""
         ranges = np.array([getattr(one, name) for one in self.traits], np.float64)
         return ranges[:, 0], ranges[:, 1]
 
     def is_kind(self, *names: str) -> NDArray[np.bool_]:
-        """Whether each is one of some kinds."""
+        """Whether each workload is of one of some kinds."""
         return np.isin(self.kind, names)
 
 
 def drawn(draws: Draws, families: tuple[str, ...]) -> Work:
-    """Draw kinds, families, sizes and bottlenecks; all that there are, evenly."""
+    """Draw kinds, families, sizes and bottlenecks, evenly over all possible ones."""
     random, n = draws.random, draws.count
     chosen: list[int] = random.integers(len(families), size=n).tolist()
     family = [families[i] for i in chosen]
@@ -71,15 +71,15 @@ def drawn(draws: Draws, families: tuple[str, ...]) -> Work:
         devices[of] = np.exp2(np.round(low + (high - low) * size[of]))
     traits = [TRAITS[f] for f in family]
     bound: list[str] = []
-    for k, held, luck in zip(kind, devices.tolist(), random.random(n).tolist(), strict=True):
+    for k, held, draw in zip(kind, devices.tolist(), random.random(n).tolist(), strict=True):
         allowed = [b for b in ALLOWED[k] if _possible(b, held)]
-        bound.append(_pick(tuple(allowed), luck))
+        bound.append(_pick(tuple(allowed), draw))
     stages = _shares(draws, kind, bound, devices, traits)
     return Work(kind, family, bound, stages, devices, np.minimum(devices, 8.0), traits)
 
 
 def _shares(draws: Draws, kind: list[str], bound: list[str], devices: Doubles, traits: list[Traits]) -> Doubles:
-    """How the time of an iteration divides; what is bound by nothing because it is idle computes when it does."""
+    """Share of an iteration in each stage; idle workloads compute when they run."""
     n = draws.count
     weights = np.array([t.stages for t in traits], np.float64).T
     weights = weights * np.exp(0.5 * draws.random.standard_normal(weights.shape))
@@ -98,12 +98,12 @@ def _shares(draws: Draws, kind: list[str], bound: list[str], devices: Doubles, t
 
 
 def _possible(bound: str, devices: float) -> bool:
-    """Whether so many GPUs can wait for it: one has no links to peers, and a node has no network between its GPUs."""
+    """Whether this many GPUs can have the bottleneck: one GPU has no peer links, one node no network between GPUs."""
     return bound not in ("interconnect", "network") or devices > (1 if bound == "interconnect" else 8)
 
 
-def _pick(names: tuple[str, ...], luck: float) -> str:
-    return names[min(int(luck * len(names)), len(names) - 1)]
+def _pick(names: tuple[str, ...], draw: float) -> str:
+    return names[min(int(draw * len(names)), len(names) - 1)]
 
 
 assert set(STAGES) | {"idle"} == set(BOUNDS)

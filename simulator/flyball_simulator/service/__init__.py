@@ -1,1 +1,1 @@
-"""The simulated fleet as a process: it sends telemetry, serves the platform and survives a kill."""
+"""The simulated fleet as a process: sends telemetry, serves the platform API, and survives a kill."""

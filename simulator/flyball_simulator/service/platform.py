@@ -1,4 +1,4 @@
-"""The simulated platform: one fleet, shared by the loop that lets time pass and those who ask for changes."""
+"""The simulated platform: one fleet, shared by the loop that advances time and the clients of its API."""
 
 import threading
 from collections import deque
@@ -17,19 +17,19 @@ from flyball_simulator.service.journal import Journal
 ACCOUNT_EVERY_S = 10.0
 
 
-class Taken(NamedTuple):
-    """An operation, and whether this submission made it."""
+class SubmitResult(NamedTuple):
+    """An operation, and whether this submission created it."""
 
     operation: Operation
     new: bool
 
 
 class Platform:
-    """A fleet behind a lock: whatever is asked for takes effect at the tick that comes next.
+    """A thread-safe fleet; submissions take effect at the next tick.
 
-    The ``baseline`` is the same fleet without Flyball, which ticks with it. ``speed`` is event seconds per second of
-    the wall clock, 0 when nothing paces it. With a ``journal``, what is asked for is written there before it is done,
-    and so is each tick before it can be sent. Errors are those of :class:`Fleet` and its operations.
+    ``baseline`` is the same fleet without Flyball, which ticks along. ``speed`` is event seconds per second of the wall
+    clock, 0 if ticks are not paced. With a ``journal``, submissions are recorded before they are carried out, and ticks
+    before they are sent. Errors are those of :class:`Fleet` and its operations.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Platform:
         self._lock = threading.Lock()
 
     def tick(self, index: int) -> list[Message]:
-        """Let one tick pass; accounts are among its messages each :data:`ACCOUNT_EVERY_S` of event time."""
+        """Advance by one tick; its messages include accounts every :data:`ACCOUNT_EVERY_S` of event time."""
         with self._lock:
             messages = self._tick(index)
             if self._journal is not None:
@@ -47,45 +47,45 @@ class Platform:
             return messages
 
     def replay(self) -> Iterator[tuple[int, list[Message]]]:
-        """Let the ticks of the journal pass again, and all that was asked for meanwhile; yields their messages."""
+        """Repeat the ticks and submissions of the journal; yields each tick's messages."""
         if self._journal is None:
             return
         with self._lock:
-            asked = deque(self._journal.asked)
+            submissions = deque(self._journal.submissions)
             for index in range(self._journal.last_made + 2):
-                while asked and asked[0].tick <= index:
+                while submissions and submissions[0].tick <= index:
                     with suppress(Refused):  # it was refused then, too
-                        self._fleet.operations.submit(asked.popleft().submission)
+                        self._fleet.operations.submit(submissions.popleft().submission)
                 if index <= self._journal.last_made:
                     yield index, self._tick(index)
 
     def accounts(self) -> list[Account]:
-        """What each scenario has cost and achieved up to the last tick."""
+        """Cost and results of each scenario up to the last tick."""
         with self._lock:
             return self._accounts()
 
     def account_messages(self) -> list[Message]:
-        """The accounts, to be published."""
+        """The accounts as messages."""
         with self._lock:
             return self._account_messages()
 
     def cell(self) -> CellState:
-        """The cell as of the last tick."""
+        """State of the cell at the last tick."""
         with self._lock:
             return self._fleet.cell(self._speed)
 
     def workload(self, name: str) -> SubjectState:
-        """A workload as of the last tick."""
+        """State of a workload at the last tick."""
         with self._lock:
             return self._fleet.workload(name)
 
     def node(self, name: str) -> NodeState:
-        """A node as of the last tick."""
+        """State of a node at the last tick."""
         with self._lock:
             return self._fleet.node(name)
 
     def operation(self, name: str) -> Operation | None:
-        """An operation."""
+        """An operation by id, ``None`` if there is none."""
         with self._lock:
             return self._fleet.operations.find(name)
 
@@ -94,14 +94,14 @@ class Platform:
         with self._lock:
             return self._fleet.operations.all()
 
-    def submit(self, submission: Submission) -> Taken:
-        """Take a decision on, or answer what became of it."""
+    def submit(self, submission: Submission) -> SubmitResult:
+        """Carry out a decision, or return its existing operation."""
         with self._lock:
             ledger = self._fleet.operations
             if self._journal is not None and not submission.dry_run:
-                self._journal.ask(self._fleet.plant.index, submission)
+                self._journal.record_submission(self._fleet.plant.index, submission)
             new = not ledger.knows(submission.decision.id) and not submission.dry_run
-            return Taken(ledger.submit(submission), new)
+            return SubmitResult(ledger.submit(submission), new)
 
     def _tick(self, index: int) -> list[Message]:
         messages = self._fleet.tick(index)

@@ -1,4 +1,4 @@
-"""Running the simulated fleet: sending it to a broker at its own pace or faster, and obeying meanwhile."""
+"""Runs the simulated fleet: sends it to a broker in real time or faster, and carries out submissions."""
 
 import math
 import threading
@@ -31,16 +31,14 @@ def run_fleet(
 ) -> FleetReport:
     """Send the fleet's messages until ``stop`` is set or ``ticks`` ticks are sent; the accounts come last.
 
-    ``speed`` is event seconds per wall second (infinite: as fast as the broker takes them); the wall clock only
-    paces. Each tick has its own absolute due time, so a late one delays no other. With ``listen`` (``HOST:PORT``) the
-    platform takes operations there meanwhile, and ``listening`` is called with its URL. With ``baseline`` the same
-    fleet without Flyball runs beside it, for its account. With ``state``, a file, it goes on where it was when its
-    process ended, however that was: from the start that is written there it makes the ticks again that it had made,
-    and sends those that the broker has not acknowledged.
+    ``speed`` is event seconds per wall second (infinite: as fast as the broker accepts); the wall clock only paces.
+    Each tick has its own absolute due time, so a late one delays no other. With ``listen`` (``HOST:PORT``) the platform
+    API is served there, and ``listening`` is called with its URL. With ``baseline`` the same fleet without Flyball runs
+    along, for its account. With ``state``, a file, the fleet resumes where its process ended, however it ended: it
+    repeats the recorded ticks from the recorded start, and sends those that the broker has not acknowledged.
 
-    Raises :class:`TransportError` when the broker does not answer at the start, :class:`ConfigError` for a fleet
-    that cannot be, an address that is taken or the state of another fleet, ``ValueError`` for a speed that is not
-    positive.
+    Raises :class:`TransportError` if the broker does not answer at the start, :class:`ConfigError` for an invalid
+    fleet, an address in use or the state of another fleet, ``ValueError`` for a speed that is not positive.
     """
     if not speed > 0:
         raise ValueError(f"speed is {speed}; pass a positive number of event seconds per wall second")

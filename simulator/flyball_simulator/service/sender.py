@@ -1,4 +1,4 @@
-"""From the simulated fleet to the broker."""
+"""Sends the simulated fleet's messages to the broker."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ _SLICE_S = 0.1
 
 @dataclass
 class FleetReport:
-    """What a run did.
+    """Counts of one run.
 
     ``failed`` messages were given up by the client; ``late_ticks`` were sent behind schedule.
     """
@@ -36,9 +36,9 @@ class FleetReport:
 
 
 class Sender:
-    """An idempotent producer that waits when its queue is full and counts what is lost.
+    """An idempotent producer that waits while its queue is full, and counts lost messages.
 
-    ``acknowledged`` is called with the number of a tick once the broker has all messages of it and of those before.
+    ``acknowledged`` is called with a tick once the broker has all its messages and those of earlier ticks.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Sender:
             ) from error
 
     def send(self, messages: list[Message], tick: int | None = None) -> None:
-        """Queue messages, those of a tick; waits while the queue is full, gives up only when told to stop.
+        """Queue the messages of a tick; waits while the queue is full, and gives up only at a stop.
 
-        Frames wait until the broker has the inventories before them, which they name: partitions keep no common order.
+        Frames wait until the broker has the inventories before them, which they refer to: partitions share no order.
         """
         watched = None if self._acknowledged is None else tick
         if watched is not None:
@@ -83,12 +83,12 @@ class Sender:
         self._producer.poll(0)
 
     def wait_until(self, due: float) -> None:
-        """Serve the client until a monotonic time or the stop."""
+        """Poll the client until a monotonic time, or a stop."""
         while (left := due - time.monotonic()) > 0 and not self._stop.wait(min(left, _SLICE_S)):
             self._producer.poll(0)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for messages in flight."""
         left = self._producer.flush(_FLUSH_S)
         if left:
             self.report.failed += left

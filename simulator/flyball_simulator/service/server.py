@@ -1,4 +1,4 @@
-"""The platform's HTTP interface, as in :mod:`flyball_contracts.simulated`."""
+"""The platform's HTTP API, as in :mod:`flyball_contracts.simulated`."""
 
 import logging
 import threading
@@ -31,9 +31,9 @@ _submissions = msgspec.json.Decoder(Submission)
 
 @contextmanager
 def serving(platform: Platform, listen: str) -> Generator[str]:
-    """Answer at ``listen`` (``HOST:PORT``, port 0 for any that is free) during the block; yields the URL.
+    """Serve at ``listen`` (``HOST:PORT``, port 0 for any free one) during the block; yields the URL.
 
-    Raises :class:`ConfigError` for an address that cannot be listened on.
+    Raises :class:`ConfigError` for an address that cannot be used.
     """
     host, _, port = listen.rpartition(":")
     handler = type("Handler", (_Handler,), {"platform": platform})
@@ -60,7 +60,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Bad(Exception):
-    """A request that is none."""
+    """An invalid request."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
         super().__init__(detail)
@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._linger()
 
     def _linger(self) -> None:
-        """Let a client end what it sends, so that it comes to read the answer."""
+        """Let the client finish sending, so that it reads the answer."""
         self.connection.settimeout(LINGER_S)
         with suppress(OSError):
             for _ in range(LINGER_READS):

@@ -26,8 +26,8 @@ def test_what_was_assumed_may_be_asked_for_or_serving_or_between() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_it_never_does_the_opposite_or_more_than_it_says(before: int, after: int, shown: int) -> None:
-    change, said = after - shown, after - before
-    within = change == 0 or (change * said > 0 and abs(change) <= abs(said))
+    change, decided = after - shown, after - before
+    within = change == 0 or (change * decided > 0 and abs(change) <= abs(decided))
     assert (code(scale(before=before, after=after), shows(shown)) == "") == (within or before == shown)
 
 
@@ -46,12 +46,12 @@ def test_a_preemption_takes_no_more_than_it_says() -> None:
 
 
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(0, 20), st.integers(0, 20))
-def test_a_preemption_never_starts_anything(after: int, going: int, asked: int, ready: int) -> None:
+def test_a_preemption_never_starts_anything(after: int, going: int, requested: int, ready: int) -> None:
     preemption = preempt(before=after + going, after=after)
-    state, verdict = GUARD.authorise(GuardState(), preemption, NOW, world(), shows(asked, ready))
-    if after > asked:
+    state, verdict = GUARD.authorise(GuardState(), preemption, NOW, world(), shows(requested, ready))
+    if after > requested:
         assert (verdict.code, state.grants) == ("conflict", {})
-        assert f"{after} replicas should stay, but the platform shows {asked}" in verdict.detail
+        assert f"{after} replicas should stay, but the platform shows {requested}" in verdict.detail
         assert verdict.detail.endswith("decide again on what runs now")
 
 

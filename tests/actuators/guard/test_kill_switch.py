@@ -28,7 +28,7 @@ def test_the_file_stops_and_gives_its_reason(tmp_path: Path) -> None:
 def test_what_cannot_be_known_stops(tmp_path: Path) -> None:
     assert "folder of" in stop_reason(str(tmp_path / "gone" / "stop"))
     (tmp_path / "file").write_text("")
-    assert "cannot be looked at" in stop_reason(str(tmp_path / "file" / "stop"))
+    assert "cannot be read" in stop_reason(str(tmp_path / "file" / "stop"))
 
 
 def test_an_unreadable_folder_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.actuators.loop import (
     of,
     publish,
     running,
-    said,
+    statuses_of,
     wait_for,
 )
 from tests.actuators.samples import NOW, S, scale, spec
@@ -45,9 +45,9 @@ def test_a_kill_switch_that_comes_while_the_disk_syncs_stops_it(
     config = config_for(bootstrap, unique("actuator"), mode="live", ledger=str(ledger), kill_switch=str(switch))
     with running(config, driver):
         publish(bootstrap, scale())
-        wait_for(ended(bootstrap, 1), "the last word")
+        wait_for(ended(bootstrap, 1), "the final outcome")
     assert driver.effects() == []
-    assert said(bootstrap, "d1") == ["accepted", "refused kill_switch"]
+    assert statuses_of(bootstrap, "d1") == ["accepted", "refused kill_switch"]
     assert "rack on fire" in of(bootstrap, "d1", "refused").detail
     with Ledger(ledger) as again:
         entry = again.get("d1")
@@ -67,9 +67,9 @@ def test_a_decision_that_expires_while_the_disk_syncs_is_not_told(
     slow_disk(monkeypatch, pass_time)
     with running(live(bootstrap, unique("actuator"), tmp_path), driver, lambda: now_ns[0]):
         publish(bootstrap, scale())
-        wait_for(ended(bootstrap, 1), "the last word")
+        wait_for(ended(bootstrap, 1), "the final outcome")
     assert driver.effects() == []
-    assert said(bootstrap, "d1") == ["accepted", "refused expired"]
+    assert statuses_of(bootstrap, "d1") == ["accepted", "refused expired"]
 
 
 def test_a_kill_switch_that_comes_while_calls_wait_for_a_thread_stops_them(
@@ -93,7 +93,7 @@ def test_a_kill_switch_that_comes_while_calls_wait_for_a_thread_stops_them(
         wait_for(lambda: len(sent) == 2, "a call under way and one that waits")
         switch.write_text("")
         free.set()
-        wait_for(ended(bootstrap, 2), "two last words")
-    (told,) = driver.effects()
-    (kept,) = {"first", "second"} - {told}
-    assert said(bootstrap, kept) == ["accepted", "refused kill_switch"]
+        wait_for(ended(bootstrap, 2), "two final outcomes")
+    (submitted,) = driver.effects()
+    (kept,) = {"first", "second"} - {submitted}
+    assert statuses_of(bootstrap, kept) == ["accepted", "refused kill_switch"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.guard.test_last_look import slow_disk
-from tests.actuators.loop import FilePlatform, config_for, live, of, publish, running, said, wait_for
+from tests.actuators.loop import FilePlatform, config_for, live, of, publish, running, statuses_of, wait_for
 from tests.actuators.samples import NOW, S, scale, spec
 
 from flyball_actuators.parameters import RateParameters
@@ -24,14 +24,16 @@ def _clean(bootstrap: str) -> None:
 
 
 def decided(bootstrap: str, id_: str, number: int = 0, after: int = 6) -> str:
-    """Decide, and wait for the last word."""
+    """Decide, and wait for the final outcome."""
     publish(bootstrap, scale(id_, before=4, after=after, time_ns=NOW + number))
-    wait_for(lambda: bool(ends(bootstrap, id_)), f"the last word on {id_}")
+    wait_for(lambda: bool(ends(bootstrap, id_)), f"the final outcome on {id_}")
     return ends(bootstrap, id_)[0]
 
 
 def ends(bootstrap: str, id_: str) -> list[str]:
-    return [word for word in said(bootstrap, id_) if word.split()[0] in ("done", "failed", "refused", "superseded")]
+    return [
+        word for word in statuses_of(bootstrap, id_) if word.split()[0] in ("done", "failed", "refused", "superseded")
+    ]
 
 
 def decided_until(word: str, bootstrap: str, prefix: str, after: int = 6) -> None:
@@ -69,7 +71,7 @@ def test_a_stop_that_comes_while_the_disk_syncs_stops_it(
     with running(live(bootstrap, unique("actuator"), tmp_path), driver):
         assert decided(bootstrap, "o2") == "refused kill_switch"
     assert driver.effects() == []
-    assert said(bootstrap, "o2") == ["accepted", "refused kill_switch"]
+    assert statuses_of(bootstrap, "o2") == ["accepted", "refused kill_switch"]
 
 
 def test_what_takes_an_approval_is_done_when_it_is_decided_again(

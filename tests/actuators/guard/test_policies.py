@@ -164,7 +164,7 @@ def approved(decision: AnyDecision, until_s: int = 600) -> World:
 
 
 @pytest.mark.parametrize(
-    ("agreed", "asked", "allowed"),
+    ("agreed", "requested", "allowed"),
     [
         (scale(before=4, after=8), scale("x", before=4, after=8), True),
         (scale(before=4, after=8), scale("x", before=5, after=6), True),
@@ -178,11 +178,11 @@ def approved(decision: AnyDecision, until_s: int = 600) -> World:
         (preempt(before=4, after=2), preempt("x", before=4, after=2), True),
     ],
 )
-def test_an_approval_covers_the_same_and_no_more(agreed: AnyDecision, asked: AnyDecision, allowed: bool) -> None:
+def test_an_approval_covers_the_same_and_no_more(agreed: AnyDecision, requested: AnyDecision, allowed: bool) -> None:
     settings = config(APPROVAL)
-    refused(judged(settings, asked), "approval", "policy 'ask'", "flyball approve x")
-    assert (judged(settings, asked, approved(agreed)).status == "accepted") == allowed
-    assert judged(settings, asked, approved(agreed, until_s=0)).code == "approval"
+    refused(judged(settings, requested), "approval", "policy 'ask'", "flyball approve x")
+    assert (judged(settings, requested, approved(agreed)).status == "accepted") == allowed
+    assert judged(settings, requested, approved(agreed, until_s=0)).code == "approval"
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ LIMITS = """\
 
 @given(st.lists(DECISIONS, max_size=25), st.booleans())
 @example([("Scale", "chat", 20, 0, 0, 0.0)], False)
-def test_no_sequence_passes_a_limit(asked: list[tuple[str, str, int, int, int, float]], restart: bool) -> None:
+def test_no_sequence_passes_a_limit(requested: list[tuple[str, str, int, int, int, float]], restart: bool) -> None:
     guard, state, now_ns = Guard(config(LIMITS)), GuardState(), NOW
     around = world(specs=[spec("embed")])
     granted: list[tuple[int, str, str, int, float]] = []
-    for number, (kind, workload, before, after, step_s, usd) in enumerate(asked):
+    for number, (kind, workload, before, after, step_s, usd) in enumerate(requested):
         now_ns += step_s * S
         change = {"workload": workload, "before": before, "after": after}
         decision: AnyDecision = (

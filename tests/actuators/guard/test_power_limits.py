@@ -57,6 +57,6 @@ def test_the_largest_is_known_after_a_restart(tmp_path: Path, caplog: pytest.Log
         assert limits.by_workload({"a": inventory_now}) == {CELL: {"chat": 700.0}}
     path.write_bytes(b"{")
     limits = PowerLimits(path)
-    assert "they are learned anew" in caplog.text
+    assert "they are collected again" in caplog.text
     limits.see(low)
     assert limits.by_workload({"a": low}) == {CELL: {"chat": 250.0}}

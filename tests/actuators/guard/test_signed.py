@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.actuators.loop import FilePlatform, config_for, publish, read_all, running, said, wait_for
+from tests.actuators.loop import FilePlatform, config_for, publish, read_all, running, statuses_of, wait_for
 from tests.actuators.samples import preempt, scale, spec
 
 from flyball_contracts.cloudevents import header
@@ -38,7 +38,7 @@ def reasons(bootstrap: str, id_: str) -> list[str]:
 
 def test_what_nobody_may_send_never_reaches_the_platform(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
     driver = FilePlatform(tmp_path / "effects")
-    worker, narrow, stranger = (new_key(tmp_path / f"{name}.pem") for name in ("worker", "narrow", "stranger"))
+    worker, narrow, unknown = (new_key(tmp_path / f"{name}.pem") for name in ("worker", "narrow", "stranger"))
     keys = (key(worker), key(narrow, types=("Preempt",), workloads=("train-*",)))
     config = config_for(bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), keys=keys)
     forged = record_message(scale("s1", after=9), "/test")
@@ -49,12 +49,12 @@ def test_what_nobody_may_send_never_reaches_the_platform(bootstrap: str, unique:
             bootstrap,
             forged,
             changed,
-            signed(scale("s3"), stranger),
+            signed(scale("s3"), unknown),
             signed(scale("s4"), narrow),
             signed(preempt("s5"), narrow),
             signed(scale("s1"), worker),  # the real one: what was forged under its id had no say
         )
-        wait_for(lambda: said(bootstrap, "s1")[-1:] == ["done"], "the signed decision")
+        wait_for(lambda: statuses_of(bootstrap, "s1")[-1:] == ["done"], "the signed decision")
         wait_for(lambda: len(reasons(bootstrap, "s5")) == 1, "the dead letters")
     assert actuator.report is not None
     assert actuator.report.undecodable == 5
@@ -67,7 +67,7 @@ def test_what_nobody_may_send_never_reaches_the_platform(bootstrap: str, unique:
         ("s5", "is for workloads train-*, not 'chat'"),
     ):
         assert words in reasons(bootstrap, id_)[0], id_
-        assert id_ == "s1" or said(bootstrap, id_) == []
+        assert id_ == "s1" or statuses_of(bootstrap, id_) == []
 
 
 def test_without_keys_all_is_taken(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_without_keys_all_is_taken(bootstrap: str, unique: Unique, tmp_path: Pat
     publish(bootstrap, spec())
     with running(config, driver):
         publish(bootstrap, scale("s6"))
-        wait_for(lambda: said(bootstrap, "s6")[-1:] == ["done"], "the decision")
+        wait_for(lambda: statuses_of(bootstrap, "s6")[-1:] == ["done"], "the decision")
     assert driver.effects() == ["s6"]
     assert DECISIONS.name

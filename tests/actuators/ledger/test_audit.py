@@ -24,7 +24,7 @@ def opened(path: Path | None, **more: int) -> Trail:
 
 
 def fill(trail: Trail, decisions: int = 3) -> str:
-    """Some decisions from the topic to their last words; the last anchor that was published."""
+    """Some decisions from the topic to their final outcomes; the last anchor that was published."""
     anchor = ""
     for i in range(decisions):
         decision = scale(f"d{i}")

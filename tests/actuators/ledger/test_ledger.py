@@ -53,7 +53,7 @@ def test_it_remembers_every_step_over_a_restart(tmp_path: Path) -> None:
         assert list(again.grants()) == [grant()] * 3, "what was not sent, or was refused, counts for no limit"
 
 
-def test_sent_and_the_last_word_are_on_disk_before_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sent_and_the_final_outcome_are_on_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, synced = tmp_path / "ledger", list[bytes]()
 
     def sync(_: int) -> None:
@@ -88,7 +88,7 @@ def test_it_works_in_memory() -> None:
     assert entry.outcome == outcome("d")
 
 
-def test_accepted_is_no_last_word() -> None:
+def test_accepted_is_no_final_outcome() -> None:
     with pytest.raises(ValueError, match="not the end"):
         Ledger().finish(scale("d"), outcome("d", "accepted"))
 

@@ -24,16 +24,16 @@ def outcome(
     )  # fmt: skip
 
 
-def test_the_first_claim_and_the_first_last_word_count() -> None:
+def test_the_first_claim_and_the_first_final_outcome_count() -> None:
     book = Book()
-    for said in (
+    for one in (
         outcome("d", "accepted", "a"),
         outcome("d", "accepted", "b"),
         outcome("d", "running", "a"),
         outcome("d", "done", "a"),
         outcome("d", "failed", "b"),
     ):
-        book.add(0, said, 7)
+        book.add(0, one, 7)
     page = book.page(0, "d")
     assert page is not None
     assert page.claims == ["a", "b"]
@@ -74,7 +74,7 @@ def test_the_book_is_bounded_and_never_forgets_what_is_open() -> None:
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 20))
-def test_nothing_is_committed_beyond_what_has_no_last_word(done: list[int], read: int) -> None:
+def test_nothing_is_committed_beyond_what_has_no_final_outcome(done: list[int], read: int) -> None:
     progress = Progress()
     for offset in range(10, 10 + read):
         progress.read(0, offset)
@@ -102,21 +102,21 @@ def test_a_lease_runs_from_when_it_was_asked_for() -> None:
     lease = Lease(10.0, clock)
     assert not lease.valid()
     assert lease.due()
-    lease.asked()
+    lease.commit_sent()
     assert not lease.due()
     clock.now_s += 2.0
-    lease.answered(accepted=True)
+    lease.commit_answered(accepted=True)
     assert lease.valid()
     clock.now_s += 4.9
     assert lease.valid()
     assert lease.due()
     clock.now_s += 0.2
     assert not lease.valid(), "a session of 10 s less the margin, from the question on"
-    lease.asked()
-    lease.answered(accepted=False)
+    lease.commit_sent()
+    lease.commit_answered(accepted=False)
     assert not lease.valid(), "the broker refused: we are no member any more"
-    lease.asked()
-    lease.answered(accepted=True)
+    lease.commit_sent()
+    lease.commit_answered(accepted=True)
     lease.lost()
     assert not lease.valid()
 
@@ -124,13 +124,13 @@ def test_a_lease_runs_from_when_it_was_asked_for() -> None:
 def test_an_answer_counts_for_the_oldest_question() -> None:
     clock = Clock()
     lease = Lease(10.0, clock)
-    lease.asked()
+    lease.commit_sent()
     clock.now_s += 8.0
     assert lease.due(), "no answer came"
-    lease.asked()
-    lease.answered(accepted=True)
+    lease.commit_sent()
+    lease.commit_answered(accepted=True)
     assert not lease.valid(), "that was the answer of 8 s ago"
-    lease.answered(accepted=True)
+    lease.commit_answered(accepted=True)
     assert lease.valid()
 
 

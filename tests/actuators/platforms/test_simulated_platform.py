@@ -141,7 +141,7 @@ def test_nobody_there_is_an_error_that_names_the_place() -> None:
 
 @pytest.mark.parametrize(("status", "body"), [(500, b"oops"), (404, b"<html>"), (200, b"{}"), (200, b"\xff")])
 def test_what_is_not_in_its_language_is_an_error(status: int, body: bytes) -> None:
-    class Stranger(BaseHTTPRequestHandler):
+    class OtherServer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -151,14 +151,14 @@ def test_what_is_not_in_its_language_is_an_error(status: int, body: bytes) -> No
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
-        threading.Thread(target=stranger.serve_forever, args=(0.02,), daemon=True).start()
-        platform = SimulatedPlatform(f"http://127.0.0.1:{stranger.server_port}", 2.0)
+    with HTTPServer(("127.0.0.1", 0), OtherServer) as other_server:
+        threading.Thread(target=other_server.serve_forever, args=(0.02,), daemon=True).start()
+        platform = SimulatedPlatform(f"http://127.0.0.1:{other_server.server_port}", 2.0)
         with pytest.raises(PlatformError, match=r"http://127\.0\.0\.1"):
             platform.observe(scale())
         with pytest.raises(PlatformError):
             platform.find(scale(), None)
-        stranger.shutdown()
+        other_server.shutdown()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://here", "http://", "http://here:x"])

@@ -12,11 +12,11 @@ import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import config_for, outcomes, publish, running
 from tests.actuators.platform_server import PlatformServer
-from tests.actuators.rows import witnessed
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, migrate, preempt, scale, spec
 from tests.cli.shell import check_refused, flyball
 from tests.conftest import ROOT
-from tests.faults.stage import wait_until
+from tests.faults.testbed import wait_until
 
 from flyball_actuators.platforms import Done, Handle, PlatformError, WebhookPlatform, make_platforms
 from flyball_actuators.platforms.webhook_trial import trial
@@ -83,16 +83,16 @@ def test_processes_follow_decisions_from_the_topic(
     with running(config, clock=time.time_ns):
         publish(bootstrap, spec(), scale("more", before=1, after=4, time_ns=now_ns))
         wait_until(lambda: edge.alive() == 4, "four processes", DEADLINE_S)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
         publish(bootstrap, preempt("less", before=4, after=2, victims=(), time_ns=now_ns + 1))
         wait_until(lambda: edge.alive() == 2, "two processes", DEADLINE_S)
         publish(bootstrap, migrate("away", time_ns=now_ns + 2))
-        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 3, "three last words", DEADLINE_S)
+        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 3, "three final outcomes", DEADLINE_S)
     last = {o.decision: o for o in outcomes(bootstrap) if o.final}
     assert [(last[id_].status, last[id_].driver) for id_ in ("more", "less")] == [("done", "webhook")] * 2
     assert (last["away"].status, last["away"].code) == ("refused", "unsupported")
     assert last["away"].detail == "it starts and ends processes, and knows no Migrate"
-    assert witnessed(bootstrap, "webhook").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
+    assert observed_row(bootstrap, "webhook").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
 
 
 def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None:

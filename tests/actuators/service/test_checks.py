@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.actuators.loop import config_for, ended, of, publish, running, said, wait_for
+from tests.actuators.loop import config_for, ended, of, publish, running, statuses_of, wait_for
 from tests.actuators.samples import NOW, check, migrate, spec
 from tests.streams.engine.cell.test_checks import fleet
 
@@ -38,11 +38,11 @@ def test_a_node_of_the_simulated_fleet_is_checked(
         )  # fmt: skip
 
         def over(count: int) -> Callable[[], bool]:
-            def look() -> bool:
+            def tick_until_ended() -> bool:
                 platform.tick(next(ticks))
                 return ended(bootstrap, count)()
 
-            return look
+            return tick_until_ended
 
         with running(config):
             early = check("early", node=node.node, cell=CELL)
@@ -55,10 +55,10 @@ def test_a_node_of_the_simulated_fleet_is_checked(
             wait_for(over(2), "the replica has left")
             publish(bootstrap, check("c", node=node.node, cell=CELL, devices=(device,)))
             wait_for(over(3), "the check is over")
-    assert said(bootstrap, "early") == ["refused conflict"]
+    assert statuses_of(bootstrap, "early") == ["refused conflict"]
     assert "takes work: nothing keeps it out" in of(bootstrap, "early", "refused").detail
-    assert said(bootstrap, "m")[-1] == "done"
-    assert said(bootstrap, "c") == expected
+    assert statuses_of(bootstrap, "m")[-1] == "done"
+    assert statuses_of(bootstrap, "c") == expected
     last = of(bootstrap, "c", expected[-1])
     assert last.observed is not None
     assert last.observed.suspended is dies
@@ -72,7 +72,7 @@ def test_patterns_for_workloads_let_no_node_be_opened(bootstrap: str, unique: Un
     with running(config_for(bootstrap, unique("actuator"), allow=("*",))):
         publish(bootstrap, check("c", node=made.nodes[0].node, cell=CELL))
         wait_for(ended(bootstrap, 1), "the refusal")
-    assert said(bootstrap, "c") == ["refused not_allowed"]
+    assert statuses_of(bootstrap, "c") == ["refused not_allowed"]
 
 
 def test_a_dry_run_plans_on_the_inventories(bootstrap: str, unique: Unique) -> None:
@@ -85,4 +85,4 @@ def test_a_dry_run_plans_on_the_inventories(bootstrap: str, unique: Unique) -> N
     assert planned.answer.startswith(f"would have checked node {made.nodes[0].node!r}")
     assert planned.expected is not None
     assert planned.expected.suspended is False
-    assert said(bootstrap, "d") == ["refused unknown_target"]
+    assert statuses_of(bootstrap, "d") == ["refused unknown_target"]

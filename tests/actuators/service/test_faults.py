@@ -1,4 +1,4 @@
-"""What happens when a process or the broker goes away: a decision has at most one effect, and always a last word."""
+"""What happens when a process or the broker goes away: each decision has at most one effect, and a final outcome."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.actuators.loop import (
     outcomes,
     publish,
     running,
-    said,
+    statuses_of,
     wait_for,
 )
 from tests.actuators.platform_server import PlatformServer, platform_server
@@ -121,10 +121,10 @@ def test_killed_between_call_and_answer_is_settled_by_looking(site: Site, when: 
         site.ledger.unlink()
     site.restart()
     with running(site.config, site.platform):
-        wait_for(lambda: "done" in said(site.bootstrap, "d1"), "the last word")
+        wait_for(lambda: "done" in statuses_of(site.bootstrap, "d1"), "the final outcome")
     assert site.server.log == site.server.effects == ["d1"], "told twice"
-    assert said(site.bootstrap, "d1").count("done") == 1
-    assert said(site.bootstrap, "d1")[-1] == "done"
+    assert statuses_of(site.bootstrap, "d1").count("done") == 1
+    assert statuses_of(site.bootstrap, "d1")[-1] == "done"
 
 
 @pytest.mark.parametrize(("when", "effects"), [("before", []), ("after", ["d1"])])
@@ -137,17 +137,17 @@ def test_what_no_platform_can_tell_has_an_unknown_outcome(
     publish(site.bootstrap, scale("d2", time_ns=NOW + S))
     site.restart()
     with running(site.config, file):
-        wait_for(lambda: "done" in said(site.bootstrap, "d2"), "the outcome of the next decision")
+        wait_for(lambda: "done" in statuses_of(site.bootstrap, "d2"), "the outcome of the next decision")
     assert file.effects() == [*effects, "d2"], "told twice"
     (last,) = [o for o in outcomes(site.bootstrap) if o.decision == "d1" and o.status == "failed"]
     assert last.detail.startswith("unknown outcome: ")
     assert last.detail.endswith("look at the platform, it is not sent again")
-    assert said(site.bootstrap, "d1") == ["accepted", "failed"]
+    assert statuses_of(site.bootstrap, "d1") == ["accepted", "failed"]
 
 
 def test_a_crash_between_effect_and_commit_acts_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(site.bootstrap, *apart("d1", "d2"))
-    prove = Loop._prove  # pyright: ignore[reportPrivateUsage]
+    prove = Loop._renew_lease  # pyright: ignore[reportPrivateUsage]
 
     def die(loop: Loop) -> None:
         if loop._progress.ahead():  # pyright: ignore[reportPrivateUsage]
@@ -155,7 +155,7 @@ def test_a_crash_between_effect_and_commit_acts_once(site: Site, monkeypatch: py
         prove(loop)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_prove", die)
+        patch.setattr(Loop, "_renew_lease", die)
         patch.setattr(Loop, "close", abandon)
         with pytest.raises(Crash):
             crash(site)
@@ -183,11 +183,11 @@ def test_an_outcome_lost_in_a_crash_is_said_after_it(site: Site, monkeypatch: py
         patch.setattr(Loop, "close", abandon)
         with pytest.raises(Crash):
             crash(site)
-    assert "done" not in said(site.bootstrap, "d1")
+    assert "done" not in statuses_of(site.bootstrap, "d1")
     assert site.step("d1") == "done"
     site.restart()
     with running(site.config, site.platform):
-        wait_for(lambda: "done" in said(site.bootstrap, "d1"), "the outcome")
+        wait_for(lambda: "done" in statuses_of(site.bootstrap, "d1"), "the outcome")
     assert site.server.effects == ["d1"]
 
 
@@ -212,20 +212,20 @@ def test_an_outage_after_the_effect_delays_the_outcome(site: Site) -> None:
     site.server.held = True
     with running(site.config, site.platform):
         publish(site.bootstrap, scale())
-        wait_for(lambda: "running" in said(site.bootstrap, "d1"), "the operation")
+        wait_for(lambda: "running" in statuses_of(site.bootstrap, "d1"), "the operation")
         site.broker.set_down()
         site.server.finish("d1")
         site.broker.set_up()
         wait_for(lambda: committed(site.bootstrap, site.group) == 1, "the commit")
     assert site.server.effects == ["d1"]
-    assert said(site.bootstrap, "d1") == ["accepted", "running", "done"]
+    assert statuses_of(site.bootstrap, "d1") == ["accepted", "running", "done"]
 
 
 def test_it_stops_in_the_middle_of_an_outage_and_speaks_at_the_next_start(site: Site) -> None:
     site.server.held = True
     with running(site.config, site.platform) as actuator:
         publish(site.bootstrap, scale())
-        wait_for(lambda: "running" in said(site.bootstrap, "d1"), "the operation")
+        wait_for(lambda: "running" in statuses_of(site.bootstrap, "d1"), "the operation")
         site.broker.set_down()
         site.server.finish("d1")
         actuator.stop.set()
@@ -233,7 +233,7 @@ def test_it_stops_in_the_middle_of_an_outage_and_speaks_at_the_next_start(site: 
     site.broker.set_up()
     site.restart()
     with running(site.config, site.platform):
-        wait_for(lambda: said(site.bootstrap, "d1")[-1:] == ["done"], "the outcome")
+        wait_for(lambda: statuses_of(site.bootstrap, "d1")[-1:] == ["done"], "the outcome")
     assert site.server.log == site.server.effects == ["d1"]
 
 
@@ -242,9 +242,9 @@ def test_redelivery_in_another_order_acts_once_on_each(site: Site) -> None:
     with running(site.config, site.platform):
         for decision in first:
             publish(site.bootstrap, decision)
-            wait_for(lambda d=decision: "done" in said(site.bootstrap, d.id), "its outcome")  # type: ignore[misc]
+            wait_for(lambda d=decision: "done" in statuses_of(site.bootstrap, d.id), "its outcome")  # type: ignore[misc]
         publish(site.bootstrap, *reversed(first))
         wait_for(lambda: committed(site.bootstrap, site.group) == 8, "the commits")
     assert sorted(site.server.effects) == ["d0", "d1", "d2", "d3"]
     for decision in first:
-        assert said(site.bootstrap, decision.id)[:3] == ["accepted", "running", "done"]
+        assert statuses_of(site.bootstrap, decision.id)[:3] == ["accepted", "running", "done"]

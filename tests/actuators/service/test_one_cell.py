@@ -68,16 +68,16 @@ def outcome(decision: str, status: OutcomeStatus, time_ns: int = NOW, mode: Mode
     )  # fmt: skip
 
 
-def heard(*said: Outcome) -> CellGrants:
+def grants_from(*statuses_of: Outcome) -> CellGrants:
     taken = CellGrants()
-    for one in said:
+    for one in statuses_of:
         taken.add(0, one, 0)
     taken.forget(0)
     return taken
 
 
 def test_what_came_to_nothing_counts_for_nobody() -> None:
-    taken = heard(
+    taken = grants_from(
         outcome("claimed", "accepted"),
         outcome("told", "accepted"), outcome("told", "running"), outcome("told", "superseded"),
         outcome("unknown", "accepted"), outcome("unknown", "failed"),
@@ -90,11 +90,11 @@ def test_what_came_to_nothing_counts_for_nobody() -> None:
 
 
 def test_what_is_old_is_forgotten_and_the_rest_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = heard(*(outcome(f"d{i}", "accepted", NOW + i) for i in range(10)))
+    taken = grants_from(*(outcome(f"d{i}", "accepted", NOW + i) for i in range(10)))
     assert [grant.decision for grant in taken.since(CELL, NOW + 7)] == ["d8", "d9"]
     assert len(taken.since(CELL, 0)) == 2, "a clock that is set back brings nothing back"
     monkeypatch.setattr(module, "MOST", 5)
-    many = heard(*(outcome(f"d{i}", "accepted", NOW + i) for i in range(100)))
+    many = grants_from(*(outcome(f"d{i}", "accepted", NOW + i) for i in range(100)))
     left = [grant.decision for grant in many.since(CELL, 0)]
     assert len(left) <= 10
     assert left[-1] == "d99"

@@ -11,7 +11,7 @@ from tests.actuators.loop import (
     of,
     publish,
     running,
-    said,
+    statuses_of,
     wait_for,
 )
 from tests.actuators.platform_server import platform_server
@@ -30,13 +30,13 @@ def test_one_operation_a_target(bootstrap: str, unique: Unique, tmp_path: Path) 
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
             publish(bootstrap, migrate(), scale(), migrate("m2", replica="chat-1", from_device=""))
             wait_for(lambda: list(server.operations) == ["m1"], "the first")
-            wait_for(lambda: said(bootstrap, "m1") == ["accepted", "running"], "its word")
+            wait_for(lambda: statuses_of(bootstrap, "m1") == ["accepted", "running"], "its word")
             server.finish("m1")
             wait_for(lambda: list(server.operations) == ["m1", "d1"], "the second")
             server.finish("d1")
             wait_for(lambda: list(server.operations) == ["m1", "d1", "m2"], "the third")
             server.finish("m2")
-            wait_for(ended(bootstrap, 3), "the last words")
+            wait_for(ended(bootstrap, 3), "the final outcomes")
     assert server.effects == ["m1", "d1", "m2"]
 
 
@@ -45,23 +45,23 @@ def test_a_newer_decision_supersedes_the_one_under_way(bootstrap: str, unique: U
         server.held = True
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
             publish(bootstrap, scale())
-            wait_for(lambda: "running" in said(bootstrap, "d1"), "the first operation")
+            wait_for(lambda: "running" in statuses_of(bootstrap, "d1"), "the first operation")
             publish(bootstrap, scale("d2", after=8, time_ns=NOW + S))
-            wait_for(lambda: "superseded stale" in said(bootstrap, "d1"), "its end")
+            wait_for(lambda: "superseded stale" in statuses_of(bootstrap, "d1"), "its end")
             server.finish("d2")
-            wait_for(ended(bootstrap, 2), "the last words")
+            wait_for(ended(bootstrap, 2), "the final outcomes")
     assert server.effects == ["d2"]
-    assert said(bootstrap, "d2") == ["accepted", "running", "done"]
+    assert statuses_of(bootstrap, "d2") == ["accepted", "running", "done"]
 
 
 def test_a_newer_decision_stands_for_the_one_that_it_overtook(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
     publish(bootstrap, scale(), scale("d2", before=6, after=9, time_ns=NOW + S))
     with platform_server(chat=4) as server:
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
-            wait_for(ended(bootstrap, 2), "the last words")
+            wait_for(ended(bootstrap, 2), "the final outcomes")
         assert server.effects == ["d2"]
         assert server.workloads["chat"].replicas == 9
-    assert said(bootstrap, "d1") == ["superseded stale"]
+    assert statuses_of(bootstrap, "d1") == ["superseded stale"]
 
 
 def test_what_waits_is_asked_about_once_more(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
@@ -72,19 +72,19 @@ def test_what_waits_is_asked_about_once_more(bootstrap: str, unique: Unique, tmp
         actuator = msgspec.structs.replace(config.actuator, kill_switch=str(switch))
         with running(msgspec.structs.replace(config, actuator=actuator)):
             publish(bootstrap, migrate(), scale("old"), scale("new", after=8, time_ns=NOW + S))
-            wait_for(lambda: "superseded stale" in said(bootstrap, "old"), "the end of the older one that waits")
+            wait_for(lambda: "superseded stale" in statuses_of(bootstrap, "old"), "the end of the older one that waits")
             switch.write_text("rack on fire")
             server.finish("m1")
-            wait_for(ended(bootstrap, 3), "the last words")
+            wait_for(ended(bootstrap, 3), "the final outcomes")
     assert server.effects == ["m1"]
-    assert said(bootstrap, "new") == ["refused kill_switch"]
+    assert statuses_of(bootstrap, "new") == ["refused kill_switch"]
 
 
 def test_what_would_do_the_opposite_on_what_runs_is_refused(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
     with platform_server(chat=9) as server:
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
             publish(bootstrap, scale())
-            wait_for(ended(bootstrap, 1), "the last word")
+            wait_for(ended(bootstrap, 1), "the final outcome")
         assert server.log == []
     refused = of(bootstrap, "d1", "refused")
     assert refused.code == "conflict"
@@ -95,9 +95,9 @@ def test_an_overtaken_decision_is_superseded(bootstrap: str, unique: Unique, tmp
     driver = FilePlatform(tmp_path / "effects")
     with running(live(bootstrap, unique("actuator"), tmp_path), driver):
         publish(bootstrap, scale("new", after=8), scale("old", time_ns=NOW - S))
-        wait_for(ended(bootstrap, 2), "two last words")
+        wait_for(ended(bootstrap, 2), "two final outcomes")
     assert driver.effects() == ["new"]
-    assert said(bootstrap, "old") == ["superseded stale"]
+    assert statuses_of(bootstrap, "old") == ["superseded stale"]
 
 
 def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_pat
         wide = msgspec.structs.replace(config.actuator, blast_radius=BlastRadiusParameters(replicas=6))
         with running(msgspec.structs.replace(config, actuator=wide)):
             publish(bootstrap, scale("first"))
-            wait_for(lambda: "running" in said(bootstrap, "first"), "the first operation")
+            wait_for(lambda: "running" in statuses_of(bootstrap, "first"), "the first operation")
             resized = scale("resized", before=6, after=6, resources=Resources(cpu=2.0))
             publish(bootstrap, resized, migrate("rescue"), scale("late", time_ns=NOW - S))
-            wait_for(lambda: "superseded stale" in said(bootstrap, "late"), "the end of what came after both")
-            for told, decision in enumerate(("first", "rescue", "resized"), 1):
-                wait_for(lambda told=told: len(server.log) == told, decision)  # type: ignore[misc]
+            wait_for(lambda: "superseded stale" in statuses_of(bootstrap, "late"), "the end of what came after both")
+            for count, decision in enumerate(("first", "rescue", "resized"), 1):
+                wait_for(lambda count=count: len(server.log) == count, decision)  # type: ignore[misc]
                 server.finish(server.log[-1])
-            wait_for(ended(bootstrap, 4), "four last words")
+            wait_for(ended(bootstrap, 4), "four final outcomes")
     assert server.log == ["first", "rescue", "resized"]
 
 
@@ -129,10 +129,10 @@ def test_a_decision_stands_for_one_that_expired_before_anybody_could_know(
             scale("d2", before=6, after=8, time_ns=NOW - 130 * S),
             scale("d3", before=8, after=9, time_ns=NOW - 60 * S),
         )
-        wait_for(ended(bootstrap, 3), "three last words")
+        wait_for(ended(bootstrap, 3), "three final outcomes")
         publish(bootstrap, scale("d4", before=12, after=14, time_ns=NOW + S))
-        wait_for(ended(bootstrap, 4), "the last word on what knew better")
-    assert [said(bootstrap, d)[-1] for d in ("d1", "d2", "d3", "d4")] == [
+        wait_for(ended(bootstrap, 4), "the final outcome on what knew better")
+    assert [statuses_of(bootstrap, d)[-1] for d in ("d1", "d2", "d3", "d4")] == [
         "refused expired", "refused expired", "done", "refused conflict",
     ]  # fmt: skip
     assert server.effects == ["d3"]

@@ -22,7 +22,7 @@ from tests.actuators.loop import (
     publish,
     read_all,
     running,
-    said,
+    statuses_of,
     wait_for,
 )
 from tests.actuators.platform_server import platform_server
@@ -72,7 +72,7 @@ def make_topics(kafka: RealKafka) -> None:
     wait_for(led, "the new topics")
 
 
-def test_every_decision_has_one_effect_and_a_last_word(
+def test_every_decision_has_one_effect_and_a_final_outcome(
     kafka: RealKafka, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     address, group, driver = kafka.bootstrap, unique("actuator"), FilePlatform(tmp_path / "effects")
@@ -89,10 +89,10 @@ def test_every_decision_has_one_effect_and_a_last_word(
         publish(address, scale("d2", time_ns=NOW + S), scale("d3", time_ns=NOW + 2 * S))
         wait_for(lambda: committed(address, group) == 6, "the commits of the second run")
     assert driver.effects() == ["d1", "d2", "d3"]
-    assert said(address, "bad") == ["refused invalid"]
+    assert statuses_of(address, "bad") == ["refused invalid"]
     for decision in ("d1", "d2", "d3"):
-        assert said(address, decision)[:3] == ["accepted", "running", "done"]
-        assert set(said(address, decision)[3:]) <= {"done"}
+        assert statuses_of(address, decision)[:3] == ["accepted", "running", "done"]
+        assert set(statuses_of(address, decision)[3:]) <= {"done"}
 
 
 @pytest.mark.parametrize("how", ["topics made again", "wiped"])
@@ -105,8 +105,8 @@ def test_other_topics_are_noticed_and_read_from_the_start(
     def known() -> None:
         publish(address, *map(spec, names))
 
-    def told() -> list[str]:
-        return [r.message for r in caplog.records if "beginning anew" in r.message and "topic" in r.message]
+    def restarts() -> list[str]:
+        return [r.message for r in caplog.records if "starting again" in r.message and "topic" in r.message]
 
     with platform_server(**dict.fromkeys(names, 4)) as server:
         config = config_for(
@@ -131,13 +131,13 @@ def test_other_topics_are_noticed_and_read_from_the_start(
             wait_for(lambda: {o.decision for o in outcomes(address) if o.final} >= {"d0", "d1", "e0"}, "words")
             wait_for(lambda: actuator.beats > beats, "the health of an actuator that goes on")
             # It looks every few seconds which topics they are, and may have done all before that.
-            wait_for(lambda: len(told()) == 1, "the word that the topics are others")
-            wait_for(lambda: "it is read from the start of what is there" in caplog.text, "the new beginning")
+            wait_for(lambda: len(restarts()) == 1, "the word that the topics are others")
+            wait_for(lambda: "it is read from its start" in caplog.text, "the new beginning")
         assert (
             sorted(server.effects) == sorted(server.log) == sorted([d.id for d in before] + [f"e{i}" for i in range(8)])
         )
-        assert "done" in said(address, "d0"), "the ledger knows what was done"
-    assert len(told()) == 1, told()
+        assert "done" in statuses_of(address, "d0"), "the ledger knows what was done"
+    assert len(restarts()) == 1, restarts()
 
 
 class Two:
@@ -188,7 +188,7 @@ class Two:
 def shake(two: Two) -> None:
     """Kill one, stop the other beyond its session, under load; then let both end their work."""
     two.decide(16)
-    wait_for(two.settled, "the first last words")
+    wait_for(two.settled, "the first final outcomes")
     two.decide(8)
     two.signal("a", signal.SIGKILL)
     two.decide(8)
@@ -202,17 +202,17 @@ def shake(two: Two) -> None:
     two.decide(16)
     two.signal("b", signal.SIGCONT)
     two.decide(16)
-    wait_for(two.settled, "the last words of all")
+    wait_for(two.settled, "the final outcomes of all")
     time.sleep(1.0)  # what the zombie may still want to do
 
 
-def last_words(address: str) -> dict[str, set[bytes]]:
-    words: dict[str, set[bytes]] = {}
+def final_outcomes(address: str) -> dict[str, set[bytes]]:
+    by_decision: dict[str, set[bytes]] = {}
     for value, _ in read_all(address, OUTCOMES.name):
         outcome = msgspec.json.decode(value or b"", type=Outcome)
         if outcome.final:
-            words.setdefault(outcome.decision, set()).add(value or b"")
-    return words
+            by_decision.setdefault(outcome.decision, set()).add(value or b"")
+    return by_decision
 
 
 def test_two_actuators_with_two_ledgers_act_once(
@@ -225,8 +225,8 @@ def test_two_actuators_with_two_ledgers_act_once(
             shake(two)
         finally:
             log = two.close()
-    words = last_words(two.address)
-    assert {decision for decision, said_ in words.items() if len(said_) != 1} == set(), log
+    by_decision = final_outcomes(two.address)
+    assert {decision for decision, statuses_ in by_decision.items() if len(statuses_) != 1} == set(), log
     statuses = {o.decision: o.status for o in outcomes(two.address) if o.final}
     assert statuses == dict.fromkeys(two.sent, "done"), log
     assert sorted(server.effects) == sorted(two.sent), log
@@ -243,8 +243,8 @@ def test_two_actuators_on_a_platform_that_remembers_nothing_never_act_twice(
     finally:
         log = two.close()
     assert len(set(file.effects())) == len(file.effects()), log
-    words = last_words(two.address)
-    assert {decision for decision, said_ in words.items() if len(said_) != 1} == set(), log
+    by_decision = final_outcomes(two.address)
+    assert {decision for decision, statuses_ in by_decision.items() if len(statuses_) != 1} == set(), log
     done = {o.decision for o in outcomes(two.address) if o.status == "done"}
     failed = [o for o in outcomes(two.address) if o.status == "failed"]
     assert done <= set(file.effects())

@@ -18,11 +18,11 @@ from tests.actuators.loop import (
     publish,
     read_all,
     running,
-    said,
+    statuses_of,
     wait_for,
 )
 from tests.actuators.platform_server import platform_server
-from tests.actuators.rows import witnessed
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, S, inventory, migrate, preempt, scale, spec
 
 from flyball_actuators.ledger import Ledger
@@ -49,12 +49,12 @@ def test_each_decision_is_planned_on_the_real_state_and_committed(bootstrap: str
     with running(config_for(bootstrap, group)) as actuator:
         publish(bootstrap, spec("batch"), scale(), preempt(workload="batch"))
         publish(bootstrap, migrate(to_node="n2"), scale("bad", after=99))
-        wait_for(ended(bootstrap, 4), "four last words")
+        wait_for(ended(bootstrap, 4), "four final outcomes")
         wait_for(lambda: committed(bootstrap, group) == 4, "the commit")
-    assert said(bootstrap, "d1") == ["planned"]
-    assert said(bootstrap, "p1") == ["planned"]
-    assert said(bootstrap, "m1") == ["planned"]
-    assert said(bootstrap, "bad") == ["refused invalid"]
+    assert statuses_of(bootstrap, "d1") == ["planned"]
+    assert statuses_of(bootstrap, "p1") == ["planned"]
+    assert statuses_of(bootstrap, "m1") == ["planned"]
+    assert statuses_of(bootstrap, "bad") == ["refused invalid"]
     planned = of(bootstrap, "d1", "planned")
     assert planned == Outcome(
         id=planned.id, decision="d1", type="Scale", target="cell-a/chat", cell="cell-a", workload="chat", time_ns=NOW,
@@ -67,7 +67,7 @@ def test_each_decision_is_planned_on_the_real_state_and_committed(bootstrap: str
     assert actuator.report.statuses == {"planned": 3, "refused": 1}
     assert actuator.report.refusals == {"invalid": 1}
     assert actuator.report.delivered == 4
-    assert witnessed(bootstrap, "inventory").planned == 3
+    assert observed_row(bootstrap, "inventory").planned == 3
 
 
 def test_done_is_when_the_platform_shows_the_effect(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_done_is_when_the_platform_shows_the_effect(bootstrap: str, unique: Uniq
         server.held = True
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
             publish(bootstrap, scale())
-            wait_for(lambda: said(bootstrap, "d1") == ["accepted", "running"], "the operation")
+            wait_for(lambda: statuses_of(bootstrap, "d1") == ["accepted", "running"], "the operation")
             server.now_ns = NOW + 40 * S
             server.finish("d1", replicas=5)
-            wait_for(ended(bootstrap, 1), "the last word")
+            wait_for(ended(bootstrap, 1), "the final outcome")
     assert server.effects == ["d1"]
     accepted, done = of(bootstrap, "d1", "accepted"), of(bootstrap, "d1", "done")
     assert accepted.before is not None
@@ -102,12 +102,12 @@ def test_a_duplicate_repeats_the_outcome_on_record(bootstrap: str, unique: Uniqu
     with platform_server(chat=4) as server:
         with running(live(bootstrap, unique("actuator"), tmp_path, server)) as actuator:
             publish(bootstrap, scale(), scale())
-            wait_for(ended(bootstrap, 1), "the last word")
-            time.sleep(0.01)  # what comes later than the last word is a new question
+            wait_for(ended(bootstrap, 1), "the final outcome")
+            time.sleep(0.01)  # what comes later than the final outcome is a new question
             publish(bootstrap, scale())
             wait_for(lambda: len(outcomes(bootstrap)) == 4, "the answer")
         assert server.log == server.effects == ["d1"]
-    assert said(bootstrap, "d1") == ["accepted", "running", "done", "done"]
+    assert statuses_of(bootstrap, "d1") == ["accepted", "running", "done", "done"]
     first, again = [m for m in read_all(bootstrap, OUTCOMES.name) if b'"status":"done"' in (m[0] or b"")]
     assert first == again, "the same id and the same bytes"
     assert actuator.report is not None
@@ -119,11 +119,11 @@ def test_dry_run_asks_the_platform_and_changes_nothing(bootstrap: str, unique: U
         platforms = (PlatformConfig(driver="simulated", url=server.url),)
         with running(config_for(bootstrap, unique("actuator"), platforms=platforms)):
             publish(bootstrap, scale(), migrate(replica="chat-9"), scale("d2", workload="ghost"))
-            wait_for(ended(bootstrap, 3), "three last words")
+            wait_for(ended(bootstrap, 3), "three final outcomes")
         assert server.operations == {}
         assert server.workloads["chat"].replicas == 4
-    assert said(bootstrap, "d1") == ["planned"]
-    assert said(bootstrap, "m1") == ["refused invalid"]
+    assert statuses_of(bootstrap, "d1") == ["planned"]
+    assert statuses_of(bootstrap, "m1") == ["refused invalid"]
     planned = of(bootstrap, "d1", "planned")
     assert planned.expected is not None
     assert (planned.driver, planned.expected.replicas) == ("simulated", 6)
@@ -139,7 +139,7 @@ def test_slow_operations_stall_nobody_else(bootstrap: str, unique: Unique, tmp_p
             publish(bootstrap, *(scale(f"d-{name}", workload=name) for name in names))
             wait_for(lambda: len(server.operations) == 12, "all operations at once")
             publish(bootstrap, scale("bad", after=99))
-            wait_for(lambda: said(bootstrap, "bad") == ["refused invalid"], "the word on another")
+            wait_for(lambda: statuses_of(bootstrap, "bad") == ["refused invalid"], "the word on another")
             for name in reversed(names):
                 server.finish(f"d-{name}")
             wait_for(lambda: committed(bootstrap, group) == 13, "the commit")
@@ -163,7 +163,7 @@ def test_live_needs_a_platform_that_can_act(
     )  # fmt: skip
     with running(config):
         publish(bootstrap, scale())
-        wait_for(ended(bootstrap, 1), "the last word")
+        wait_for(ended(bootstrap, 1), "the final outcome")
     refused = of(bootstrap, "d1", "refused")
     assert refused.code == code
     assert remedy in refused.detail
@@ -174,9 +174,9 @@ def test_a_platform_that_is_away_is_asked_again(bootstrap: str, unique: Unique, 
         server.deaf = 1
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
             publish(bootstrap, scale())
-            wait_for(ended(bootstrap, 1), "the last word")
+            wait_for(ended(bootstrap, 1), "the final outcome")
         assert server.log == server.effects == ["d1"], "what was submitted is found, not submitted again"
-    assert said(bootstrap, "d1") == ["accepted", "running", "done"]
+    assert statuses_of(bootstrap, "d1") == ["accepted", "running", "done"]
 
 
 def test_what_cannot_be_read_goes_to_the_dead_letters(bootstrap: str, unique: Unique) -> None:
@@ -192,7 +192,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(bootstrap: str, unique: Un
     why = dict(letters[b"{}"])
     assert why["__connect.errors.stage"] == b"flyball-actuator"
     assert b"no ce_type header" in why["__connect.errors.exception.message"]
-    assert said(bootstrap, "d1") == ["planned"]
+    assert statuses_of(bootstrap, "d1") == ["planned"]
     assert actuator.report is not None
     assert actuator.report.undecodable == 2
 
@@ -258,13 +258,13 @@ def test_the_kill_switch_refuses_while_it_is_there(bootstrap: str, unique: Uniqu
     )
     with running(config, driver):
         publish(bootstrap, scale("before"))
-        wait_for(ended(bootstrap, 1), "the first last word")
+        wait_for(ended(bootstrap, 1), "the first final outcome")
         switch.write_text("rack on fire")
         publish(bootstrap, scale("during"))
-        wait_for(ended(bootstrap, 2), "the second last word")
+        wait_for(ended(bootstrap, 2), "the second final outcome")
         switch.unlink()
         publish(bootstrap, scale("after"))
-        wait_for(ended(bootstrap, 3), "the third last word")
+        wait_for(ended(bootstrap, 3), "the third final outcome")
     assert driver.effects() == ["before", "after"]
     (refused,) = [o for o in outcomes(bootstrap) if o.decision == "during"]
     assert refused.code == "kill_switch"
@@ -276,13 +276,13 @@ def test_a_workload_published_just_before_its_decision_is_known(bootstrap: str, 
     tombstone = Message(WORKLOADS.name, b"chat", b"", [])
     with running(config_for(bootstrap, unique("actuator"))) as actuator:
         publish(bootstrap, broken, spec("fresh"), scale("f1", workload="fresh"))
-        wait_for(ended(bootstrap, 1), "the first last word")
+        wait_for(ended(bootstrap, 1), "the first final outcome")
         publish(bootstrap, spec("chat", removed=True), scale("c1"))
-        wait_for(ended(bootstrap, 2), "the second last word")
+        wait_for(ended(bootstrap, 2), "the second final outcome")
         publish(bootstrap, tombstone._replace(topic=INVENTORY.name, key=b"n2"), migrate(to_node="n9"))
-        wait_for(ended(bootstrap, 3), "the third last word")
-    assert said(bootstrap, "f1") == ["planned"]
-    assert said(bootstrap, "c1") == ["refused unknown_target"]
+        wait_for(ended(bootstrap, 3), "the third final outcome")
+    assert statuses_of(bootstrap, "f1") == ["planned"]
+    assert statuses_of(bootstrap, "c1") == ["refused unknown_target"]
     assert actuator.report is not None
     assert actuator.report.unreadable_world >= 1
 
@@ -291,36 +291,36 @@ def test_the_event_clock_judges_a_recording_by_its_own_time(bootstrap: str, uniq
     past = NOW - 86_400 * S  # the wall clock of these tests stands at NOW
     with running(config_for(bootstrap, unique("actuator"), clock="event")):
         publish(bootstrap, scale("then", time_ns=past))
-        wait_for(ended(bootstrap, 1), "the first last word")
+        wait_for(ended(bootstrap, 1), "the first final outcome")
         publish(bootstrap, scale("later", time_ns=past + 60 * S), scale("late", time_ns=past - 120 * S))
-        wait_for(ended(bootstrap, 3), "three last words")
-    assert said(bootstrap, "then") == ["planned"]
-    assert said(bootstrap, "later") == ["planned"]
-    assert said(bootstrap, "late") == ["refused expired"]
+        wait_for(ended(bootstrap, 3), "three final outcomes")
+    assert statuses_of(bootstrap, "then") == ["planned"]
+    assert statuses_of(bootstrap, "later") == ["planned"]
+    assert statuses_of(bootstrap, "late") == ["refused expired"]
     assert {o.time_ns for o in outcomes(bootstrap) if o.decision == "later"} == {past + 60 * S}
 
 
 def test_a_decision_that_is_too_old_is_refused_though_it_says_otherwise(bootstrap: str, unique: Unique) -> None:
     with running(config_for(bootstrap, unique("actuator"))):
         publish(bootstrap, scale("old", time_ns=NOW - 901 * S, ttl_s=10_000), scale("new", ttl_s=10_000))
-        wait_for(ended(bootstrap, 2), "two last words")
-    assert said(bootstrap, "old") == ["refused expired"]
-    assert said(bootstrap, "new") == ["planned"]
+        wait_for(ended(bootstrap, 2), "two final outcomes")
+    assert statuses_of(bootstrap, "old") == ["refused expired"]
+    assert statuses_of(bootstrap, "new") == ["planned"]
 
 
 def test_power_limits_are_those_that_inventories_tell(bootstrap: str, unique: Unique) -> None:
     with running(config_for(bootstrap, unique("actuator"))):
         publish(bootstrap, scale("unknown", power_limit_w=300.0))
-        wait_for(ended(bootstrap, 1), "the first last word")
+        wait_for(ended(bootstrap, 1), "the first final outcome")
         gpus = tuple(msgspec.structs.replace(gpu, power_limit_w=700.0) for gpu in inventory(devices=2).devices)
         publish(bootstrap, msgspec.structs.replace(inventory(replicas=4), devices=gpus))
         publish(bootstrap, spec("fresh"), scale("f", workload="fresh"))  # whoever knows it has read the inventory
-        wait_for(ended(bootstrap, 2), "the second last word")
+        wait_for(ended(bootstrap, 2), "the second final outcome")
         publish(bootstrap, scale("within", power_limit_w=300.0), scale("beyond", power_limit_w=701.0))
-        wait_for(ended(bootstrap, 4), "four last words")
-    assert said(bootstrap, "unknown") == ["refused invalid"]
-    assert said(bootstrap, "within") == ["planned"]
-    assert said(bootstrap, "beyond") == ["refused invalid"]
+        wait_for(ended(bootstrap, 4), "four final outcomes")
+    assert statuses_of(bootstrap, "unknown") == ["refused invalid"]
+    assert statuses_of(bootstrap, "within") == ["planned"]
+    assert statuses_of(bootstrap, "beyond") == ["refused invalid"]
 
 
 def test_a_platform_that_raises_and_tracks_nothing_is_not_told_again(
@@ -334,9 +334,9 @@ def test_a_platform_that_raises_and_tracks_nothing_is_not_told_again(
     driver = Raising(tmp_path / "effects")
     with running(live(bootstrap, unique("actuator"), tmp_path), driver):
         publish(bootstrap, scale(), scale())
-        wait_for(ended(bootstrap, 1), "the last word")
+        wait_for(ended(bootstrap, 1), "the final outcome")
     assert driver.effects() == ["d1"]
-    assert said(bootstrap, "d1") == ["accepted", "failed"]
+    assert statuses_of(bootstrap, "d1") == ["accepted", "failed"]
     failed = of(bootstrap, "d1", "failed")
     assert failed.detail.startswith("unknown outcome: TimeoutError: no answer in 10 s")
 
@@ -415,7 +415,7 @@ def test_the_simulated_fleet_obeys(bootstrap: str, unique: Unique, tmp_path: Pat
     assert done.effect.gpus == -1.0
     (operation,) = platform.operations()
     assert (operation.effects, operation.submissions) == (1, 1)
-    assert witnessed(bootstrap, "simulated").verbs == {"Scale": (1, 1)}
+    assert observed_row(bootstrap, "simulated").verbs == {"Scale": (1, 1)}
 
 
 def test_a_refusal_that_nobody_heard_is_void_once_another_has_claimed_the_decision(
@@ -423,7 +423,7 @@ def test_a_refusal_that_nobody_heard_is_void_once_another_has_claimed_the_decisi
 ) -> None:
     decision = scale()
 
-    def word(status: OutcomeStatus, actuator: str, **more: Any) -> Outcome:
+    def outcome_of(status: OutcomeStatus, actuator: str, **more: Any) -> Outcome:
         return Outcome(
             id=f"{status}-{actuator}", decision="d1", type="Scale", target=decision.target, cell=decision.cell,
             workload="chat", time_ns=NOW, status=status, mode="live", driver="simulated", actuator=actuator, **more,
@@ -433,15 +433,15 @@ def test_a_refusal_that_nobody_heard_is_void_once_another_has_claimed_the_decisi
         server.held = True
         config = live(bootstrap, unique("actuator"), tmp_path, server)
         with Ledger(tmp_path / "ledger") as ledger:
-            ledger.finish(decision, word("refused", "ours", code="kill_switch", detail="the switch was on"))
+            ledger.finish(decision, outcome_of("refused", "ours", code="kill_switch", detail="the switch was on"))
         platform = SimulatedPlatform(server.url, 5.0)
         handle = platform.submit(decision, SubjectState(), dry_run=False)
         assert isinstance(handle, Handle)
-        publish(bootstrap, decision, word("accepted", "theirs"))
-        publish(bootstrap, word("running", "theirs", operation=handle.operation, expected=handle.expected))
+        publish(bootstrap, decision, outcome_of("accepted", "theirs"))
+        publish(bootstrap, outcome_of("running", "theirs", operation=handle.operation, expected=handle.expected))
         with running(config):
             wait_for(lambda: "GET /v1/operations/d1" in server.calls, "the look at their operation")
             server.finish("d1")
-            wait_for(ended(bootstrap, 1), "the last word")
-    assert said(bootstrap, "d1") == ["accepted", "running", "done"]
+            wait_for(ended(bootstrap, 1), "the final outcome")
+    assert statuses_of(bootstrap, "d1") == ["accepted", "running", "done"]
     assert server.log == server.effects == ["d1"]

@@ -67,6 +67,6 @@ def test_machines_are_bought_within_the_budget_and_returned(bootstrap: str, uniq
     assert back.observed.ready == 5
     assert platform.cell().nodes == 25
     (value, headers), *_ = read_all(bootstrap, POOLS.name)
-    told = decode_message(POOLS.name, value, headers)
-    assert isinstance(told, Pool)
-    assert (told.pool, told.gpu_model, told.gpus) == ("gpu-c", "NVIDIA A100-SXM4-80GB", 8)
+    published = decode_message(POOLS.name, value, headers)
+    assert isinstance(published, Pool)
+    assert (published.pool, published.gpu_model, published.gpus) == ("gpu-c", "NVIDIA A100-SXM4-80GB", 8)

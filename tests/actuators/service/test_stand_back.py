@@ -39,8 +39,8 @@ def test_who_begins_with_more_partitions_than_the_group_had_stands_back(
 def test_nobody_acts_who_has_not_seen_the_topics_lately() -> None:
     now_s = 100.0
     lease = Lease(1000.0, lambda: now_s)
-    lease.asked()
-    lease.answered(accepted=True)
+    lease.commit_sent()
+    lease.commit_answered(accepted=True)
     assert lease.valid()
     lease.topics_seen(now_s)
     assert lease.valid()

@@ -1,7 +1,7 @@
 """Several actuators, anything at any time, and an account at the platform: nothing twice, nothing forbidden.
 
-The model is small: which decisions were sent, which of them may have an effect, and that each has one last word in the
-end. Whatever happens to processes, clocks, ledgers and answers, the platform's account must fit it.
+The model is small: which decisions were sent, which of them may have an effect, and that each has one final outcome
+in the end. Whatever happens to processes, clocks, ledgers and answers, the platform's account must fit it.
 """
 
 import random
@@ -153,13 +153,13 @@ class Actuators(RuleBasedStateMachine):
             assert not [taken for taken in self.site.taken().values() if taken > self.site.cap]
 
     def teardown(self) -> None:
-        """In the end each decision has one last word, which is true, and no audit trail is broken."""
+        """In the end each decision has one final outcome, which is true, and no audit trail is broken."""
         if not hasattr(self, "site"):
             return
         try:
             self.site.settle()
             assert self.site.broken() == []
-            anchors = [anchor_of(o.audit, o.decision) for o in self.site.broker.said()]
+            anchors = [anchor_of(o.audit, o.decision) for o in self.site.broker.all_outcomes()]
             for process in self.site.processes:
                 verified(process.audit_path, [anchor for anchor in anchors if anchor is not None])
         finally:
@@ -184,7 +184,7 @@ class Limited(Actuators):
 
 
 @pytest.mark.parametrize("machine", [Actuators, Forgetful, Limited])
-def test_nothing_twice_nothing_forbidden_and_one_last_word(machine: type[Actuators]) -> None:
+def test_nothing_twice_nothing_forbidden_and_one_final_outcome(machine: type[Actuators]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -219,7 +219,7 @@ def test_two_that_are_asked_at_the_same_moment_take_no_more_than_the_cell_may_lo
         for process in site.processes:
             process.kill()
     assert site.taken() == {CELL: NARROW}
-    refused = {o.code for o in site.broker.said() if o.status == "refused"}
+    refused = {o.code for o in site.broker.all_outcomes() if o.status == "refused"}
     assert refused == {"blast_radius"}
     assert site.broken() == []
 
@@ -235,13 +235,13 @@ def test_a_call_that_waited_for_its_thread_is_not_made_once_the_decision_is_anot
         for _ in range(4):
             first.step()
         site.send(scale(workload=lost, time_ns=site.now_ns, cell=LEFT))
-        while not site.broker.said():
+        while not site.broker.all_outcomes():
             first.step()
         first.held = True  # from now on all of its threads are busy
         for _ in range(5):
             first.step()
             site.time.now_s += 0.1
-        assert [said.status for said in site.broker.said()] == ["accepted"]
+        assert [statuses_of.status for statuses_of in site.broker.all_outcomes()] == ["accepted"]
         site.time.now_s += 20.0  # and it is stopped for longer than its session
         second.jump_ns = -172_800 * S
         second.start()

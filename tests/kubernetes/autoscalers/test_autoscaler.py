@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
-from tests.actuators.rows import witnessed
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
-from tests.faults.stage import wait_until
+from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import EXAMPLE, ROLE, Ground
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
@@ -75,16 +75,16 @@ def test_an_autoscaler_does_what_it_is_told_and_otherwise_keeps_what_there_is(
         "PATCH", path, {"spec": {"replicas": 4}}, content_type="application/merge-patch+json"
     )  # somebody else: it is kept
     cluster.ready(path, 4)
-    told = cluster.plane.get(_metric(cluster, "chat"))["items"]
-    assert [(item["value"], item["metricLabels"]["name"]) for item in told] == [("4", "chat")]
+    items = cluster.plane.get(_metric(cluster, "chat"))["items"]
+    assert [(item["value"], item["metricLabels"]["name"]) for item in items] == [("4", "chat")]
 
 
 def test_one_replica_more_of_many_is_not_lost_in_the_tolerance(cluster: Cluster, platform: AutoscalerPlatform) -> None:
     deployed(cluster, "many", 12, most=20)
     assert isinstance(ended(platform, _taken(submitted(platform, scale(workload="many", before=12, after=13)))), Done)
     deployed(cluster, "stiff", 12, most=20, behavior={})
-    said = rejected(submitted(platform, scale(workload="stiff", before=12, after=13)))
-    assert "takes 12 for near enough to 13: its tolerance is 10%; set behavior.scaleUp.tolerance: 0" in said
+    message = rejected(submitted(platform, scale(workload="stiff", before=12, after=13)))
+    assert "takes 12 for near enough to 13: its tolerance is 10%; set behavior.scaleUp.tolerance: 0" in message
 
 
 def test_what_an_autoscaler_would_not_do_is_refused_and_says_why(
@@ -96,18 +96,18 @@ def test_what_an_autoscaler_would_not_do_is_refused_and_says_why(
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
     autoscale(cluster, "deaf", metrics=[{"type": "Resource", "resource": cpu}])
     space = cluster.namespace
-    for decision, said in (
+    for decision, message in (
         (scale(before=2, after=9), f"unsupported: HorizontalPodAutoscaler {space}/chat has maxReplicas 8; raise it"),
         (preempt(before=2, after=0, victims=()), "has minReplicas 1; lower it, or scale by KEDA, which goes to zero"),
         (preempt(before=2, after=1, victims=("chat-0",)), "cannot choose which replicas go"),
         (scale(before=2, after=3, power_limit_w=300.0), "cannot limit the power"),
         (scale(workload="alone", before=2, after=3), f"no_platform: nothing scales Deployment {space}/alone"),
-        (scale(workload="deaf", before=2, after=3), "does not ask for external metric flyball_wanted_replicas"),
+        (scale(workload="deaf", before=2, after=3), "does not query external metric flyball_wanted_replicas"),
         (scale(workload="nobody", before=2, after=3), "unknown_target: "),
     ):
         found = platform.observe(decision)
         answer = found if isinstance(found, Rejected) else platform.submit(decision, found, dry_run=False)
-        assert said in rejected(answer), decision
+        assert message in rejected(answer), decision
     assert platform.submit(scale(before=2, after=3), _seen(platform), dry_run=True)
     assert cluster.plane.get(_metric(cluster, "chat"))["items"][0]["value"] == "2"
 
@@ -197,8 +197,8 @@ def test_nobody_but_the_api_server_is_answered(cluster: Cluster, platform: Autos
 
 def test_questions_that_have_no_answer(cluster: Cluster, platform: AutoscalerPlatform) -> None:
     base = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{cluster.namespace}"
-    for path, status, said in (
-        (f"{base}/queue", 404, "ask for flyball_wanted_replicas"),
+    for path, status, message in (
+        (f"{base}/queue", 404, "query flyball_wanted_replicas"),
         (f"{base}/flyball_wanted_replicas", 400, "name: NAME"),
         (f"{base}/flyball_wanted_replicas?labelSelector=name!%3Da", 400, "use name=NAME"),
         (f"{base}/flyball_wanted_replicas?labelSelector=name%3Da,kind%3DPod", 400, "kind 'Pod' has no replicas"),
@@ -206,12 +206,12 @@ def test_questions_that_have_no_answer(cluster: Cluster, platform: AutoscalerPla
         (f"{base.replace(cluster.namespace, 'default')}/flyball_wanted_replicas?labelSelector=name%3Da", 404, "add it"),
     ):
         found, answer = _settled(cluster, path)
-        assert (found, said in answer["message"]) == (status, True), (path, found, answer)
+        assert (found, message in answer["message"]) == (status, True), (path, found, answer)
 
 
 def test_settings_that_cannot_serve(ground: Ground, cluster: Cluster) -> None:
     entry = ground.entry(cluster)
-    for changes, said in (
+    for changes, message in (
         ({"scaler": ScalerConfig()}, "scaler: nothing is served"),
         ({"namespaces": ()}, "namespaces: none is named"),
         ({"scaler": ScalerConfig(metrics=f"{LOOPBACK}:0")}, "scaler.certificate: the external metrics API speaks TLS"),
@@ -224,7 +224,7 @@ def test_settings_that_cannot_serve(ground: Ground, cluster: Cluster) -> None:
             "scaler.metrics: here",
         ),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             AutoscalerPlatform(ground.entry(cluster, **changes), "actuator.platforms[0]")
     assert entry.driver == "autoscaler"
 
@@ -241,12 +241,12 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     decision = scale("grow", before=2, after=5, time_ns=time.time_ns())
     with running(config, clock=time.time_ns):
         publish(bootstrap, spec(), decision)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
     last = next(o for o in outcomes(bootstrap) if o.final)
     assert (last.status, last.driver) == ("done", "autoscaler"), last
     assert last.observed is not None
     assert (last.observed.replicas, last.observed.ready) == (5, 5)
-    assert witnessed(bootstrap, "autoscaler").verbs == {"Scale": (1, 1)}
+    assert observed_row(bootstrap, "autoscaler").verbs == {"Scale": (1, 1)}
 
 
 def _settled(cluster: Cluster, path: str) -> tuple[int, Any]:

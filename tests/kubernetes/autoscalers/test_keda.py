@@ -46,7 +46,7 @@ class Keda:
         command = [*self._command, method, self._namespace, "chat", *(metadata or CHAT)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def ask(self, method: str, *metadata: str) -> Any:
+    def call(self, method: str, *metadata: str) -> Any:
         answer, error = self.start(method, *metadata).communicate(timeout=30)
         return json.loads(answer) if answer else error
 
@@ -93,7 +93,7 @@ def test_keda_hears_what_is_decided_and_goes_to_zero_and_back(
     assert stream.stdout is not None
     try:
         assert json.loads(stream.stdout.readline()) == {"result": True}
-        (spec,) = keda.ask("GetMetricSpec")["metricSpecs"]
+        (spec,) = keda.call("GetMetricSpec")["metricSpecs"]
         assert (spec["metricName"], spec["targetSizeFloat"]) == (METRIC, 1)
         for decision, replicas in (
             (scale("more", before=2, after=5), 5),
@@ -101,9 +101,9 @@ def test_keda_hears_what_is_decided_and_goes_to_zero_and_back(
             (scale("again", before=0, after=3), 3),
         ):
             handle = taken(submitted(platform, decision))
-            (heard,) = keda.ask("GetMetrics")["metricValues"]
-            assert int(heard.get("metricValue", 0)) == heard.get("metricValueFloat", 0) == replicas
-            assert keda.ask("IsActive").get("result", False) == (replicas > 0)
+            (value,) = keda.call("GetMetrics")["metricValues"]
+            assert int(value.get("metricValue", 0)) == value.get("metricValueFloat", 0) == replicas
+            assert keda.call("IsActive").get("result", False) == (replicas > 0)
             if replicas in (0, 3):
                 assert json.loads(stream.stdout.readline()).get("result", False) == (replicas > 0)
             scaled(cluster, path, replicas)
@@ -113,14 +113,14 @@ def test_keda_hears_what_is_decided_and_goes_to_zero_and_back(
         stream.communicate()
     scaled(cluster, path, 4)  # somebody else: it is kept
     cluster.ready(path, 4)
-    assert keda.ask("GetMetrics")["metricValues"][0]["metricValue"] == "4"
+    assert keda.call("GetMetrics")["metricValues"][0]["metricValue"] == "4"
 
 
 def test_a_question_that_cannot_be_answered_says_why(
     ground: Ground, cluster: Cluster, platform: AutoscalerPlatform
 ) -> None:
     keda = Keda(ground, cluster, platform.keda)
-    for metadata, said in (
+    for metadata, message in (
         (
             ("scalerAddress=here",),
             f"InvalidArgument desc = ScaledObject {cluster.namespace}/chat: metadata needs target",
@@ -129,7 +129,7 @@ def test_a_question_that_cannot_be_answered_says_why(
         (("target=nobody",), "NotFound"),
     ):
         for method in ("IsActive", "StreamIsActive", "GetMetricSpec", "GetMetrics"):
-            assert said in keda.ask(method, *metadata), method
+            assert message in keda.call(method, *metadata), method
 
 
 def test_it_answers_those_alone_whom_an_authority_of_ours_knows(ground: Ground, cluster: Cluster) -> None:
@@ -147,7 +147,7 @@ def test_it_answers_those_alone_whom_an_authority_of_ours_knows(ground: Ground, 
             (("-cert", f"{other}.crt", "-key", f"{other}.key"), False),
             ((), False),
         ):
-            answer = Keda(ground, cluster, address, "-ca", f"{server}.crt", *options).ask("IsActive")
+            answer = Keda(ground, cluster, address, "-ca", f"{server}.crt", *options).call("IsActive")
             assert (answer == {"result": True}) == answered, answer
         assert answered or "Unavailable" in answer
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
 from tests.actuators.samples import scale, spec
-from tests.faults.stage import wait_until
+from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import Ground
 from tests.kubernetes.autoscalers.keda import Keda, keda_folder
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
@@ -57,7 +57,7 @@ def test_keda_scales_up_and_down_and_to_zero_by_decisions_alone(
         for ends, (before, after) in enumerate(((2, 3), (3, 2), (2, 0), (0, 1)), start=1):
             name = f"{before}-to-{after}"
             publish(bootstrap, scale(name, before=before, after=after, time_ns=time.time_ns()))
-            wait_until(partial(_ended, bootstrap, ends), f"the last word on {name}", DEADLINE_S)
+            wait_until(partial(_ended, bootstrap, ends), f"the final outcome on {name}", DEADLINE_S)
             last = next(o for o in outcomes(bootstrap) if o.final and o.decision == name)
             assert (last.status, last.driver) == ("done", "autoscaler"), last
             cluster.ready(path, after)
@@ -66,8 +66,8 @@ def test_keda_scales_up_and_down_and_to_zero_by_decisions_alone(
     writes = cluster.plane.writes(f"{path}/scale")
     agents = {write["userAgent"].split("/")[0] for write in writes}
     assert agents == {"kube-controller-manager", "keda-operator"}, writes
-    asked = {call["verb"] for call in cluster.plane.calls(AUTOSCALER_USER)}
-    assert asked == {"get", "list"}
+    verbs = {call["verb"] for call in cluster.plane.calls(AUTOSCALER_USER)}
+    assert verbs == {"get", "list"}
 
 
 def _ended(bootstrap: str, decisions: int) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, running
-from tests.faults.stage import READY_S, Service, wait_until
+from tests.faults.testbed import READY_S, Service, wait_until
 from tests.kubernetes.autoscalers.serving import Serving
 from tests.kubernetes.cluster import Cluster
 

@@ -56,8 +56,8 @@ class Karpenter:
         """End it, and take away the machines that it has not returned yet."""
         self._server.stop(5.0)
         for path in (CLAIMS, "/api/v1/nodes"):
-            for thing in self.plane.get(f"{path}?labelSelector=karpenter.sh%2Fnodepool")["items"]:
-                one = f"{path}/{thing['metadata']['name']}"
+            for obj in self.plane.get(f"{path}?labelSelector=karpenter.sh%2Fnodepool")["items"]:
+                one = f"{path}/{obj['metadata']['name']}"
                 free = {"metadata": {"finalizers": None}}
                 self.plane.request("PATCH", one, free, content_type="application/merge-patch+json")
                 self.plane.request("DELETE", one)
@@ -95,7 +95,7 @@ class Machines:
         metadata = {"name": "flyball-keeper", "namespace": self.name}
         cluster.plane.apply({**cluster.binding, "metadata": metadata, "roleRef": role})
 
-    def configuration(self, *, keep: bool = False, **pool: Any) -> PlatformConfig:
+    def configuration(self, *, keep_pods: bool = False, **pool: Any) -> PlatformConfig:
         """The platform's configuration."""
         settings: dict[str, Any] = {"max_machines": 4, "per_machine": {"nvidia.com/gpu": 8.0}, **pool}
         one = PoolConfig(
@@ -103,7 +103,7 @@ class Machines:
         )
         return PlatformConfig(
             cells=(CELL,), driver="karpenter", kubeconfig=str(self.cluster.plane.kubeconfig()), pools=(one,),
-            budget_usd_per_hour=100.0, namespaces=(self.name,) if keep else (), poll_s=0.02,
+            budget_usd_per_hour=100.0, namespaces=(self.name,) if keep_pods else (), poll_s=0.02,
         )  # fmt: skip
 
     def deploy(self, replicas: int, notes: dict[str, str] | None = None) -> None:

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
-from tests.actuators.rows import witnessed
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import scale, spec
-from tests.faults.stage import wait_until
+from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import ACTUATOR, ControlPlane
 from tests.kubernetes.delegation.karpenter import RIGHTS, Karpenter, Machines, karpenter_folder
 from tests.kubernetes.test_rights import Right, right_of
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
-from flyball_actuators.platforms.karpenter import KarpenterPlatform, Keep
+from flyball_actuators.platforms.karpenter import KarpenterPlatform, SpecLookup
 from flyball_contracts.records import Scale, WorkloadSpec
 from flyball_streams.broker import EmbeddedBroker
 
@@ -52,7 +52,7 @@ def pool(id_: str, before: int, after: int) -> Scale:
     return scale(id_, workload="pool:gpu", before=before, after=after, time_ns=time.time_ns())
 
 
-def platform_of(machines: Machines, declared: Keep = lambda _: None, **changes: Any) -> KarpenterPlatform:
+def platform_of(machines: Machines, declared: SpecLookup = lambda _: None, **changes: Any) -> KarpenterPlatform:
     return KarpenterPlatform(machines.configuration(**changes), "platform", declared)
 
 
@@ -108,7 +108,7 @@ def test_a_pod_that_must_stay_keeps_its_machine(machines: Machines) -> None:
     declared: dict[str, WorkloadSpec] = {
         "train": msgspec.structs.replace(spec("train", interruptible=False), kind="training")
     }
-    platform = platform_of(machines, declared.get, keep=True)
+    platform = platform_of(machines, declared.get, keep_pods=True)
     try:
         machines.deploy(1)
         assert isinstance(carried_out(platform, pool("grow", 0, 1)), Done)
@@ -141,18 +141,19 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome_and_no_more_rights_t
     machines.deploy(1)
     config = config_for(
         bootstrap, "limits", mode="live", ledger=str(tmp_path / "ledger"),
-        platforms=(machines.configuration(keep=True),), allow=("train", "pool:gpu"), kill_switch=str(tmp_path / "stop"),
+        platforms=(machines.configuration(keep_pods=True),), allow=("train", "pool:gpu"),
+        kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
     cluster = machines.cluster
     whole = msgspec.structs.replace(spec("train", interruptible=False), kind="training")
     with running(config, clock=time.time_ns):
         publish(bootstrap, whole, pool("grow", 0, 1))
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
         cluster.until(lambda: machines.ready() == 1, "it runs")
         cluster.until(lambda: "flyball.dev/kept" in cluster.pods("train")[0]["metadata"]["annotations"], "it is kept")
     last = next(o for o in outcomes(bootstrap) if o.final)
     assert (last.status, last.driver) == ("done", "karpenter"), last
-    assert witnessed(bootstrap, "karpenter").verbs == {"Scale": (1, 1)}
+    assert observed_row(bootstrap, "karpenter").verbs == {"Scale": (1, 1)}
     granted: set[Right] = {
         (group, resource, verb)
         for document in RIGHTS

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
-from tests.actuators.rows import witnessed
+from tests.actuators.rows import observed_row
 from tests.actuators.samples import migrate, preempt, scale, spec
-from tests.faults.stage import wait_until
+from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import ControlPlane
 from tests.kubernetes.delegation.kueue import RIGHTS, Kueue, Queues, kueue_folder
@@ -121,15 +121,15 @@ def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
         assert isinstance(carried_out(platform, preempt(workload="train", before=0, after=0)), Done)
         last = carried_out(platform, start(pods=2, zone="b"))
         assert isinstance(last, Failed), last
-        assert f"its pods ask for {ZONE}=a" in last.answer
+        assert f"its pods require {ZONE}=a" in last.answer
         assert "it is inactive again" in last.answer
         assert not queues.entry("train")["spec"]["active"]
         handle = submitted(platform, start("d3", pods=2))
         assert isinstance(handle, Handle), handle
         entry = queues.entry("train")["metadata"]
         where = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{entry['namespace']}/workloads/{entry['name']}"
-        asked = f"{where}?fieldManager=somebody"
-        queues.cluster.plane.request("PATCH", asked, {"spec": {"active": False}}, content_type=MERGE)
+        url = f"{where}?fieldManager=somebody"
+        queues.cluster.plane.request("PATCH", url, {"spec": {"active": False}}, content_type=MERGE)
         replaced = ended(platform, handle)
         assert isinstance(replaced, Superseded), replaced
         assert "'somebody'" in replaced.answer
@@ -170,13 +170,13 @@ def test_what_kueue_cannot_do_is_refused_and_says_why(queues: Queues) -> None:
     queues.job("train", 4, workload="train")
     queues.cluster.job("alone", 2, workload="alone")
     with queues.platform(hold_s=600.0) as platform, queues.platform(check="absent") as plain:
-        for decision, said in (
+        for decision, message in (
             (start(pods=3), "Kueue starts and stops Job"),
             (msgspec.structs.replace(start(), power_limit_w=300.0), "neither power nor resources"),
             (migrate(workload="train"), "cannot move one pod"),
             (start(offer="nowhere"), "names neither a zone nor an instance type"),
         ):
-            rejected(submitted(platform, decision), said)
+            rejected(submitted(platform, decision), message)
         two = (Portion(offer="x", replicas=2, zone="a"), Portion(offer="y", replicas=2, zone="b"))
         rejected(submitted(platform, msgspec.structs.replace(start(), mix=two)), "x and y; choose one")
         rejected(submitted(plain, start(zone="a")), "the cluster has no AdmissionCheck absent")
@@ -200,14 +200,14 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     stop = preempt("end", workload="train", before=4, after=0, time_ns=decision.time_ns + 1)
     with running(config, clock=time.time_ns):
         publish(bootstrap, spec("train"), decision)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the last word", DEADLINE_S)
+        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
         publish(bootstrap, stop)
-        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 2, "both last words", DEADLINE_S)
+        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 2, "both final outcomes", DEADLINE_S)
     last, end = (o for o in outcomes(bootstrap) if o.final)
     assert (last.status, last.driver, end.status) == ("done", "kueue", "done"), (last, end)
     assert last.observed is not None
     assert (last.observed.ready, last.observed.mix) == (4, decision.mix)
-    row = witnessed(bootstrap, "kueue")
+    row = observed_row(bootstrap, "kueue")
     assert (row.verbs, row.gang) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (2, 2))
 
 

@@ -94,7 +94,7 @@ def test_a_command_that_nobody_reads_is_said_and_sent_once(space: Cluster) -> No
     assert isinstance(handle, Handle), handle
     waits = platform.poll(handle)
     assert isinstance(waits, Running), waits
-    assert "Volcano is told" in waits.answer
+    assert "Volcano has the command" in waits.answer
     assert isinstance(submitted(space.platform(), stop), Handle)  # whoever takes over says it again
     commands = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{space.namespace}/commands"
     (command,) = space.plane.get(commands)["items"]

@@ -61,13 +61,13 @@ class Volcano:
         """One round."""
         plane, space = self._cluster.plane, self._cluster.namespace
         commands = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{space}/commands"
-        told: dict[str, str] = {}
+        actions: dict[str, str] = {}
         for command in plane.get(commands)["items"]:
             plane.request("DELETE", f"{commands}/{command['metadata']['name']}")
-            told[command["target"]["name"]] = command["action"]
+            actions[command["target"]["name"]] = command["action"]
             self.read.append(command["action"])
         for job in plane.get(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{space}/jobs")["items"]:
-            self._reconcile(job, told.get(job["metadata"]["name"], ""))
+            self._reconcile(job, actions.get(job["metadata"]["name"], ""))
 
     def _reconcile(self, job: Object, action: str) -> None:
         plane, space, name = self._cluster.plane, self._cluster.namespace, job["metadata"]["name"]
@@ -144,7 +144,7 @@ class Trainer:
             )
             jobs = f"/apis/batch/v1/namespaces/{space}/jobs/{name}-node-0"
             job = self._made(jobs, "batch/v1", "Job", made, f"{name}-node-0", of_job, suspend)
-            self._tell(train, job, nodes)
+            self._write_status(train, job, nodes)
 
     def _made(
         self, path: str, version: str, kind: str, owner: Object, name: str, spec: Object, suspend: bool
@@ -163,7 +163,7 @@ class Trainer:
             plane.request("PATCH", path, {"spec": {"suspend": suspend}}, content_type=_MERGE)
         return dict(found)
 
-    def _tell(self, train: Object, job: Object, nodes: int) -> None:
+    def _write_status(self, train: Object, job: Object, nodes: int) -> None:
         status: Object = job.get("status") or {}
         ready = int((status.get("ready") or 0) >= nodes)
         active = int(bool(status.get("active")) and not ready)

@@ -14,13 +14,13 @@ from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.faults import trial
 
 from flyball_actuators.platforms import Done, Failed, Handle, Running, Superseded
-from flyball_actuators.platforms.calls import heard_by
+from flyball_actuators.platforms.calls import recording_calls
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform, migrate as migrations, saga
 from flyball_streams.broker import RealKafka
 
 pytestmark = pytest.mark.integration
 MERGE = "application/merge-patch+json"
-PROMISE = {"flyball.dev/checkpoint": "on-request"}
+CHECKPOINT = {"flyball.dev/checkpoint": "on-request"}
 SERVING = {"flyball.dev/serving": "true"}
 Notes = dict[str, str]
 NOTHING: Notes = {}
@@ -56,8 +56,8 @@ def moved(one: dict[str, Any], id_: str = "m1") -> Any:
 
 def confirm(cluster: Cluster, one: dict[str, Any]) -> None:
     """What a trainer does that has seen the request and written its checkpoint."""
-    asked = cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"]["flyball.dev/checkpoint-requested"]
-    body = {"metadata": {"annotations": {"flyball.dev/checkpoint-done": asked}}}
+    requested = cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"]["flyball.dev/checkpoint-requested"]
+    body = {"metadata": {"annotations": {"flyball.dev/checkpoint-done": requested}}}
     assert cluster.plane.request("PATCH", path_of(cluster, one), body, content_type=MERGE)[0] == 200
 
 
@@ -81,7 +81,7 @@ def budget(cluster: Cluster, name: str, least: int) -> str:
 
 
 def test_a_checkpoint_is_waited_for_by_whoever_goes_on(cluster: Cluster) -> None:
-    one = deploy(cluster, "train", 2, notes=PROMISE)[0]
+    one = deploy(cluster, "train", 2, notes=CHECKPOINT)[0]
     killed, decision = cluster.platform(), moved(one)
     claimed = killed.observe(decision)
     assert isinstance(submitted(killed, decision), Handle)
@@ -91,8 +91,8 @@ def test_a_checkpoint_is_waited_for_by_whoever_goes_on(cluster: Cluster) -> None
     waits(other, handle, "0 of 1 checkpoints are confirmed")
     assert one["metadata"]["uid"] in {p["metadata"]["uid"] for p in cluster.pods("train")}
     confirm(cluster, one)
-    with heard_by(lambda _: None, lambda: "ann stopped everything"):
-        waits(other, handle, "nothing is carried on: ann stopped everything")
+    with recording_calls(lambda _: None, lambda: "ann stopped everything"):
+        waits(other, handle, "nothing is continued: ann stopped everything")
     done = ended(other, handle)
     assert isinstance(done, Done), done
     assert one["metadata"]["uid"] not in {p["metadata"]["uid"] for p in cluster.pods("train")}
@@ -100,7 +100,7 @@ def test_a_checkpoint_is_waited_for_by_whoever_goes_on(cluster: Cluster) -> None
 
 
 def test_who_does_not_confirm_gets_sigterm_in_the_end(cluster: Cluster) -> None:
-    one = deploy(cluster, "train", 1, notes={**PROMISE, saga.TIMEOUT: "1"})[0]
+    one = deploy(cluster, "train", 1, notes={**CHECKPOINT, saga.TIMEOUT: "1"})[0]
     platform = cluster.platform()
     handle = submitted(platform, moved(one))
     assert isinstance(handle, Handle)
@@ -169,7 +169,7 @@ def test_a_gang_goes_together_or_not_at_all(cluster: Cluster) -> None:
 
 
 def test_a_preemption_waits_for_its_checkpoints_and_can_be_taken_back(cluster: Cluster) -> None:
-    pods = deploy(cluster, "train", 3, notes=PROMISE)
+    pods = deploy(cluster, "train", 3, notes=CHECKPOINT)
     victims = tuple(p["metadata"]["name"] for p in pods[:2])
     platform = cluster.platform()
     stop = preempt(workload="train", before=3, after=1, victims=victims, time_ns=time.time_ns())
@@ -201,16 +201,16 @@ def test_a_preemption_waits_for_its_checkpoints_and_can_be_taken_back(cluster: C
 def test_one_actuator_is_killed_in_the_middle_and_the_other_ends_it(
     cluster: Cluster, kafka_jars: Path, tmp_path: Path
 ) -> None:
-    one = deploy(cluster, "w1", 2, notes=PROMISE)[0]
+    one = deploy(cluster, "w1", 2, notes=CHECKPOINT)[0]
     with RealKafka(PARTITIONS, jars=kafka_jars) as broker:
         bootstrap = broker.bootstrap
         publish(bootstrap, spec("w1"), inventory(one["spec"]["nodeName"]))
         fleet = trial.Fleet(cluster, bootstrap, tmp_path)
         try:
             publish(bootstrap, moved(one, "half"))
-            asked = "flyball.dev/checkpoint-requested"
+            requested = "flyball.dev/checkpoint-requested"
             cluster.until(
-                lambda: asked in cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"], "it is asked"
+                lambda: requested in cluster.plane.get(path_of(cluster, one))["metadata"]["annotations"], "it is asked"
             )
             cluster.until(lambda: any(o.status == "running" for o in outcomes(bootstrap)), "it is said to run")
             first = of(bootstrap, "half", "running").actuator

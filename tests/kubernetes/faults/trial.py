@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of all decisions: counts of last words, and the oracles that were broken, in words."""
+    """What came of all decisions: counts of final outcomes, and the oracles that were broken, in words."""
 
     last: Counter[str]
     writes: int
@@ -106,7 +106,7 @@ def trial(
     seed: int,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Verdict:
-    """Send `count` decisions under faults, wait until each has its last word, and judge by the audit log."""
+    """Send `count` decisions under faults, wait until each has its final outcome, and judge by the audit log."""
     chance = random.Random(seed)
     names = [f"w{i}" for i in range(WORKLOADS)]
     for name in (*names, "bank"):
@@ -213,7 +213,7 @@ def _faults(fleet: Fleet, cluster: Cluster, seed: int) -> Generator[Counter[str]
 
 
 def _settled(bootstrap: str, sent: list[Sent]) -> list[Outcome]:
-    """All outcomes, once every decision has a last word, or nothing is said any more."""
+    """All outcomes, once every decision has a final outcome, or nothing is said any more."""
     wanted, until = {one.decision.id for one in sent}, time.monotonic() + REST_S
     while True:
         found = outcomes(bootstrap)
@@ -225,7 +225,7 @@ def _settled(bootstrap: str, sent: list[Sent]) -> list[Outcome]:
 def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Counter[str]) -> Verdict:
     written, unanswered = _written(cluster)
     lasts: dict[str, set[str]] = {}
-    told = {outcome.decision: f"{outcome.status}: {outcome.answer}{outcome.detail}" for outcome in found}
+    outcomes_of = {outcome.decision: f"{outcome.status}: {outcome.answer}{outcome.detail}" for outcome in found}
     for outcome in found:
         if outcome.final:
             lasts.setdefault(outcome.decision, set()).add(outcome.status)
@@ -233,13 +233,13 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
     for one in sent:
         id_, times = one.decision.id, written[one.decision.id]
         last = lasts.get(id_, set())
-        said = ", ".join(sorted(last)) or told.get(id_, "nothing")
+        listed = ", ".join(sorted(last)) or outcomes_of.get(id_, "nothing")
         if times > 1:
             broken.append(f"{id_} was written {times} times")
         if times and not one.allowed:
             broken.append(f"{id_} was written, and had no right to")
         if len(last) != 1:
-            broken.append(f"{id_} has {len(last)} last words: {said}")
+            broken.append(f"{id_} has {len(last)} final outcomes: {listed}")
         unsure = id_ in unanswered or _unlogged(cluster, one.decision, found)
         if last == {"done"} and not times and not unsure:
             broken.append(f"{id_} is said to be done, and was never written")
@@ -247,8 +247,8 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
             broken.append(f"{id_} is said to be refused, and was written")
     known = {one.decision.id for one in sent}
     broken += [f"{id_} was written, and nobody has sent it" for id_ in written if id_ not in known]
-    last_words = Counter("/".join(sorted(lasts.get(one.decision.id, {"none"}))) for one in sent)
-    return Verdict(last_words, written.total(), faults, broken)
+    final_outcomes = Counter("/".join(sorted(lasts.get(one.decision.id, {"none"}))) for one in sent)
+    return Verdict(final_outcomes, written.total(), faults, broken)
 
 
 def _unlogged(cluster: Cluster, decision: AnyDecision, found: list[Outcome]) -> bool:

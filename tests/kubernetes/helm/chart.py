@@ -74,7 +74,7 @@ def complaints(objects: list[Object]) -> list[str]:
     """What KubeLinter's checks, those that are on by default, would say; its own exceptions are heeded."""
     accounts = {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
     labels = [pod["metadata"]["labels"] for _, pod in pods(objects)]
-    said: list[str] = []
+    problems: list[str] = []
     for one in objects:
         kind, name = one["kind"], one["metadata"]["name"]
         notes: dict[str, str] = one["metadata"].get("annotations") or {}
@@ -94,8 +94,8 @@ def complaints(objects: list[Object]) -> list[str]:
             found.append("job-ttl-seconds-after-finished")
         if kind in ("DaemonSet", "Deployment", "Job"):
             found += _of_pod(one, accounts)
-        said += [f"{kind} {name}: {check}" for check in found if check not in excused]
-    return said
+        problems += [f"{kind} {name}: {check}" for check in found if check not in excused]
+    return problems
 
 
 def _of_pod(one: Object, accounts: set[str]) -> Iterator[str]:
@@ -135,6 +135,6 @@ def _of_pod(one: Object, accounts: set[str]) -> Iterator[str]:
             yield "env-var-secret"
         ports = {p for port in container.get("ports", ()) for p in (port.get("name"), port["containerPort"])}
         for probe in ("liveness", "readiness", "startup"):
-            asked = container.get(f"{probe}Probe", {}).get("httpGet", {}).get("port")
-            if asked is not None and asked not in ports:
+            port = container.get(f"{probe}Probe", {}).get("httpGet", {}).get("port")
+            if port is not None and port not in ports:
                 yield f"{probe}-port"

@@ -209,7 +209,7 @@ def test_pod_security_of_the_api_server_takes_every_pod(control_plane: ControlPl
         labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest"}
         control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def asked(name: str, template: Object, space: str) -> tuple[int, str]:
+    def created(name: str, template: Object, space: str) -> tuple[int, str]:
         spec = {
             key: value
             for key, value in template["spec"].items()
@@ -220,11 +220,11 @@ def test_pod_security_of_the_api_server_takes_every_pod(control_plane: ControlPl
         return status, json.dumps(answer)
 
     for name, template in pods(whole):
-        status, answer = asked(name, template, "level-restricted")
+        status, answer = created(name, template, "level-restricted")
         if name == "flyball-agent":
             assert status == 403
             assert "violates PodSecurity" in answer
-            assert asked(name, template, "level-privileged")[0] == 201
+            assert created(name, template, "level-privileged")[0] == 201
         else:
             assert status == 201, answer
     agents = find(whole, "Namespace", AGENTS)

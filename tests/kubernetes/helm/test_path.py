@@ -19,7 +19,7 @@ import pytest
 import yaml
 from tests.actuators.loop import PARTITIONS, outcomes, read_keyed
 from tests.conftest import ROOT
-from tests.faults.stage import READY_S, Service, wait_until
+from tests.faults.testbed import READY_S, Service, wait_until
 from tests.kubernetes.autoscalers.serving import Serving
 from tests.kubernetes.autoscalers.test_loop import BEFORE, fleet
 from tests.kubernetes.cluster import Cluster
@@ -197,9 +197,9 @@ def test_from_a_cluster_to_advice_and_to_acting(
         with Serving(cluster, "chat", f"http://{listen}", CELL):
             flyball(*commands[3][1:], cwd=tmp_path)
             wait_until(lambda: bool(planned(bootstrap)), f"advice: {services[0].tail()}{services[1].tail()}", ADVICE_S)
-            told = flyball(*commands[4][1:], cwd=tmp_path)
-            assert "chat" in told
-            assert "planned" in told
+            output = flyball(*commands[4][1:], cwd=tmp_path)
+            assert "chat" in output
+            assert "planned" in output
             assert control_plane.get(cluster.deployments("chat"))["spec"]["replicas"] == BEFORE
             assert {o.driver for o in planned(bootstrap)} == {"kubernetes"}
             # The controller saw nodes and workloads with its own rights.

@@ -1,4 +1,4 @@
-"""Rules for some decisions only: protection, windows, limits, quotas and a person's approval."""
+"""Policies that apply to some decisions: protection, time windows, limits, quotas and approval by a person."""
 
 from flyball_actuators.guard.policies.approval import unapproved as unapproved
 from flyball_actuators.guard.policies.limits import over_limit as over_limit

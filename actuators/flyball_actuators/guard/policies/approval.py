@@ -1,11 +1,11 @@
-"""A person's agreement."""
+"""Approval by a person."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale
 
 
 def unapproved(context: Context) -> Verdict | None:
-    """Refuse what a policy with ``approval`` matches until somebody has approved it, or as much and more."""
+    """Refuse a decision that needs approval, until somebody approves it or a decision that covers it."""
     policy = next((policy for policy in context.policies if policy.approval), None)
     if policy is None:
         return None
@@ -21,9 +21,9 @@ def unapproved(context: Context) -> Verdict | None:
 
 
 def covers(approved: AnyDecision, decision: AnyDecision) -> bool:
-    """Whether who approved one decision has approved another: the same of the same subject, and not more of it.
+    """Whether the approval of one decision covers another: the same action on the same subject, and no more of it.
 
-    Of replicas, any number between what there was and what was approved; of anything else, only the same.
+    For replicas, any number between the number before and the approved one; for anything else, the same values.
     """
     if type(approved) is not type(decision) or (approved.cell, approved.target) != (decision.cell, decision.target):
         return False

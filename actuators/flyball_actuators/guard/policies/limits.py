@@ -1,4 +1,4 @@
-"""How many, how much and how dear in a window of time, by target, workload, tenant or cell."""
+"""Limits on actions, replicas and cost in a time window, by target, workload, tenant or cell."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ _GROUP: Mapping[str, Callable[[Grant, World], str]] = {
 
 
 def over_limit(context: Context) -> Verdict | None:
-    """Refuse what would pass a limit of a policy; what was refused is never counted."""
+    """Refuse a decision that would exceed a limit of a policy; refused decisions never count."""
     for policy in context.policies:
         for number, limit in enumerate(policy.limits):
             verdict = _over(context, policy, limit, f"policy {policy.name!r}, limits[{number}]")
@@ -41,17 +41,17 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
         if not grant.workload or _GROUP[limit.per](grant, world) == names[limit.per]
     ]
     takes = granted_by(context)
-    asked: tuple[tuple[str, float | None, float, float], ...] = (
+    checks: tuple[tuple[str, float | None, float, float], ...] = (
         ("actions", limit.actions, len(own), 1),
         ("replicas taken away", limit.replicas, sum(grant.taken for grant in own), takes),
         ("USD an hour added", limit.usd_per_hour, sum(g.usd_per_hour for g in own), added_usd_per_hour(context)),
     )
-    for what, most, before, more in asked:
+    for what, most, before, more in checks:
         if most is not None and more and before + more > most:
             return refuse(
                 "limit",
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
-                f"{names[limit.per]!r} may have {most:g}; wait, ask for less, or raise the limit",
+                f"{names[limit.per]!r} may have {most:g}; wait, request less, or raise the limit",
                 policy.name,
             )
     return None

@@ -1,4 +1,4 @@
-"""Which policies a decision must agree with."""
+"""Selects the policies that apply to a decision."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -23,9 +23,9 @@ def matching(config: ActuatorConfig, decision: AnyDecision, world: World) -> tup
 
 
 def counted(policy: GuardPolicy, grants: Iterable[Grant], world: World) -> list[Grant]:
-    """The grants that a policy's limits count.
+    """The grants that count toward a policy's limits.
 
-    What was granted by a process that did not write the workload or type down counts, because it may be one of them.
+    Grants of older versions have no workload or type; they count, because they may match.
     """
     return [
         grant

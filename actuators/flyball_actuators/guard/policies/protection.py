@@ -1,4 +1,4 @@
-"""What is never acted on."""
+"""Workloads that are never acted on."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
 

@@ -1,19 +1,19 @@
-"""How much a tenant may hold."""
+"""Quota of a tenant."""
 
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
 from flyball_contracts.records import Check, Migrate
 
 
 def over_quota(context: Context) -> Verdict | None:
-    """Refuse a decision that adds replicas where its tenant would then hold more than a policy's ``quota``.
+    """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
 
-    What a tenant holds is what the inventories show, and of the workload itself what the decision asks for.
+    A tenant holds what the inventories show; for the decision's own workload, what the decision requests.
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
     if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= decision.replicas_before:
         return None
-    if context.pool is not None:  # machines are held by nobody yet
+    if context.pool is not None:  # new machines belong to no tenant yet
         return None
     tenant = world.tenant(decision.workload)
     replicas, gpus = _held(world, decision.cell, tenant, decision.workload)
@@ -30,12 +30,12 @@ def over_quota(context: Context) -> Verdict | None:
     return None
 
 
-def _held(world: World, cell: str, tenant: str, but: str) -> tuple[int, float]:
-    """Replicas and GPUs of a tenant's workloads in a cell, but one."""
+def _held(world: World, cell: str, tenant: str, except_workload: str) -> tuple[int, float]:
+    """Replicas and GPUs of a tenant's workloads in a cell, except workload ``except_workload``."""
     others = {
         workload: len(replicas)
         for workload, replicas in world.placed.get(cell, {}).items()
-        if workload != but and world.tenant(workload) == tenant
+        if workload != except_workload and world.tenant(workload) == tenant
     }
     return sum(others.values()), sum(count * _gpus(world, workload) for workload, count in others.items())
 

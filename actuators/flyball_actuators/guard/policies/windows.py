@@ -1,4 +1,4 @@
-"""Maintenance windows and freezes, on the clock of their time zone."""
+"""Maintenance windows and freezes, in their own time zone."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -55,7 +55,10 @@ def _spans(window: Window) -> tuple[Span, ...]:
 
 
 def _since(span: Span, now: datetime, window: Window) -> int:
-    """Whole minutes of the local week since a span last began; its clock may jump, as the people's there does."""
+    """Whole minutes since a span last began, in the local week.
+
+    Daylight saving shifts it as it shifts people's clocks.
+    """
     local = now.astimezone(ZoneInfo(window.zone))
     return ((local.weekday() * 24 + local.hour) * 60 + local.minute - span.first_min) % WEEK_MIN
 

@@ -1,3 +1,6 @@
-"""The cluster's own autoscaler as a platform: it asks how many replicas to run, and Flyball writes nothing."""
+"""Driver ``autoscaler``: the cluster's autoscaler requests the number of replicas.
+
+Flyball writes nothing to the cluster.
+"""
 
 from flyball_actuators.platforms.autoscaler.platform import AutoscalerPlatform as AutoscalerPlatform

@@ -1,4 +1,4 @@
-"""The certificate of what autoscalers ask."""
+"""The TLS certificate of the servers that autoscalers connect to."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers: which one scales an object, whether it asks Flyball, and what holds it up."""
+"""HorizontalPodAutoscalers: which one scales an object, whether it queries Flyball, and what blocks it."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ from flyball_actuators.platforms.kubernetes.targets import Target
 METRIC = "flyball_wanted_replicas"
 EXAMPLES = "infra/examples/autoscaler.yaml"
 TOLERANCE = 0.1
-"""Kubernetes' default: an autoscaler that is so near to what it should have does nothing."""
+"""Kubernetes' default: an autoscaler does nothing if current and desired differ by less than this share."""
 _TROUBLE = ("ScalingActive", "AbleToScale")
 
 
 class Autoscaler(NamedTuple):
-    """One HorizontalPodAutoscaler of an object; ``keda``: a ScaledObject of KEDA made it."""
+    """One HorizontalPodAutoscaler; ``keda``: it belongs to a ScaledObject of KEDA."""
 
     name: str
     least: int
@@ -28,8 +28,8 @@ class Autoscaler(NamedTuple):
     def __str__(self) -> str:
         return f"HorizontalPodAutoscaler {self.name}"
 
-    def beyond(self, replicas: int) -> str:
-        """Why it never goes to a number of replicas; empty: it can."""
+    def out_of_range(self, replicas: int) -> str:
+        """Why the autoscaler cannot set this number of replicas; empty if it can."""
         if replicas > self.most:
             return f"{self} has maxReplicas {self.most}; raise it"
         if replicas < self.least:
@@ -37,8 +37,8 @@ class Autoscaler(NamedTuple):
             return f"{self} has minReplicas {self.least}; lower it{zero}"
         return ""
 
-    def ignores(self, now: int, wanted: int) -> str:
-        """Why it takes a number of replicas for near enough; empty: it does not."""
+    def within_tolerance(self, now: int, wanted: int) -> str:
+        """Why the autoscaler would ignore this change; empty if it would not."""
         tolerance = self.tolerance[0] if wanted > now else self.tolerance[1]
         if now == 0 or wanted == now or abs(wanted / now - 1.0) > tolerance:
             return ""
@@ -50,7 +50,7 @@ class Autoscaler(NamedTuple):
 
 
 def autoscaler_of(api: Api, target: Target) -> Autoscaler | Rejected:
-    """The autoscaler of an object, which must ask Flyball."""
+    """Return the autoscaler of an object, which must query Flyball."""
     answer = api.listed(f"/apis/autoscaling/v2/namespaces/{target.namespace}/horizontalpodautoscalers")
     if not answer.ok:
         return refused(answer, f"listing the HorizontalPodAutoscalers of namespace {target.namespace}")
@@ -65,10 +65,10 @@ def autoscaler_of(api: Api, target: Target) -> Autoscaler | Rejected:
         return Rejected("conflict", f"HorizontalPodAutoscalers {names} both scale {target}; delete one")
     found, keda = mine[0], owner_of(mine[0]).get("kind") == "ScaledObject"
     metrics: list[Object] = found["spec"].get("metrics") or []
-    if not keda and not any(_asks(one, target) for one in metrics):
+    if not keda and not any(_queries_flyball(one, target) for one in metrics):
         return Rejected(
             "no_platform",
-            f"HorizontalPodAutoscaler {found['metadata']['name']} does not ask for external metric {METRIC} with "
+            f"HorizontalPodAutoscaler {found['metadata']['name']} does not query external metric {METRIC} with "
             f"name: {target.name}; add it as in {EXAMPLES}",
         )
     return _read(found, keda)
@@ -79,7 +79,7 @@ def _scales(autoscaler: Object, target: Target) -> bool:
     return (reference["kind"], reference["name"]) == (target.kind, target.name)
 
 
-def _asks(metric: Object, target: Target) -> bool:
+def _queries_flyball(metric: Object, target: Target) -> bool:
     named = _part(_part(metric, "external"), "metric")
     labels = _part(_part(named, "selector"), "matchLabels")
     return (
@@ -93,8 +93,10 @@ def _read(found: Object, keda: bool) -> Autoscaler:
     spec: Object = found["spec"]
     behavior = _part(spec, "behavior")
     conditions: list[Object] = status_of(found).get("conditions") or []
-    trouble = [_words(one) for one in conditions if one["type"] in _TROUBLE and one["status"] == "False"]
-    limited = [_words(one) for one in conditions if one["type"] == "ScalingLimited" and one["status"] == "True"]
+    trouble = [_condition_text(one) for one in conditions if one["type"] in _TROUBLE and one["status"] == "False"]
+    limited = [
+        _condition_text(one) for one in conditions if one["type"] == "ScalingLimited" and one["status"] == "True"
+    ]
     return Autoscaler(
         name=f"{found['metadata']['namespace']}/{found['metadata']['name']}",
         least=0 if keda else spec.get("minReplicas", 1),
@@ -107,7 +109,7 @@ def _read(found: Object, keda: bool) -> Autoscaler:
 
 
 def _part(of: Object, name: str) -> Object:
-    """A part of an object; empty where it has none."""
+    """A field that is an object; empty if absent."""
     found: Object | None = of.get(name)
     return found or {}
 
@@ -117,5 +119,5 @@ def _tolerance(rules: Object) -> float:
     return float(text.removesuffix("m")) / 1000.0 if text.endswith("m") else float(text)
 
 
-def _words(condition: Object) -> str:
+def _condition_text(condition: Object) -> str:
     return f"{condition['type']} is {condition['status']}: {condition.get('message', '')}"

@@ -1,8 +1,8 @@
-"""An external scaler of KEDA: a gRPC service by which ScaledObjects ask how many replicas to run.
+"""An external scaler for KEDA: a gRPC service that ScaledObjects query for the number of replicas.
 
 The service and its messages are ``externalscaler.ExternalScaler`` of KEDA 2; the optional stream of metric
-specifications is left out. A trigger of type ``external`` names this address, and in its metadata the object that is
-scaled: ``target``, and ``kind`` unless it is a Deployment.
+specifications is not implemented. A trigger of type ``external`` names this address. Its metadata names the object to
+scale: ``target``, and ``kind`` unless it is a Deployment.
 """
 
 from collections.abc import Generator
@@ -14,16 +14,16 @@ from threading import Event
 from typing import Any
 
 from flyball_actuators.platforms.autoscaler.certificate import key_of
+from flyball_actuators.platforms.autoscaler.desired import DesiredReplicas
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC
 from flyball_actuators.platforms.autoscaler.metrics_api import target_of
-from flyball_actuators.platforms.autoscaler.wanted import Wanted
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_contracts.config import ScalerConfig
 from flyball_contracts.errors import ConfigError
 
 SERVICE = "externalscaler.ExternalScaler"
 _THREADS = 16
-_LOOK_S = 5.0
+_STREAM_PERIOD_S = 5.0
 _STOP_S = 2.0
 _STRING, _INT64, _DOUBLE, _BOOL = "TYPE_STRING", "TYPE_INT64", "TYPE_DOUBLE", "TYPE_BOOL"
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
@@ -50,14 +50,14 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
         ("metricValueFloat", 3, _DOUBLE, False),
     ),
 }
-"""Name, number, type and whether it is repeated, of each field of each message."""
+"""Name, number, type and repeated flag of each field of each message."""
 
 
 @contextmanager
-def keda_serving(wanted: Wanted, config: ScalerConfig, where: str) -> Generator[str]:
-    """Answer KEDA at ``config.keda`` during the block; yields HOST:PORT.
+def keda_serving(wanted: DesiredReplicas, config: ScalerConfig, where: str) -> Generator[str]:
+    """Serve KEDA at ``config.keda`` during the block; yields HOST:PORT.
 
-    Raises :class:`ConfigError` for an address or a certificate that does not serve, or without gRPC.
+    Raises :class:`ConfigError` for an address or certificate that cannot be used, or without gRPC.
     """
     try:
         grpc: Any = import_module("grpc")
@@ -89,51 +89,52 @@ def keda_serving(wanted: Wanted, config: ScalerConfig, where: str) -> Generator[
 
 
 class _Scaler:
-    """The answers; a question that cannot be answered ends with a status that KEDA takes for an error."""
+    """Implements the calls; a query that cannot be answered aborts with a gRPC status that KEDA treats as an error."""
 
-    def __init__(self, grpc: Any, messages: dict[str, Any], wanted: Wanted) -> None:
+    def __init__(self, grpc: Any, messages: dict[str, Any], wanted: DesiredReplicas) -> None:
         self._codes, self._messages, self._wanted = grpc.StatusCode, messages, wanted
 
     def is_active(self, request: Any, context: Any) -> Any:
-        """Whether more than no replica is to run."""
+        """Whether the desired number of replicas is above zero."""
         return self._messages["IsActiveResponse"](result=self._replicas(request, context) > 0)
 
     def stream_is_active(self, request: Any, context: Any) -> Any:
-        """Say so at once, and whenever it changes."""
-        told: bool | None = None
+        """Send the activity now, and again whenever it changes."""
+        last: bool | None = None
         while context.is_active():
             active = self._replicas(request, context) > 0
-            if active != told:
+            if active != last:
                 yield self._messages["IsActiveResponse"](result=active)
-                told = active
-            if _wait(context, _LOOK_S):
+                last = active
+            if _wait(context, _STREAM_PERIOD_S):
                 return
 
     def metric_spec(self, request: Any, context: Any) -> Any:
-        """One metric, whose value is shared by so many replicas that each has 1 of it."""
+        """One metric with a target of 1 per replica, so that its value is the number of replicas."""
         self._replicas(request, context)
         spec = self._messages["MetricSpec"](metricName=METRIC, targetSize=1, targetSizeFloat=1.0)
         return self._messages["GetMetricSpecResponse"](metricSpecs=[spec])
 
     def metrics(self, request: Any, context: Any) -> Any:
-        """Replicas that are to run."""
+        """The desired number of replicas."""
         replicas = self._replicas(request.scaledObjectRef, context)
         value = self._messages["MetricValue"](metricName=METRIC, metricValue=replicas, metricValueFloat=float(replicas))
         return self._messages["GetMetricsResponse"](metricValues=[value])
 
     def _replicas(self, reference: Any, context: Any) -> int:
-        told: dict[str, str] = dict(reference.scalerMetadata)
-        labels = {"name": told.get("target", ""), "kind": told.get("kind", "Deployment")}
+        metadata: dict[str, str] = dict(reference.scalerMetadata)
+        labels = {"name": metadata.get("target", ""), "kind": metadata.get("kind", "Deployment")}
         target = target_of(reference.namespace, labels)
         if isinstance(target, str):
             context.abort(
                 self._codes.INVALID_ARGUMENT,
                 f"ScaledObject {reference.namespace}/{reference.name}: metadata needs target: NAME of the object that "
-                f"is scaled and, unless it is a Deployment, kind: KIND ({', '.join(sorted(told)) or 'none'} is there)",
+                "is scaled and, unless it is a Deployment, kind: KIND "
+                f"({', '.join(sorted(metadata)) or 'none'} is there)",
             )
             raise AssertionError  # abort has raised
         try:
-            found = self._wanted.answer(target)
+            found = self._wanted.replicas_for(target)
         except PlatformError as error:
             context.abort(self._codes.UNAVAILABLE, str(error))
             raise
@@ -144,15 +145,15 @@ class _Scaler:
 
 
 def _wait(context: Any, for_s: float) -> bool:
-    """Wait a while; whether the client has gone."""
+    """Wait for ``for_s`` seconds; return whether the client has disconnected."""
     gone = Event()
     return not context.add_callback(gone.set) or gone.wait(for_s)
 
 
 def _handlers(grpc: Any, messages: dict[str, Any], scaler: _Scaler) -> Any:
-    def of(act: Any, asked: str, stream: bool = False) -> Any:
+    def of(act: Any, request_type: str, stream: bool = False) -> Any:
         make = grpc.unary_stream_rpc_method_handler if stream else grpc.unary_unary_rpc_method_handler
-        return make(act, request_deserializer=messages[asked].FromString, response_serializer=_bytes)
+        return make(act, request_deserializer=messages[request_type].FromString, response_serializer=_bytes)
 
     return grpc.method_handlers_generic_handler(
         SERVICE,
@@ -170,7 +171,7 @@ def _bytes(answer: Any) -> Any:
 
 
 def make_messages() -> dict[str, Any]:
-    """The classes of the messages, by name."""
+    """Message classes by name."""
     descriptor: Any = import_module("google.protobuf.descriptor_pb2")
     pool: Any = import_module("google.protobuf.descriptor_pool").DescriptorPool()
     factory: Any = import_module("google.protobuf.message_factory")

@@ -1,7 +1,7 @@
-"""The external metrics API of Kubernetes, by which HorizontalPodAutoscalers ask how many replicas to run.
+"""The external metrics API of Kubernetes, which HorizontalPodAutoscalers query for the number of replicas.
 
-An aggregated API: autoscalers ask the cluster's API server, which checks their rights, and asks here with its front
-proxy's certificate. Nobody without that certificate is answered. The paths and objects are those of
+It is an aggregated API: autoscalers query the API server, which checks their rights and forwards the request with its
+front proxy's certificate. Requests without that certificate are refused. Paths and objects are those of
 ``external.metrics.k8s.io/v1beta1``.
 """
 
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from flyball_actuators.platforms.autoscaler.certificate import key_of
+from flyball_actuators.platforms.autoscaler.desired import DesiredReplicas
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC
-from flyball_actuators.platforms.autoscaler.wanted import Wanted
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.kinds import SCALED
@@ -37,16 +37,19 @@ _LABELS = frozenset({"kind", "name"})
 
 
 class FrontProxy(NamedTuple):
-    """Who may ask: the certificates, in PEM, that vouch for it, and its common names; none: any that they vouch for."""
+    """The certificate authorities of the front proxy, in PEM, and its allowed common names.
+
+    Without names all are allowed.
+    """
 
     authorities: str
     names: frozenset[str]
 
 
 def front_proxy(api: Api, where: str) -> FrontProxy:
-    """The front proxy of a cluster's API server, as it publishes it.
+    """Read the front proxy of the cluster's API server from the ConfigMap that publishes it.
 
-    Raises :class:`ConfigError` where it may not be read, or the API server has none.
+    Raises :class:`ConfigError` if it cannot be read, or if the API server has no front proxy.
     """
     try:
         answer = api.get(FRONT_PROXY)
@@ -54,24 +57,24 @@ def front_proxy(api: Api, where: str) -> FrontProxy:
         raise ConfigError(f"{where}.scaler.metrics: the cluster does not answer: {error}") from error
     if not answer.ok:
         raise ConfigError(
-            f"{where}.scaler.metrics: who may ask cannot be read (HTTP {answer.status}: {answer.message}); "
+            f"{where}.scaler.metrics: the front proxy cannot be read (HTTP {answer.status}: {answer.message}); "
             "bind Role kube-system/extension-apiserver-authentication-reader, as infra/kubernetes/autoscaler.yaml does"
         )
-    told: Mapping[str, str] = answer.body.get("data") or {}
-    authorities = told.get("requestheader-client-ca-file", "")
+    settings: Mapping[str, str] = answer.body.get("data") or {}
+    authorities = settings.get("requestheader-client-ca-file", "")
     if not authorities:
         raise ConfigError(
             f"{where}.scaler.metrics: the API server has no front proxy; start it with --requestheader-client-ca-file, "
             "or use scaler.keda"
         )
-    return FrontProxy(authorities, frozenset(json.loads(told.get("requestheader-allowed-names") or "[]")))
+    return FrontProxy(authorities, frozenset(json.loads(settings.get("requestheader-allowed-names") or "[]")))
 
 
 @contextmanager
-def metrics_serving(wanted: Wanted, api: Api, config: ScalerConfig, where: str) -> Generator[str]:
-    """Answer at ``config.metrics`` during the block; yields HOST:PORT.
+def metrics_serving(wanted: DesiredReplicas, api: Api, config: ScalerConfig, where: str) -> Generator[str]:
+    """Serve the API at ``config.metrics`` during the block; yields HOST:PORT.
 
-    Raises :class:`ConfigError` for an address, a certificate or a cluster that does not serve.
+    Raises :class:`ConfigError` for an address, certificate or cluster that cannot be used.
     """
     if not config.certificate:
         raise ConfigError(
@@ -100,7 +103,7 @@ def metrics_serving(wanted: Wanted, api: Api, config: ScalerConfig, where: str) 
         server.shutdown()
         thread.join()
         server.server_close()
-        server.hang_up()
+        server.close_connections()
 
 
 class _Server(ThreadingHTTPServer):
@@ -118,7 +121,7 @@ class _Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[Any, Any]:
         connection, address = super().get_request()
         self._renew()
-        # The handshake waits until the connection has a thread of its own: a silent client holds up nobody else.
+        # The handshake waits until the connection has a thread of its own: a silent client blocks no other.
         secured = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         self.open.add(secured)
         return secured, address
@@ -127,8 +130,8 @@ class _Server(ThreadingHTTPServer):
         self.open.discard(request)
         super().shutdown_request(request)
 
-    def hang_up(self) -> None:
-        """End connections that are kept alive: the API server must not be answered by what is over."""
+    def close_connections(self) -> None:
+        """Close persistent connections, so that the API server gets no answer from a server that has stopped."""
         for connection in list(self.open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -137,7 +140,7 @@ class _Server(ThreadingHTTPServer):
         _LOG.debug("a request of %s broke off", client_address, exc_info=True)
 
     def _renew(self) -> None:
-        """Take on a certificate that was renewed."""
+        """Load the certificate again if its files have changed."""
         try:
             changed = self._changed()
             if changed != self.changed:
@@ -151,21 +154,21 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    wanted: Wanted
+    wanted: DesiredReplicas
     names: frozenset[str]
     protocol_version = "HTTP/1.1"
     timeout = _SILENCE_S
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Answer a question."""
+        """Answer a request."""
         who = _common_name(self.connection.getpeercert() or {})
         if self.names and who not in self.names:
             self._send(HTTPStatus.FORBIDDEN, _status(403, "Forbidden", f"{who!r} is not the API server's front proxy"))
             return
-        asked = urlsplit(self.path)
-        path = tuple(unquote(part) for part in asked.path.strip("/").split("/"))
-        selector = parse_qs(asked.query).get("labelSelector", [""])[0]
+        url = urlsplit(self.path)
+        path = tuple(unquote(part) for part in url.path.strip("/").split("/"))
+        selector = parse_qs(url.query).get("labelSelector", [""])[0]
         match path:
             case ("healthz" | "readyz" | "livez",):
                 self._send(HTTPStatus.OK, {"status": "ok"})
@@ -178,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ("apis", group, version, "namespaces", namespace, metric) if (group, version) == (GROUP, VERSION):
                 self._send(*_values(self.wanted, namespace, metric, selector))
             case _:
-                self._send(HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no {asked.path}"))
+                self._send(HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no {url.path}"))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log a request."""
@@ -206,7 +209,7 @@ _RESOURCES = {
 
 
 def target_of(namespace: str, labels: Mapping[str, str]) -> Target | str:
-    """The object that is asked for by ``name`` and ``kind``, a Deployment by default, or what is wrong with that."""
+    """The object that ``name`` and ``kind`` select (a Deployment by default), or what is wrong with them."""
     kind, name = labels.get("kind", "Deployment"), labels.get("name", "")
     if not name:
         return "name the object that is scaled: name: NAME and, unless it is a Deployment, kind: KIND"
@@ -215,9 +218,9 @@ def target_of(namespace: str, labels: Mapping[str, str]) -> Target | str:
     return Target(kind, namespace, name)
 
 
-def _values(wanted: Wanted, namespace: str, metric: str, selector: str) -> tuple[HTTPStatus, object]:
+def _values(wanted: DesiredReplicas, namespace: str, metric: str, selector: str) -> tuple[HTTPStatus, object]:
     if metric != METRIC:
-        return HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no metric {metric!r}; ask for {METRIC}")
+        return HTTPStatus.NOT_FOUND, _status(404, "NotFound", f"there is no metric {metric!r}; query {METRIC}")
     pairs = [part.partition("=") for part in selector.split(",") if part]
     labels = {name.strip(): value.removeprefix("=").strip() for name, _, value in pairs}
     if set(labels) - _LABELS or not all(sign for _, sign, _ in pairs):
@@ -226,7 +229,7 @@ def _values(wanted: Wanted, namespace: str, metric: str, selector: str) -> tuple
     if isinstance(target, str):
         return HTTPStatus.BAD_REQUEST, _status(400, "BadRequest", target)
     try:
-        found = wanted.answer(target)
+        found = wanted.replicas_for(target)
     except PlatformError as error:
         return HTTPStatus.SERVICE_UNAVAILABLE, _status(503, "ServiceUnavailable", str(error))
     if isinstance(found, Rejected):

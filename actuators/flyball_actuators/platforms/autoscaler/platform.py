@@ -3,10 +3,10 @@
 import time
 from contextlib import ExitStack
 
+from flyball_actuators.platforms.autoscaler.desired import Desired, DesiredReplicas
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC, Autoscaler, autoscaler_of
 from flyball_actuators.platforms.autoscaler.keda import keda_serving
 from flyball_actuators.platforms.autoscaler.metrics_api import metrics_serving
-from flyball_actuators.platforms.autoscaler.wanted import Wanted, Word
 from flyball_actuators.platforms.base import (
     Capabilities,
     Failed,
@@ -17,8 +17,8 @@ from flyball_actuators.platforms.base import (
     Superseded,
 )
 from flyball_actuators.platforms.kubernetes.api import Api
-from flyball_actuators.platforms.kubernetes.count import watch_count
-from flyball_actuators.platforms.kubernetes.kinds import SCALED, Shown
+from flyball_actuators.platforms.kubernetes.count import poll_count
+from flyball_actuators.platforms.kubernetes.kinds import SCALED, ReplicaStatus
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, operation_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_actuators.platforms.states import expected_of
@@ -27,15 +27,15 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
 GIVE_UP_NS = 900 * 1_000_000_000
-"""How long an autoscaler may take to set what it is told: its own stabilization window is five minutes."""
+"""Time that an autoscaler may take to apply a number; its own stabilization window is five minutes."""
 _SILENT_NS = 120 * 1_000_000_000
 
 
 class AutoscalerPlatform:
-    """Tells the autoscalers of some namespaces how many replicas to run, and watches what they do with it.
+    """Gives autoscalers of some namespaces the desired number of replicas, and watches what they do.
 
-    A HorizontalPodAutoscaler reads external metric ``flyball_wanted_replicas`` through the cluster's metrics API, KEDA
-    asks an external scaler. Flyball reads the cluster and has no right to write. Objects are found as driver
+    HorizontalPodAutoscalers read external metric ``flyball_wanted_replicas`` through the cluster's metrics API; KEDA
+    queries an external scaler. Flyball only reads the cluster and needs no right to write. Objects are found as driver
     ``kubernetes`` finds them. Raises :class:`ConfigError` for what cannot be served.
     """
 
@@ -44,7 +44,7 @@ class AutoscalerPlatform:
 
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:
-            raise ConfigError(f"{where}.namespaces: none is named; list those whose autoscalers may ask")
+            raise ConfigError(f"{where}.namespaces: none is named; list those whose autoscalers Flyball serves")
         if not (entry.scaler.metrics or entry.scaler.keda):
             raise ConfigError(
                 f"{where}.scaler: nothing is served; set metrics: HOST:PORT for HorizontalPodAutoscalers, or "
@@ -52,7 +52,7 @@ class AutoscalerPlatform:
             )
         self._api = Api(entry.kubeconfig, entry.timeout_s, where)
         self._targets = Targets(self._api, entry.namespaces, SCALED)
-        self._wanted = Wanted(self._targets, entry.namespaces)
+        self._wanted = DesiredReplicas(self._targets, entry.namespaces)
         with ExitStack() as stack:
             if entry.scaler.metrics:
                 self.metrics = stack.enter_context(metrics_serving(self._wanted, self._api, entry.scaler, where))
@@ -61,73 +61,76 @@ class AutoscalerPlatform:
             self._serving = stack.pop_all()
 
     def close(self) -> None:
-        """Answer no autoscaler any more: they keep the replicas that they have."""
+        """Stop serving; autoscalers then keep the current replicas."""
         self._serving.close()
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The object's replicas."""
+        """Replicas of the object."""
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
-        target, thing = found
-        shown = target.of.show(thing)
-        return SubjectState(replicas=shown.replicas, ready=shown.ready, version=version_of(thing))
+        target, obj = found
+        shown = target.controller.status(obj)
+        return SubjectState(replicas=shown.replicas, ready=shown.ready, version=version_of(obj))
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Tell it, provided that an autoscaler of the object asks, and can go there."""
+        """Set the desired number, if an autoscaler of the object queries Flyball and can apply it."""
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
-        target, thing = found
+        target, obj = found
         if isinstance(decision, Migrate | Check):
             return Rejected("unsupported", f"an autoscaler cannot move a replica of {target}; use driver kubernetes")
-        if version_of(thing) != observed.version:
-            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
-        beyond = _unsupported(decision)
-        if beyond:
-            return Rejected("unsupported", f"an autoscaler cannot {beyond} of {target}; decide on replicas alone")
+        if version_of(obj) != observed.version:
+            return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
+        unsupported = _unsupported(decision)
+        if unsupported:
+            return Rejected("unsupported", f"an autoscaler cannot {unsupported} of {target}; decide on replicas alone")
         scaler = autoscaler_of(self._api, target)
         if isinstance(scaler, Rejected):
             return scaler
-        shown, wanted = target.of.show(thing), decision.replicas
-        why = scaler.beyond(wanted) or scaler.ignores(shown.replicas, wanted)
+        shown, wanted = target.controller.status(obj), decision.replicas
+        why = scaler.out_of_range(wanted) or scaler.within_tolerance(shown.replicas, wanted)
         if why:
             return Rejected("unsupported", why)
         until_ns = time.time_ns() + GIVE_UP_NS
         frees = wanted < shown.replicas
-        operation = operation_of("count", decision, target, thing, replicas=wanted, frees=frees, until_ns=until_ns)
-        told = "would be" if dry_run else "is"
+        operation = operation_of("count", decision, target, obj, replicas=wanted, frees=frees, until_ns=until_ns)
+        be = "would be" if dry_run else "is"
         if not dry_run:
-            self._wanted.tell(target, Word(decision.id, wanted, until_ns))
+            self._wanted.set(target, Desired(decision.id, wanted, until_ns))
         return Handle(
             operation="" if dry_run else operation.encode(),
             expected=expected_of(decision, SubjectState()),
-            answer=f"{scaler} {told} told {wanted} replicas for {target}, which has {shown.replicas}",
+            answer=f"{scaler} {be} told {wanted} replicas for {target}, which has {shown.replicas}",
         )
 
     def poll(self, handle: Handle) -> Progress:
-        """Whether the autoscaler has set what it is told, and the replicas serve; tells it again after a restart."""
+        """Whether the autoscaler has applied the number and the replicas are ready.
+
+        Sets the number again after a restart.
+        """
         operation, now_ns = decode(handle.operation), time.time_ns()
         progress = self._progress(operation, now_ns)
         if not isinstance(progress, Running):
-            self._wanted.drop(operation.target, operation.decision)
+            self._wanted.clear(operation.target, operation.decision)
         return progress
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """The operation of a decision whose number the object has; else it may be told again, which changes nothing.
+        """The operation of a decision whose number the object has; otherwise ``None``.
 
-        What an autoscaler is told is in memory alone, so a word that was lost with a process is said anew.
+        Desired numbers are in memory only. If a restart lost one, setting it again changes nothing else.
         """
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected) or isinstance(decision, Migrate | Check):
             return None
-        target, thing = found
-        if target.of.show(thing).replicas != decision.replicas:
+        target, obj = found
+        if target.controller.status(obj).replicas != decision.replicas:
             return None
         until_ns = time.time_ns() + GIVE_UP_NS
         frees = decision.replicas < decision.replicas_before
         operation = operation_of(
-            "count", decision, target, thing, replicas=decision.replicas, frees=frees, until_ns=until_ns
+            "count", decision, target, obj, replicas=decision.replicas, frees=frees, until_ns=until_ns
         )
         return Handle(
             operation=operation.encode(),
@@ -137,35 +140,37 @@ class AutoscalerPlatform:
 
     def _progress(self, operation: Operation, now_ns: int) -> Progress:
         target = operation.target
-        thing = self._targets.read(target)
-        if isinstance(thing, Rejected) or thing["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
-        shown = target.of.show(thing)
+        obj = self._targets.read(target)
+        if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
+            return Failed(f"{target} is gone; somebody deleted it")
+        shown = target.controller.status(obj)
         if shown.replicas == operation.replicas:
-            return watch_count(self._api, operation, now_ns)
-        word = Word(operation.decision, operation.replicas, operation.until_ns)
-        stands = self._wanted.tell(target, word)
+            return poll_count(self._api, operation, now_ns)
+        desired = Desired(operation.decision, operation.replicas, operation.until_ns)
+        current = self._wanted.set(target, desired)
         state = SubjectState(replicas=shown.replicas, ready=shown.ready)
-        if stands.decision != operation.decision:
-            return Superseded(f"{target} is to have {stands.replicas} replicas, by decision {stands.decision}", state)
+        if current.decision != operation.decision:
+            return Superseded(f"{target} is to have {current.replicas} replicas, by decision {current.decision}", state)
         scaler = autoscaler_of(self._api, target)
         if isinstance(scaler, Rejected):
             return Failed(scaler.detail, state)
-        why = self._held_up(target, scaler, shown, operation, now_ns)
+        why = self._reason_for_delay(target, scaler, shown, operation, now_ns)
         if now_ns >= operation.until_ns:
             return Failed(f"{target} still has {shown.replicas} replicas of {operation.replicas}: {why}", state)
         return Running(f"{target} has {shown.replicas} replicas of {operation.replicas}: {why}")
 
-    def _held_up(self, target: Target, scaler: Autoscaler, shown: Shown, operation: Operation, now_ns: int) -> str:
-        """Why an autoscaler has not set what it is told."""
-        asked_ns = self._wanted.asked_ns(target)
-        if asked_ns is None or now_ns - asked_ns > _SILENT_NS:
-            since = "since the start" if asked_ns is None else f"for {(now_ns - asked_ns) / 1e9:.0f} s"
+    def _reason_for_delay(
+        self, target: Target, scaler: Autoscaler, shown: ReplicaStatus, operation: Operation, now_ns: int
+    ) -> str:
+        """Why the autoscaler has not applied the number yet."""
+        queried_ns = self._wanted.last_query_ns(target)
+        if queried_ns is None or now_ns - queried_ns > _SILENT_NS:
+            since = "since the start" if queried_ns is None else f"for {(now_ns - queried_ns) / 1e9:.0f} s"
             trouble = scaler.trouble or f"is external metric {METRIC} served to this cluster?"
-            return f"{scaler} has not asked {since}; {trouble}"
+            return f"{scaler} has not queried Flyball {since}; {trouble}"
         return (
-            scaler.beyond(operation.replicas)
-            or scaler.ignores(shown.replicas, operation.replicas)
+            scaler.out_of_range(operation.replicas)
+            or scaler.within_tolerance(shown.replicas, operation.replicas)
             or scaler.trouble
             or scaler.limited
             or f"{scaler} knows it, and waits for its stabilization window or the limits of its behavior"
@@ -173,14 +178,14 @@ class AutoscalerPlatform:
 
 
 def _unsupported(decision: AnyDecision) -> str:
-    """What a decision asks for besides a number of replicas."""
+    """What a decision requests besides a number of replicas."""
     if isinstance(decision, Scale):
-        asked = (
+        requested = (
             ("limit the power", decision.power_limit_w),
             ("choose the machines", decision.mix),
             ("change the resources", decision.resources),
         )
-        return next((what for what, value in asked if value), "")
+        return next((what for what, value in requested if value), "")
     if isinstance(decision, Migrate | Check):
         return "move a replica"
     return "choose which replicas go" if decision.victims and decision.replicas else ""

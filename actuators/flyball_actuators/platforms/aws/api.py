@@ -1,11 +1,11 @@
-"""AWS as its own library calls it: one try a call, and each error as what it means for a decision."""
+"""Calls AWS through its library: one attempt per call, each error mapped to its meaning for a decision."""
 
 from importlib import import_module
 from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.endpoint import trusted
-from flyball_actuators.platforms.pools.answers import Throttled, tried
+from flyball_actuators.platforms.pools.errors import Throttled, retry_throttled
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records.commands.outcomes import RefusalCode
@@ -45,7 +45,7 @@ _SERVICES = {
 
 
 class Aws:
-    """Calls one region with the credentials that the library finds; ``where`` names the entry in errors."""
+    """Calls one region with the library's default credentials; ``where`` names the entry in errors."""
 
     def __init__(self, entry: PlatformConfig, where: str) -> None:
         try:
@@ -73,10 +73,9 @@ class Aws:
         }
 
     def call(self, service: str, operation: str, known: tuple[str, ...] = (), **parameters: Any) -> Any:
-        """The answer of one call, ``Rejected`` where AWS did nothing, or one of the codes ``known`` to the caller.
+        """Answer of one call, ``Rejected`` if AWS did nothing, or one of the error codes ``known`` to the caller.
 
-        A call that AWS throttled did nothing, so it is made again. Raises :class:`PlatformError` where it is not known
-        what became of it.
+        Throttled calls did nothing and are repeated. Raises :class:`PlatformError` if the effect is unknown.
         """
         name = f"{service}:{operation}"
         method = getattr(self._clients[service], operation)
@@ -85,15 +84,15 @@ class Aws:
             try:
                 return method(**parameters)
             except self._errors.ClientError as error:
-                code, said = str(error.response["Error"].get("Code", "")), f"{name}: {_words(error)}"
+                code, message = str(error.response["Error"].get("Code", "")), f"{name}: {_message(error)}"
                 if code in known:
                     return code
                 if code in _THROTTLED:
-                    raise Throttled(said) from error
+                    raise Throttled(message) from error
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
                 if (status >= 500 or code in _SERVER) and not scarce(code):
-                    raise PlatformError(f"{said}: HTTP {status}") from error
-                return refused(code, said)
+                    raise PlatformError(f"{message}: HTTP {status}") from error
+                return refused(code, message)
             except (self._errors.NoCredentialsError, self._errors.CredentialRetrievalError) as error:
                 return refused("AuthFailure", f"{name}: {error}")
             except self._errors.ParamValidationError as error:
@@ -101,10 +100,10 @@ class Aws:
             except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
 
-        return tried(once)
+        return retry_throttled(once)
 
     def all(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any] | Rejected:
-        """All items of a paged answer."""
+        """All items of a paginated answer."""
         items: list[Any] = []
         while True:
             page = self.call(service, operation, **parameters)
@@ -117,14 +116,14 @@ class Aws:
 
 
 def scarce(code: str) -> bool:
-    """Whether an error says that the cloud has none, or may not give more."""
+    """Whether an error code means lack of capacity or quota."""
     return code in (*_ABSENT, *_QUOTA, *_PRICE, *_ADDRESS)
 
 
 def remedy(code: str) -> str:
-    """What helps against a lack of capacity."""
+    """Remedy for lack of capacity."""
     if code in _QUOTA:
-        return "raise the account's quota, or ask for fewer"
+        return "raise the account's quota, or request fewer"
     if code in _PRICE:
         return "raise the maximum price, or use machines on demand"
     if code in _ADDRESS:
@@ -132,21 +131,21 @@ def remedy(code: str) -> str:
     return "name further zones, another instance type, or wait"
 
 
-def refused(code: str, said: str) -> Rejected:
-    """Why AWS did nothing, with what helps."""
+def refused(code: str, message: str) -> Rejected:
+    """Rejection for an AWS error code, with the remedy."""
     if code in _DENIED:
-        return Rejected("platform", f"{said}; grant what {POLICY} has")
+        return Rejected("platform", f"{message}; grant what {POLICY} has")
     if code in _LOG_IN:
-        return Rejected("platform", f"{said}; renew the credentials of the actuator's role")
+        return Rejected("platform", f"{message}; renew the credentials of the actuator's role")
     if scarce(code):
-        return Rejected("platform", f"{said}; {remedy(code)}")
+        return Rejected("platform", f"{message}; {remedy(code)}")
     if code in _BUSY:
-        return Rejected("platform", f"{said}; decide again when what is under way there has ended")
+        return Rejected("platform", f"{message}; decide again when what is under way there has ended")
     missing: RefusalCode = "unknown_target" if "NotFound" in code else "invalid"
-    return Rejected(missing, f"{said}; correct the pool in actuator.platforms, or what it names on AWS")
+    return Rejected(missing, f"{message}; correct the pool in actuator.platforms, or what it names on AWS")
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
     found = error.response["Error"]
     request = error.response.get("ResponseMetadata", {}).get("RequestId", "")
     return f"{found.get('Code', '')}: {found.get('Message', '')}" + (f" (request id {request})" if request else "")

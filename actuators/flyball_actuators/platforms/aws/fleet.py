@@ -1,4 +1,4 @@
-"""A pool that nothing else holds: instances that EC2 Fleet launches at once, known by their tags."""
+"""A pool without a group: instances that EC2 Fleet launches at once, identified by tags."""
 
 import hashlib
 import time
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flyball_actuators.platforms.aws.api import Aws, remedy
-from flyball_actuators.platforms.aws.leaving import find_leaving, leave, watch_leaving
+from flyball_actuators.platforms.aws.leaving import begin_return, find_return, poll_return
 from flyball_actuators.platforms.aws.machines import DECISION, POOL, Instances, instances, machine, tag_of, why_gone
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
-from flyball_actuators.platforms.pools.backing import Held
-from flyball_actuators.platforms.pools.marked import strange
+from flyball_actuators.platforms.pools.backing import PoolState
+from flyball_actuators.platforms.pools.marked import type_mismatch
 from flyball_actuators.platforms.pools.operation import Operation, mark, operation_of, token
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Scale, SubjectState
@@ -20,30 +20,30 @@ _DRY = ("DryRunOperation",)
 
 
 class Fleet:
-    """Machines are launched under a token of the decision, so the same call again launches nothing more."""
+    """Launches machines under a request token of the decision, so that a repeated call launches nothing more."""
 
     def __init__(self, aws: Aws, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:
         self._aws, self._pool, self._busy = aws, pool, busy
 
-    def look(self) -> Held | Rejected:
-        """The instances with the pool's tag."""
+    def observe(self) -> PoolState | Rejected:
+        """Instances with the pool's tag."""
         found = self._machines()
         if isinstance(found, Rejected):
             return found
-        odd = strange(self._pool, {one["InstanceType"] for one in found})
-        if odd is not None:
-            return odd
+        mismatch = type_mismatch(self._pool, {one["InstanceType"] for one in found})
+        if mismatch is not None:
+            return mismatch
         version = hashlib.sha256(",".join(found.ids).encode()).hexdigest()[:16]
-        return Held(len(found), len(found.running), version)
+        return PoolState(len(found), len(found.running), version)
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """One instant fleet of what lacks."""
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Launch the missing machines as one instant fleet."""
         own = mark(decision.id)
         known = self._bought(own)
         if isinstance(known, Rejected):
             return known
-        more = decision.replicas - held.machines
-        operation = operation_of(decision, self._pool.name, held.machines, time.time_ns())
+        more = decision.replicas - current.machines
+        operation = operation_of(decision, self._pool.name, current.machines, time.time_ns())
         if known:
             return operation.handle(f"{', '.join(known.ids)} were launched for this decision before")
         request = self._request(decision, own, more)
@@ -56,7 +56,7 @@ class Fleet:
         if isinstance(answer, Rejected):
             return answer
         if isinstance(answer, str):
-            earlier = min(held.machines, decision.replicas_before)  # it launched, and not all is shown yet
+            earlier = min(current.machines, decision.replicas_before)  # it launched, and not all is shown yet
             operation = operation_of(decision, self._pool.name, earlier, time.time_ns())
             return operation.handle("machines were launched for this decision before")
         ids = [name for part in answer.get("Instances", ()) for name in part["InstanceIds"]]
@@ -66,48 +66,52 @@ class Fleet:
         if len(ids) < more:
             short = errors or "the fleet does not say why"
             operation = operation_of(
-                decision, self._pool.name, held.machines, time.time_ns(), ids=",".join(ids), short=short
+                decision, self._pool.name, current.machines, time.time_ns(), ids=",".join(ids), short=short
             )
         return operation.handle(f"fleet {answer['FleetId']} launched {', '.join(sorted(ids))}")
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Return the idle ones."""
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Return idle machines."""
         found = self._machines()
         if isinstance(found, Rejected):
             return found
         machines = [machine(one) for one in found]
-        return leave(self._aws, self._pool.name, machines, decision, held, self._busy(), dry_run=dry_run)
+        return begin_return(self._aws, self._pool.name, machines, decision, current, self._busy(), dry_run=dry_run)
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once as many run as were asked for; what the cloud took back meanwhile is told."""
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Done once the requested machines run; reports machines that the cloud took back meanwhile."""
         if operation.verb == "shrink":
-            return watch_leaving(self._aws, operation, now_ns, self._end, self.look)
-        held = self.look()
-        if isinstance(held, Rejected):
-            return Failed(f"unknown outcome: {held.detail}")
+            return poll_return(self._aws, operation, now_ns, self._end, self.observe)
+        current = self.observe()
+        if isinstance(current, Rejected):
+            return Failed(f"unknown outcome: {current.detail}")
         own = self._bought(mark(operation.decision))
         if isinstance(own, Rejected):
             return Failed(f"unknown outcome: {own.detail}")
         more, name = operation.machines - operation.before, self._pool.name
         lost = [one for one in own if one["State"]["Name"] not in ("pending", "running")]
         if lost:
-            told = ", ".join(f"{one['InstanceId']} ({why_gone(one)})" for one in lost)
-            return Failed(f"{told} of pool {name!r} ended before all served; decide again on what is left", held.state)
+            text = ", ".join(f"{one['InstanceId']} ({why_gone(one)})" for one in lost)
+            return Failed(
+                f"{text} of pool {name!r} ended before all served; decide again on what is left", current.state
+            )
         if operation.short and len(own.running) >= len(operation.machine_ids):
-            return Failed(f"{len(own)} of {more} machines of pool {name!r} came: {operation.short}", held.state)
+            return Failed(f"{len(own)} of {more} machines of pool {name!r} came: {operation.short}", current.state)
         if not operation.short and len(own.running) >= more:
-            return Done(held.state, now_ns, f"{', '.join(own.ids) or 'all'} of pool {name!r} run")
+            return Done(current.state, now_ns, f"{', '.join(own.ids) or 'all'} of pool {name!r} run")
         if now_ns >= operation.until_ns:
-            return Failed(f"only {len(own.running)} of {more} machines of pool {name!r} run; look at them", held.state)
+            return Failed(
+                f"only {len(own.running)} of {more} machines of pool {name!r} run; look at them", current.state
+            )
         return Running(f"{len(own.running)} of {more} machines of pool {name!r} run")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """Instances with the decision's tag, or those that it marked to go."""
+        """Find instances tagged by the decision, or those that it marked for return."""
         own = self._bought(mark(decision.id))
         if isinstance(own, Rejected):
             return own
         if not own:
-            return find_leaving(self._aws, self._pool.name, decision)
+            return find_return(self._aws, self._pool.name, decision)
         before = decision.replicas_before if observed is None or observed.replicas is None else observed.replicas
         operation = operation_of(decision, self._pool.name, before, time.time_ns())
         return operation.handle(f"{', '.join(own.ids)} were launched for it")
@@ -117,7 +121,7 @@ class Fleet:
         return found if isinstance(found, Rejected) else found.alive
 
     def _bought(self, own: str) -> Instances | Rejected:
-        """What was launched for a decision, in any state."""
+        """Instances launched for a decision, in any state."""
         found = instances(self._aws, DECISION, own)
         if isinstance(found, Rejected):
             return found
@@ -158,5 +162,5 @@ def _template(name: str) -> dict[str, str]:
 
 
 def _errors(errors: Any) -> str:
-    told = {f"{one.get('ErrorCode', '')}: {one.get('ErrorMessage', '')}": one.get("ErrorCode", "") for one in errors}
-    return "; ".join([*told, remedy(next(iter(told.values())))]) if told else ""
+    text = {f"{one.get('ErrorCode', '')}: {one.get('ErrorMessage', '')}": one.get("ErrorCode", "") for one in errors}
+    return "; ".join([*text, remedy(next(iter(text.values())))]) if text else ""

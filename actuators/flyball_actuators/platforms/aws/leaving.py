@@ -1,4 +1,4 @@
-"""Machines of AWS that are returned: chosen, marked, ended one by one, and seen to be gone."""
+"""Returns machines on AWS: choose, tag, terminate one by one, wait until they are gone."""
 
 import time
 from collections.abc import Callable
@@ -6,25 +6,32 @@ from collections.abc import Callable
 from flyball_actuators.platforms.aws.api import Aws
 from flyball_actuators.platforms.aws.machines import COUNT, LEAVING, Instances, instances, mark_leaving, tag_of
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
-from flyball_actuators.platforms.pools.backing import Held
+from flyball_actuators.platforms.pools.backing import PoolState
 from flyball_actuators.platforms.pools.operation import Operation, mark, operation_of
 from flyball_actuators.platforms.pools.victims import Machine, choose
 from flyball_contracts.records import Scale
 
 End = Callable[[str], Rejected | None]
-"""Ends one instance, by id; safe to repeat."""
+"""Terminates one instance by id; safe to repeat."""
 
 
-def leave(
-    aws: Aws, pool: str, machines: list[Machine], decision: Scale, held: Held, busy: frozenset[str], *, dry_run: bool
+def begin_return(
+    aws: Aws,
+    pool: str,
+    machines: list[Machine],
+    decision: Scale,
+    current: PoolState,
+    busy: frozenset[str],
+    *,
+    dry_run: bool,
 ) -> Handle | Rejected:
-    """Choose and mark those that go; :func:`watch_leaving` ends them."""
+    """Choose and tag the machines to return; :func:`poll_return` terminates them."""
     own = mark(decision.id)
-    chosen = choose(machines, held.machines - decision.replicas, own, busy, decision.victims)
+    chosen = choose(machines, current.machines - decision.replicas, own, busy, decision.victims)
     if isinstance(chosen, Rejected):
         return chosen
     ids = sorted(one.id for one in chosen)
-    operation = operation_of(decision, pool, held.machines, time.time_ns(), ids=",".join(ids))
+    operation = operation_of(decision, pool, current.machines, time.time_ns(), ids=",".join(ids))
     if dry_run:
         return operation.handle(f"would return {', '.join(ids)} of pool {pool!r}", dry_run=True)
     problem = mark_leaving(aws, ids, own)
@@ -33,33 +40,33 @@ def leave(
     return operation.handle(f"returns {', '.join(ids)} of pool {pool!r}")
 
 
-def watch_leaving(
-    aws: Aws, operation: Operation, now_ns: int, end: End, look: Callable[[], Held | Rejected]
+def poll_return(
+    aws: Aws, operation: Operation, now_ns: int, end: End, observe: Callable[[], PoolState | Rejected]
 ) -> Progress:
-    """End what is marked and still there; done once all of it is gone."""
+    """Terminate tagged machines that still exist; done once all are gone."""
     own = mark(operation.decision)
     marked = instances(aws, LEAVING, own)
     if isinstance(marked, Rejected):
         return Failed(f"unknown outcome: {marked.detail}")
     theirs = Instances(one for one in marked if one["InstanceId"] in operation.machine_ids)
     problems = [problem.detail for one in theirs.alive if (problem := end(one["InstanceId"])) is not None]
-    held = look()
-    if isinstance(held, Rejected):
-        return Failed(f"unknown outcome: {held.detail}")
+    current = observe()
+    if isinstance(current, Rejected):
+        return Failed(f"unknown outcome: {current.detail}")
     if problems:
-        return Failed("; ".join(problems), held.state)
+        return Failed("; ".join(problems), current.state)
     left = theirs.left.ids
     if not left and len(theirs) >= len(operation.machine_ids):
-        return Done(held.state, now_ns, f"{operation.ids} of pool {operation.pool!r} are gone")
+        return Done(current.state, now_ns, f"{operation.ids} of pool {operation.pool!r} are gone")
     if now_ns >= operation.until_ns:
         return Failed(
-            f"{', '.join(left) or 'machines'} of pool {operation.pool!r} do not end; look at them", held.state
+            f"{', '.join(left) or 'machines'} of pool {operation.pool!r} do not end; look at them", current.state
         )
     return Running(f"{len(left)} machines of pool {operation.pool!r} are still ending")
 
 
-def find_leaving(aws: Aws, pool: str, decision: Scale) -> Handle | Rejected | None:
-    """The operation of a decision that has marked all its machines; with fewer marks it was never begun."""
+def find_return(aws: Aws, pool: str, decision: Scale) -> Handle | Rejected | None:
+    """The operation of a decision that has tagged all its machines; with fewer tags it was never started."""
     marked = instances(aws, LEAVING, mark(decision.id))
     if isinstance(marked, Rejected):
         return marked

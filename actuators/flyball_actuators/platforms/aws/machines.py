@@ -1,4 +1,4 @@
-"""EC2 instances: read with their tags, marked before they go."""
+"""EC2 instances and their tags."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,22 +28,22 @@ class Instances(list[dict[str, Any]]):
 
     @property
     def left(self) -> "Instances":
-        """Those that are not gone yet."""
+        """Those that are not terminated yet."""
         return Instances(one for one in self if one["State"]["Name"] not in GONE)
 
     @property
     def ids(self) -> list[str]:
-        """Their ids, in order."""
+        """Sorted ids."""
         return sorted(str(one["InstanceId"]) for one in self)
 
 
 def instances(aws: Aws, key: str, value: str) -> Instances | Rejected:
-    """Instances in any state with this tag."""
+    """Instances in any state with a tag."""
     return _read(aws, {"Name": f"tag:{key}", "Values": [value]})
 
 
 def by_id(aws: Aws, ids: Sequence[str]) -> Instances | Rejected:
-    """Instances of these ids, those that EC2 knows; by filter, because one unknown id would fail the whole call."""
+    """Instances with these ids that EC2 knows; filtered, because one unknown id would fail the whole call."""
     return _read(aws, {"Name": "instance-id", "Values": list(ids)}) if ids else Instances()
 
 
@@ -55,12 +55,12 @@ def _read(aws: Aws, condition: dict[str, Any]) -> Instances | Rejected:
 
 
 def tag_of(instance: dict[str, Any], key: str) -> str:
-    """A tag, empty where there is none."""
+    """Value of a tag, empty without one."""
     return next((str(tag["Value"]) for tag in instance.get("Tags", ()) if tag["Key"] == key), "")
 
 
 def machine(instance: dict[str, Any], *, protected: bool = False) -> Machine:
-    """An instance as one that may go."""
+    """An instance as a candidate for return."""
     dns = str(instance.get("PrivateDnsName") or "")
     names = {instance["InstanceId"], dns, dns.partition(".")[0], tag_of(instance, "Name")} - {""}
     return Machine(
@@ -74,13 +74,13 @@ def machine(instance: dict[str, Any], *, protected: bool = False) -> Machine:
 
 
 def mark_leaving(aws: Aws, ids: Sequence[str], decision: str) -> Rejected | None:
-    """Mark machines before any of them goes; each tells how many are marked."""
+    """Tag machines before any is returned; each tag includes their number."""
     tags = [{"Key": LEAVING, "Value": decision}, {"Key": COUNT, "Value": str(len(ids))}]
     answer = aws.call("ec2", "create_tags", Resources=list(ids), Tags=tags)
     return answer if isinstance(answer, Rejected) else None
 
 
 def why_gone(instance: dict[str, Any]) -> str:
-    """Why an instance ended, in the cloud's words."""
+    """EC2's reason why an instance ended."""
     reason: dict[str, Any] = instance.get("StateReason") or {}
     return str(reason.get("Code") or reason.get("Message") or instance["State"]["Name"])

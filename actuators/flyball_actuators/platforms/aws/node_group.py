@@ -1,4 +1,4 @@
-"""A pool that a managed node group of EKS holds. EKS drains the nodes that go; which they are is its choice."""
+"""A pool backed by a managed node group of EKS. EKS chooses and drains the nodes to remove."""
 
 import time
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any
 from flyball_actuators.platforms.aws.api import Aws, remedy
 from flyball_actuators.platforms.aws.machines import DECISION
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
-from flyball_actuators.platforms.pools.backing import Held
-from flyball_actuators.platforms.pools.marked import found_marked, strange
+from flyball_actuators.platforms.pools.backing import PoolState
+from flyball_actuators.platforms.pools.marked import found_marked, type_mismatch
 from flyball_actuators.platforms.pools.operation import Operation, mark, operation_of, token
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Scale, SubjectState
@@ -17,25 +17,25 @@ _MARKET = {"ON_DEMAND": "on_demand", "SPOT": "spot"}
 
 
 class NodeGroup:
-    """The group is tagged with the decision before its desired size is set, under a token of the decision."""
+    """Tags the group with the decision before it sets the desired size, under a request token of the decision."""
 
     def __init__(self, aws: Aws, pool: PoolConfig) -> None:
         self._aws, self._pool = aws, pool
 
-    def look(self) -> Held | Rejected:
-        """The group's desired size; ready once it is active and has no issue."""
+    def observe(self) -> PoolState | Rejected:
+        """Desired size of the group; its machines are ready once it is active without issues."""
         group = self._group()
-        return group if isinstance(group, Rejected) else self._held(group)
+        return group if isinstance(group, Rejected) else self._pool_state(group)
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Set the desired size."""
-        return self._scale(decision, held, dry_run=dry_run)
+        return self._scale(decision, current, dry_run=dry_run)
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Set the desired size; EKS drains the nodes that go, within their disruption budgets."""
-        return self._scale(decision, held, dry_run=dry_run)
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Set the desired size; EKS drains the nodes within their disruption budgets."""
+        return self._scale(decision, current, dry_run=dry_run)
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Follow the update, then the group until it is active at its size."""
         if operation.call:
             update = self._aws.call(
@@ -46,40 +46,42 @@ class NodeGroup:
                 return Failed(f"unknown outcome: {update.detail}")
             status, errors = update["update"]["status"], list(update["update"].get("errors") or ())
             if status in ("Failed", "Cancelled"):
-                held = self.look()
-                state = SubjectState() if isinstance(held, Rejected) else held.state
+                current = self.observe()
+                state = SubjectState() if isinstance(current, Rejected) else current.state
                 return Failed(f"the update {status.lower()}: {_issues(errors)}", state)
             if status != "Successful":
                 return self._late(operation, now_ns, f"update {operation.call} is under way")
         group = self._group()
         if isinstance(group, Rejected):
             return Failed(f"unknown outcome: {group.detail}")
-        held, issues = self._held(group), _issues_of(group)
-        if isinstance(held, Rejected):
-            return Failed(f"unknown outcome: {held.detail}")
-        if held.machines != operation.machines:
+        current, issues = self._pool_state(group), _issues_of(group)
+        if isinstance(current, Rejected):
+            return Failed(f"unknown outcome: {current.detail}")
+        if current.machines != operation.machines:
             return Superseded(
-                f"node group {self._pool.resource} is set to {held.machines} by somebody else", held.state
+                f"node group {self._pool.resource} is set to {current.machines} by somebody else", current.state
             )
         if issues:
-            return self._give_up(operation, group, held, _issues(issues))
+            return self._give_up(operation, group, current, _issues(issues))
         if group["status"] == "ACTIVE":
-            return Done(held.state, now_ns, f"node group {self._pool.resource} is active with {held.machines} nodes")
+            return Done(
+                current.state, now_ns, f"node group {self._pool.resource} is active with {current.machines} nodes"
+            )
         return self._late(operation, now_ns, f"node group {self._pool.resource} is {group['status'].lower()}")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """By the tag and the size."""
+        """Find by tag and size."""
         group = self._group()
         if isinstance(group, Rejected):
             return group
-        held = self._held(group)
-        if isinstance(held, Rejected):
-            return held
-        return found_marked(decision, self._pool, held, _mark_of(group), observed)
+        current = self._pool_state(group)
+        if isinstance(current, Rejected):
+            return current
+        return found_marked(decision, self._pool, current, _mark_of(group), observed)
 
-    def _scale(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def _scale(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         name, wanted = self._pool.resource, decision.replicas
-        operation = operation_of(decision, self._pool.name, held.machines, time.time_ns())
+        operation = operation_of(decision, self._pool.name, current.machines, time.time_ns())
         group = self._group()
         if isinstance(group, Rejected):
             return group
@@ -96,8 +98,8 @@ class NodeGroup:
         update = self._set(wanted, token(decision))
         if isinstance(update, Rejected):
             return update
-        operation = operation_of(decision, self._pool.name, held.machines, time.time_ns(), call=update)
-        return operation.handle(f"node group {name} was set from {held.machines} to {wanted} (update {update})")
+        operation = operation_of(decision, self._pool.name, current.machines, time.time_ns(), call=update)
+        return operation.handle(f"node group {name} was set from {current.machines} to {wanted} (update {update})")
 
     def _set(self, machines: int, request: str) -> str | Rejected:
         answer = self._aws.call(
@@ -107,14 +109,14 @@ class NodeGroup:
         )  # fmt: skip
         return answer if isinstance(answer, Rejected) else str(answer["update"]["id"])
 
-    def _give_up(self, operation: Operation, group: dict[str, Any], held: Held, why: str) -> Progress:
-        """Take back what has not come, or it would be bought some day, unasked."""
+    def _give_up(self, operation: Operation, group: dict[str, Any], current: PoolState, why: str) -> Progress:
+        """Withdraw the missing nodes, or they would be bought later."""
         if operation.verb == "shrink" or _mark_of(group) != mark(operation.decision):
-            return Failed(why, held.state)
+            return Failed(why, current.state)
         back = self._set(operation.before, mark(f"{operation.decision}/back"))
         rest = back.detail if isinstance(back, Rejected) else f"its size is set to {operation.before} again"
-        state = SubjectState(replicas=operation.before if isinstance(back, str) else held.machines)
-        return Failed(f"{operation.machines} nodes were asked for: {why}; {rest}", state)
+        state = SubjectState(replicas=operation.before if isinstance(back, str) else current.machines)
+        return Failed(f"{operation.machines} nodes were requested: {why}; {rest}", state)
 
     def _late(self, operation: Operation, now_ns: int, what: str) -> Progress:
         return Failed(f"{what}, for too long; look at it") if now_ns >= operation.until_ns else Running(what)
@@ -128,10 +130,10 @@ class NodeGroup:
         group: dict[str, Any] = answer["nodegroup"]
         return group
 
-    def _held(self, group: dict[str, Any]) -> Held | Rejected:
-        odd = strange(self._pool, group.get("instanceTypes") or (self._pool.instance_type,))
-        if odd is not None:
-            return odd
+    def _pool_state(self, group: dict[str, Any]) -> PoolState | Rejected:
+        mismatch = type_mismatch(self._pool, group.get("instanceTypes") or (self._pool.instance_type,))
+        if mismatch is not None:
+            return mismatch
         market = _MARKET.get(group.get("capacityType", ""), self._pool.market)
         if market != self._pool.market:
             return Rejected(
@@ -142,7 +144,7 @@ class NodeGroup:
         wanted = int(scaling["desiredSize"])
         active = group["status"] == "ACTIVE" and not _issues_of(group)
         ready, version = wanted if active else 0, f"{wanted}/{_mark_of(group)}"
-        return Held(wanted, ready, version, int(scaling["minSize"]), int(scaling["maxSize"]))
+        return PoolState(wanted, ready, version, int(scaling["minSize"]), int(scaling["maxSize"]))
 
 
 def _mark_of(group: dict[str, Any]) -> str:
@@ -156,9 +158,9 @@ def _issues_of(group: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _issues(issues: Sequence[dict[str, Any]]) -> str:
-    told = [
+    text = [
         f"{one.get('code') or one.get('errorCode')}: {one.get('message') or one.get('errorMessage')}" for one in issues
     ]
-    said = "; ".join(told) or "it does not say why"
-    which = "InsufficientFreeAddresses" if "Address" in said else "VcpuLimitExceeded" if "Limit" in said else ""
-    return f"{said}; {remedy(which)}"
+    message = "; ".join(text) or "it does not say why"
+    which = "InsufficientFreeAddresses" if "Address" in message else "VcpuLimitExceeded" if "Limit" in message else ""
+    return f"{message}; {remedy(which)}"

@@ -1,4 +1,4 @@
-"""Azure as its own library calls it: one try a call, and each error as what it means for a decision."""
+"""Calls Azure through its library: one attempt per call, each error mapped to its meaning for a decision."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.endpoint import trusted
-from flyball_actuators.platforms.pools.answers import Remedies, rejected, tried
+from flyball_actuators.platforms.pools.errors import Remedies, rejected, retry_throttled
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -23,7 +23,7 @@ _QUOTA = ("QuotaExceeded", "OperationNotAllowed", "exceeding approved")
 
 
 class Azure:
-    """Calls one subscription with the credentials that the library finds; ``where`` names the entry in errors."""
+    """Calls one subscription with the library's default credentials; ``where`` names the entry in errors."""
 
     def __init__(self, entry: PlatformConfig, where: str) -> None:
         try:
@@ -49,16 +49,16 @@ class Azure:
         )
 
     def sets(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call on scale sets: the answer, or ``Rejected`` where nothing was done; see :meth:`_call`."""
+        """Call a method of scale sets: the answer, or ``Rejected`` if nothing was done; see :meth:`_call`."""
         return self._call(method, lambda: getattr(self._client.virtual_machine_scale_sets, method)(*arguments, **named))
 
     def machines(self, group: str, name: str) -> Any:
-        """The machines of a scale set, or ``Rejected``."""
+        """Machines of a scale set, or ``Rejected``."""
         listed = self._client.virtual_machine_scale_set_vms.list
         return self._call("list", lambda: list(listed(group, name, expand="instanceView")))
 
     def begin(self, method: str, *arguments: Any, **named: Any) -> str | Rejected:
-        """Start what takes long: the path by which it is followed, empty where it is not to be followed."""
+        """Start a long-running operation: the path of its status, empty if it has none."""
         paths: list[str] = []
 
         def hook(response: Any) -> None:
@@ -70,43 +70,43 @@ class Azure:
         return begun if isinstance(begun, Rejected) else (paths[0] if paths else "")
 
     def followed(self, path: str) -> dict[str, Any] | Rejected:
-        """The status of what was begun. A path only, so that no credentials go anywhere else."""
+        """Status of an operation. Takes only a path, so that credentials are sent to no other host."""
 
-        def ask() -> Any:
+        def call() -> Any:
             response = self._client.send_request(self._request("GET", f"{self._url}{path}"))
             response.raise_for_status()
             return response.json()
 
-        answer: dict[str, Any] | Rejected = self._call("operation", ask)
+        answer: dict[str, Any] | Rejected = self._call("operation", call)
         return answer
 
-    def _call(self, name: str, ask: Callable[[], Any]) -> Any:
-        """Make one call. One that was throttled did nothing, so it is made again.
+    def _call(self, name: str, call: Callable[[], Any]) -> Any:
+        """Make one call. Throttled calls did nothing and are repeated.
 
-        Raises :class:`PlatformError` where it is not known what became of it.
+        Raises :class:`PlatformError` if the effect is unknown.
         """
 
         def once() -> Any:
             try:
-                return ask()
+                return call()
             except self._errors.ClientAuthenticationError as error:
                 return Rejected("platform", f"{name}: {error.message}; {_REMEDIES.log_in}")
             except self._errors.HttpResponseError as error:
-                said = f"{name}: {_words(error)}"
-                return rejected(int(error.status_code or 0), said, remedy(said), _REMEDIES)
+                message = f"{name}: {_message(error)}"
+                return rejected(int(error.status_code or 0), message, remedy(message), _REMEDIES)
             except (self._errors.AzureError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
 
-        return tried(once)
+        return retry_throttled(once)
 
 
-def remedy(said: str) -> str:
-    """What helps, where a message tells of a lack of capacity; empty where it does not."""
-    if any(code in said for code in _SCARCE):
+def remedy(message: str) -> str:
+    """Remedy if a message reports lack of capacity; empty otherwise."""
+    if any(code in message for code in _SCARCE):
         return "use a pool of another zone, region or size, or wait"
-    return "raise the subscription's quota, or ask for fewer" if any(code in said for code in _QUOTA) else ""
+    return "raise the subscription's quota, or request fewer" if any(code in message for code in _QUOTA) else ""
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
     inner = error.error
     return f"{inner.code}: {inner.message}" if inner is not None and inner.code else str(error.message)

@@ -1,4 +1,4 @@
-"""Which containers a decision concerns, and what is done to each."""
+"""Chooses the containers that a decision changes, and the step for each."""
 
 from typing import get_args
 
@@ -9,26 +9,26 @@ from flyball_actuators.platforms.docker.plan import Step, Verb, short
 from flyball_contracts.records import Preempt, Resources, Scale
 
 NEVER = "0001-01-01T00:00:00Z"
-"""What the engine calls the start of a container that was never started."""
+"""The engine's start time of a container that was never started."""
 CHECKPOINT_S = 60
 MOST_COPIES = 100
 
 
 def choose(containers: list[Container], decision: Scale | Preempt, version: tuple[int, int]) -> list[Step] | Rejected:
-    """The steps of a decision that is not about resources; the same for the same containers."""
-    asked = [one for one in containers if one.asked]
-    change = decision.replicas - len(asked)
+    """Steps of a decision on replicas; deterministic for the same containers."""
+    replicas = [one for one in containers if one.is_replica]
+    change = decision.replicas - len(replicas)
     if isinstance(decision, Preempt):
         if change > 0:
-            return Rejected("conflict", f"only {len(asked)} containers of {decision.workload!r} run; decide again")
-        return _preempt(asked, -change, decision)
+            return Rejected("conflict", f"only {len(replicas)} containers of {decision.workload!r} run; decide again")
+        return _preempt(replicas, -change, decision)
     if change >= 0:
         return _more(containers, change, decision, version)
-    return _all_stay([_stop(one, "stop") for one in _latest_first(asked)[:-change]], asked)
+    return _all_stay([_stop(one, "stop") for one in _latest_first(replicas)[:-change]], replicas)
 
 
 def updates(containers: list[Container], wanted: Resources) -> dict[str, dict[str, int]] | Rejected:
-    """What the engine is told of each container, by its id."""
+    """Resource update of each container, by its id."""
     if wanted.gpu_profile is not None:
         return Rejected(
             "unsupported", "platform docker cannot change the part of a GPU; decide on CPU and memory alone"
@@ -52,20 +52,20 @@ def _more(containers: list[Container], more: int, decision: Scale, version: tupl
     why = uncopyable(template, version)
     if why is not None:
         most = decision.replicas - copies
-        return Rejected("unsupported", f"{why}; or ask for {most} replicas of {decision.workload!r} at most")
+        return Rejected("unsupported", f"{why}; or request {most} replicas of {decision.workload!r} at most")
     names = (f"{base_name(template)}-{short(decision.id)}-{i}" for i in range(copies))
     return [*steps, *(Step("copy", template.id, name, NEVER) for name in names)]
 
 
-def _preempt(asked: list[Container], fewer: int, decision: Preempt) -> list[Step] | Rejected:
-    by_name = {one.name: one for one in asked}
+def _preempt(replicas: list[Container], fewer: int, decision: Preempt) -> list[Step] | Rejected:
+    by_name = {one.name: one for one in replicas}
     unknown = next((name for name in decision.victims if name not in by_name), None)
     if unknown is not None and len(decision.victims) >= fewer > 0:
         return Rejected(
             "invalid", f"no running container of {decision.workload!r} is called {unknown!r}; name others or none"
         )
     first = [by_name[name] for name in dict.fromkeys(decision.victims) if name in by_name]
-    chosen = [*first, *(one for one in _latest_first(asked) if one not in first)][:fewer]
+    chosen = [*first, *(one for one in _latest_first(replicas) if one not in first)][:fewer]
     steps: list[Step] = []
     for one in chosen:
         if one.preempt not in get_args(How):
@@ -74,12 +74,12 @@ def _preempt(asked: list[Container], fewer: int, decision: Preempt) -> list[Step
             )
         verb: Verb = {"pause": "pause", "checkpoint": "checkpoint"}.get(one.preempt, "stop")  # type: ignore[assignment]
         steps.append(_stop(one, "stop" if verb == "checkpoint" and not decision.checkpoint else verb))
-    return _all_stay(steps, asked)
+    return _all_stay(steps, replicas)
 
 
-def _all_stay(steps: list[Step], asked: list[Container]) -> list[Step] | Rejected:
-    """Refuse what would remove a container for good."""
-    lost = {one.id: one.name for one in asked if one.shown.host_config.auto_remove}
+def _all_stay(steps: list[Step], replicas: list[Container]) -> list[Step] | Rejected:
+    """Reject steps that would remove a container for good."""
+    lost = {one.id: one.name for one in replicas if one.shown.host_config.auto_remove}
     gone = next((lost[step.id] for step in steps if step.verb != "pause" and step.id in lost), None)
     if gone is not None:
         return Rejected(
@@ -93,9 +93,9 @@ def _stop(one: Container, verb: Verb) -> Step:
     return Step(verb, one.id, one.name, one.shown.state.started_at, grace_s)
 
 
-def _latest_first(asked: list[Container]) -> list[Container]:
-    """Copies go before what somebody else made, the youngest first."""
-    return sorted(asked, key=lambda one: (COPY_OF in one.labels, one.shown.created, one.name), reverse=True)
+def _latest_first(replicas: list[Container]) -> list[Container]:
+    """Copies before original containers, the youngest first."""
+    return sorted(replicas, key=lambda one: (COPY_OF in one.labels, one.shown.created, one.name), reverse=True)
 
 
 def _update(one: Container, wanted: Resources) -> dict[str, int]:

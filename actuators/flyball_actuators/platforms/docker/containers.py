@@ -1,4 +1,4 @@
-"""The containers of a workload, as the engine shows them."""
+"""Containers of a workload, as the engine shows them."""
 
 import hashlib
 from typing import Any, Literal
@@ -15,17 +15,17 @@ DECISION = "flyball.dev/decision"
 COPY_OF = "flyball.dev/copy-of"
 How = Literal["stop", "pause", "checkpoint"]
 STOP_TIMEOUT_S = 10
-"""What the engine waits for after a container's stop signal where neither its owner nor the caller says."""
+"""Seconds that the engine waits after the stop signal by default."""
 
 
 class Health(msgspec.Struct, frozen=True, rename="pascal"):
-    """What a container's health check says."""
+    """Health of a container."""
 
     status: str = "none"
 
 
 class State(msgspec.Struct, frozen=True, rename="pascal"):
-    """What a container does."""
+    """State of a container."""
 
     status: str
     running: bool = False
@@ -37,14 +37,14 @@ class State(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Configured(msgspec.Struct, frozen=True, rename="pascal"):
-    """What its owner asked for."""
+    """Configuration by the container's owner."""
 
     labels: dict[str, str] | None = None
     stop_timeout: int | None = None
 
 
 class Host(msgspec.Struct, frozen=True, rename="pascal"):
-    """What it may use of the machine."""
+    """Resource limits and host options."""
 
     auto_remove: bool = False
     nano_cpus: int = 0
@@ -55,7 +55,7 @@ class Host(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Shown(msgspec.Struct, frozen=True, rename="pascal"):
-    """The part of the engine's answer about a container that is read."""
+    """The fields of the engine's answer that are used."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ class Shown(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Container(msgspec.Struct, frozen=True):
-    """One container; ``raw`` is all that the engine says of it."""
+    """One container; ``raw`` is the engine's full answer."""
 
     shown: Shown
     raw: dict[str, Any]
@@ -78,46 +78,46 @@ class Container(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name, by which decisions call the replica."""
+        """Its name; decisions use it as the replica's name."""
         return self.shown.name.removeprefix("/")
 
     @property
     def labels(self) -> dict[str, str]:
-        """Its labels, which never change."""
+        """Its labels; they never change."""
         return self.shown.config.labels or {}
 
     @property
-    def asked(self) -> bool:
-        """Whether it counts as a replica: it runs and is not paused, or is about to run again."""
+    def is_replica(self) -> bool:
+        """Whether it counts as a replica: it runs and is not paused, or is restarting."""
         state = self.shown.state
         return (state.running or state.restarting) and not state.paused
 
     @property
     def ready(self) -> bool:
-        """Whether it serves; one with a health check does once that says so."""
+        """Whether it is ready; with a health check, whether it is healthy."""
         state = self.shown.state
         healthy = state.health is None or state.health.status in ("healthy", "none", "")
-        return self.asked and not state.restarting and healthy
+        return self.is_replica and not state.restarting and healthy
 
     @property
     def paused(self) -> bool:
-        """Whether its processes are frozen."""
+        """Whether it is paused."""
         return self.shown.state.paused
 
     @property
     def preempt(self) -> str:
-        """How its owner wants it stopped to make room."""
+        """How its owner wants it preempted."""
         return self.labels.get(PREEMPT, "stop")
 
     @property
     def grace_s(self) -> int:
-        """How long it may take to stop."""
+        """Seconds it may take to stop."""
         given = self.shown.config.stop_timeout
         return STOP_TIMEOUT_S if given is None else given
 
     @property
     def cpu(self) -> float | None:
-        """Its limit in cores, if it has one."""
+        """CPU limit in cores, ``None`` without one."""
         host = self.shown.host_config
         if host.nano_cpus:
             return host.nano_cpus / 1e9
@@ -130,16 +130,16 @@ class Container(msgspec.Struct, frozen=True):
 
 
 def containers_of(engine: Engine, workload: str) -> list[Container]:
-    """The containers with the workload's label, running or not, oldest first; raises :class:`PlatformError`."""
+    """Containers with the workload's label, running or not, oldest first; raises :class:`PlatformError`."""
     listed = engine.get("/containers/json", all="true", filters={"label": [f"{WORKLOAD}={workload}"]})
     if listed.status != 200 or not isinstance(listed.body, list):
-        raise PlatformError(f"{engine.url}: containers cannot be listed: {listed.words}")
+        raise PlatformError(f"{engine.url}: containers cannot be listed: {listed.message}")
     found = [inspect(engine, str(entry["Id"])) for entry in listed.entries]
     return sorted((one for one in found if one is not None), key=lambda one: (one.shown.created, one.name))
 
 
 def inspect(engine: Engine, name: str) -> Container | None:
-    """One container by its id or name; ``None`` where there is none."""
+    """Read a container by id or name; ``None`` if there is none."""
     answer = engine.get(f"/containers/{segment(name)}/json")
     if answer.status == 404:
         return None
@@ -147,13 +147,13 @@ def inspect(engine: Engine, name: str) -> Container | None:
 
 
 def part(of: dict[str, Any], key: str) -> dict[str, Any]:
-    """An object in an answer, which may be null."""
+    """An object in an answer; empty if null."""
     found: dict[str, Any] | None = of.get(key)
     return found or {}
 
 
 def version_of(containers: list[Container]) -> str:
-    """Changes with whatever a decision could rest on."""
+    """Changes whenever anything changes that a decision could depend on."""
     parts = [
         (one.id, one.shown.state.status, one.shown.state.started_at, one.resources.cpu, one.resources.memory_bytes)
         for one in sorted(containers, key=lambda one: one.id)
@@ -163,19 +163,19 @@ def version_of(containers: list[Container]) -> str:
 
 def state_of(containers: list[Container]) -> SubjectState:
     """Containers as replicas."""
-    asked = [one for one in containers if one.asked]
-    limits = {(one.resources.cpu, one.resources.memory_bytes) for one in asked}
+    is_replica = [one for one in containers if one.is_replica]
+    limits = {(one.resources.cpu, one.resources.memory_bytes) for one in is_replica}
     return SubjectState(
-        replicas=len(asked),
+        replicas=len(is_replica),
         ready=sum(one.ready for one in containers),
-        suspended=bool(containers) and not asked,
-        resources=asked[0].resources if len(limits) == 1 and limits != {(None, None)} else None,
+        suspended=bool(containers) and not is_replica,
+        resources=is_replica[0].resources if len(limits) == 1 and limits != {(None, None)} else None,
         version=version_of(containers),
     )
 
 
 def unknown(workload: str) -> Rejected:
-    """No container is the workload's."""
+    """Rejection: no container has the workload's label."""
     return Rejected(
         "unknown_target",
         f"no container has the label {WORKLOAD}={workload}; start one with docker run --label {WORKLOAD}={workload}",
@@ -184,7 +184,7 @@ def unknown(workload: str) -> Rejected:
 
 def _read(engine: Engine, answer: Answer) -> Container:
     if answer.status != 200:
-        raise PlatformError(f"{engine.url}: a container cannot be inspected: {answer.words}")
+        raise PlatformError(f"{engine.url}: a container cannot be inspected: {answer.message}")
     try:
         return Container(msgspec.convert(answer.body, Shown), answer.fields)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Another container like one that is there."""
+"""Creates copies of a container."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ _MANY_NETWORKS = (1, 44)
 
 
 def template_of(containers: list[Container]) -> Container:
-    """The container that copies are made of: the oldest that somebody else made, else the oldest copy."""
+    """The container to copy: the oldest original, else the oldest copy."""
     return min(containers, key=lambda one: (COPY_OF in one.labels, one.shown.created, one.name))
 
 
 def base_name(template: Container) -> str:
-    """What names of copies start with."""
+    """Prefix of the names of copies."""
     return template.labels.get(COPY_OF, template.name)
 
 
 def uncopyable(template: Container, version: tuple[int, int]) -> str | None:
-    """Why no second container can be like this one, with the remedy."""
+    """Why a container cannot be copied, with the remedy; ``None`` if it can."""
     host = part(template.raw, "HostConfig")
     if host.get("AutoRemove"):
         return f"container {template.name} is removed when it stops; run it without --rm"
@@ -40,7 +40,7 @@ def uncopyable(template: Container, version: tuple[int, int]) -> str | None:
 
 
 def body_of(template: Container, decision: str) -> dict[str, Any]:
-    """What the engine is asked to create; the copy has its own name, addresses and anonymous volumes."""
+    """Request to create a copy, with its own name, addresses and anonymous volumes."""
     raw = template.raw
     config: dict[str, Any] = {key: value for key, value in raw["Config"].items() if key != "MacAddress"}
     if config.get("Hostname") == template.id[:12]:
@@ -58,6 +58,6 @@ def body_of(template: Container, decision: str) -> dict[str, Any]:
 
 
 def _networks(template: Container) -> dict[str, dict[str, Any]]:
-    """The networks that somebody made, which the container joins; the engine's own need no word."""
+    """User-defined networks of the container; the engine's own need no configuration."""
     joined: dict[str, dict[str, Any]] = part(part(template.raw, "NetworkSettings"), "Networks")
     return {name: one for name, one in joined.items() if name not in ("bridge", "host", "none")}

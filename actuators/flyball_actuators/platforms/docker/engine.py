@@ -1,4 +1,4 @@
-"""The Docker Engine API over its socket; see :class:`Engine`."""
+"""The Docker Engine API over its Unix socket; see :class:`Engine`."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ from flyball_contracts.errors import ConfigError
 
 SOCKET = "unix:///var/run/docker.sock"
 OLDEST, NEWEST = (1, 41), (1, 52)
-"""Versions of the API between which what is used here has the same meaning."""
+"""API versions between which the calls used here have the same meaning."""
 _LARGEST_BYTES = 64 * 1024 * 1024
 
 
@@ -23,35 +23,35 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it was done, now or before."""
+        """Whether the request succeeded, now or before."""
         return self.status < 300 or self.status == http.client.NOT_MODIFIED
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The body where it is one object, else nothing."""
+        """The body if it is an object, else empty."""
         body: object = self.body
         return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The body where it is a list of objects, else nothing."""
+        """The body if it is a list of objects, else empty."""
         body: object = self.body
         return cast("list[dict[str, Any]]", body) if isinstance(body, list) else []
 
     @property
-    def words(self) -> str:
-        """What the engine says about an error."""
+    def message(self) -> str:
+        """The engine's error message."""
         return f"HTTP {self.status}: {str(self.fields.get('message') or self.body or '').strip()}"
 
 
-class Silence(PlatformError):
-    """The engine took a call and did not answer it in time; it goes on with it."""
+class NoAnswer(PlatformError):
+    """The engine accepted a call and did not answer in time; it is still working on it."""
 
 
 class Engine:
-    """One Docker engine behind the Unix socket that ``url`` names; each call waits ``timeout_s`` for its answer.
+    """One Docker engine behind the Unix socket ``url``; each call waits ``timeout_s`` for its answer.
 
-    The version of the API is the newest that both know; it is asked for once, and again after an error.
+    The API version is the newest that both sides know; it is negotiated once, and again after an error.
     """
 
     def __init__(self, url: str, timeout_s: float, where: str = "platform") -> None:
@@ -72,23 +72,23 @@ class Engine:
     def call(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Answer:
         """One call; raises :class:`PlatformError` without an answer."""
         version = _text(self.version())
-        asked: dict[str, str] = {
+        params: dict[str, str] = {
             key: value if isinstance(value, str) else json.dumps(value) for key, value in (query or {}).items()
         }
-        return self._send(method, f"/v{version}{path}" + (f"?{urlencode(asked)}" if asked else ""), body)
+        return self._send(method, f"/v{version}{path}" + (f"?{urlencode(params)}" if params else ""), body)
 
     def version(self) -> tuple[int, int]:
-        """The version of the API that is spoken."""
+        """The API version in use."""
         if not self._version:
             self._version = self._negotiate()
         return _version(self._version)
 
     def machine(self) -> str:
-        """The engine's name: that of its machine."""
+        """Name of the engine's machine."""
         return str(self.get("/info").fields.get("Name", ""))
 
     def experimental(self) -> bool:
-        """Whether the engine offers what it calls experimental: checkpoints."""
+        """Whether the engine has experimental features on, which checkpoints need."""
         return bool(self.get("/info").fields.get("ExperimentalBuild"))
 
     def _negotiate(self) -> str:
@@ -96,11 +96,11 @@ class Engine:
         try:
             newest, oldest = (_version(answer.fields[key]) for key in ("ApiVersion", "MinAPIVersion"))
         except (KeyError, AttributeError, ValueError) as error:
-            raise PlatformError(f"{self.url}: no Docker engine answers there: {answer.words}") from error
+            raise PlatformError(f"{self.url}: no Docker engine answers there: {answer.message}") from error
         chosen = min(newest, NEWEST)
         if chosen < max(OLDEST, oldest):
             raise PlatformError(
-                f"{self.url}: the engine speaks versions {_text(oldest)} to {_text(newest)} of its API, Flyball "
+                f"{self.url}: the engine supports versions {_text(oldest)} to {_text(newest)} of its API, Flyball "
                 f"{_text(OLDEST)} to {_text(NEWEST)}; upgrade the older one"
             )
         return _text(chosen)
@@ -117,7 +117,7 @@ class Engine:
         except (OSError, http.client.HTTPException) as error:
             self._version = ""  # another engine may listen there when it is back
             if sent and isinstance(error, TimeoutError):
-                raise Silence(f"{method} {self.url}{path}: no answer in {self._timeout_s:g} s") from error
+                raise NoAnswer(f"{method} {self.url}{path}: no answer in {self._timeout_s:g} s") from error
             raise PlatformError(f"{method} {self.url}{path}: {str(error) or type(error).__name__}") from error
         finally:
             connection.close()
@@ -139,7 +139,7 @@ class _Local(http.client.HTTPConnection):
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path."""
+    """A name escaped as one path segment."""
     return quote(name, safe="")
 
 

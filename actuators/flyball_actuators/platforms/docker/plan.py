@@ -1,8 +1,8 @@
-"""What is to be done about a decision, written down in the engine before anything is done.
+"""The plan of a decision, stored in the engine before anything is done.
 
-Docker has neither tokens nor versions, and labels of containers never change. Volumes have labels and a name that only
-one can have: a decision's plan is the label of an empty volume that is named after it. Making a volume that is there
-changes nothing and answers with the one that is there.
+Docker has neither request tokens nor versions, and container labels never change. Volumes have labels and unique names:
+a decision's plan is a label of an empty volume that is named after the decision. Creating a volume that exists changes
+nothing and returns the existing one.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from flyball_contracts.records import AnyDecision
 
 PLAN, TIME = "flyball.dev/plan", "flyball.dev/time-ns"
 KEPT_NS = 24 * 3600 * 1_000_000_000
-"""A decision is older than the guard allows long before its plan is removed."""
+"""Plans are removed after a day; the guard refuses decisions of that age long before."""
 Verb = Literal["start", "unpause", "copy", "stop", "pause", "checkpoint", "update"]
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """One container: what is done to it.
+    """One container and what is done to it.
 
-    ``started_at`` is when it had been started last, by the engine's clock: it tells a container that was not started
-    yet from one that was and has ended. A ``copy`` is of the container ``id``, and is called ``name``.
+    ``started_at`` is its last start on the engine's clock; it tells a container that was not started yet from one that
+    was started and has ended. A ``copy`` is made of container ``id`` and called ``name``.
     """
 
     verb: Verb
@@ -37,9 +37,9 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All steps of a decision, and until when steps may begin and their effect may come.
+    """All steps of a decision, and the deadlines for starting steps and for their effect.
 
-    One that is ``partly`` leaves some containers without the new resources.
+    ``partly``: some containers do not get the new resources.
     """
 
     decision: str
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def decode(text: str) -> Plan:
-    """The plan in an outcome; :class:`PlatformError` for another platform's."""
+    """Parse the plan of an outcome; :class:`PlatformError` for another platform's."""
     try:
         return msgspec.json.decode(text, type=Plan)
     except msgspec.DecodeError as error:
@@ -67,12 +67,12 @@ def decode(text: str) -> Plan:
 
 
 def short(decision: str) -> str:
-    """Part of names that stand for a decision."""
+    """Hash of a decision, as part of names."""
     return hashlib.sha256(decision.encode()).hexdigest()[:12]
 
 
-def write_down(engine: Engine, decision: AnyDecision, plan: Plan) -> Plan:
-    """Store a plan, unless the decision has one: then that one counts."""
+def store_plan(engine: Engine, decision: AnyDecision, plan: Plan) -> Plan:
+    """Store a plan; if the decision already has one, return that instead."""
     labels = {
         DECISION: decision.id,
         WORKLOAD: decision.workload,
@@ -81,22 +81,22 @@ def write_down(engine: Engine, decision: AnyDecision, plan: Plan) -> Plan:
     }
     answer = engine.call("POST", "/volumes/create", body={"Name": _name(decision.id), "Labels": labels})
     if answer.status not in (200, 201):
-        raise PlatformError(f"{engine.url}: the decision cannot be written down: {answer.words}")
+        raise PlatformError(f"{engine.url}: the decision cannot be written down: {answer.message}")
     return _read(engine, answer.fields, decision.id)
 
 
-def written_down(engine: Engine, decision: str) -> Plan | None:
-    """The plan of a decision; ``None`` where nothing was begun."""
+def load_plan(engine: Engine, decision: str) -> Plan | None:
+    """The stored plan of a decision; ``None`` if nothing was started."""
     answer = engine.get(f"/volumes/{_name(decision)}")
     if answer.status == 404:
         return None
     if answer.status != 200:
-        raise PlatformError(f"{engine.url}: the decision's plan cannot be read: {answer.words}")
+        raise PlatformError(f"{engine.url}: the decision's plan cannot be read: {answer.message}")
     return _read(engine, answer.fields, decision)
 
 
-def forget(engine: Engine, decision: AnyDecision) -> None:
-    """Remove the plans of decisions on the same workload that are a day older."""
+def remove_old_plans(engine: Engine, decision: AnyDecision) -> None:
+    """Remove plans for the same workload that are a day older."""
     answer = engine.get("/volumes", filters={"label": [f"{WORKLOAD}={decision.workload}", DECISION]})
     found: Sequence[dict[str, Any]] = answer.fields.get("Volumes") or ()
     for volume in found:

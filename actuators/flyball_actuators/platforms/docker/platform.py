@@ -19,9 +19,9 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.docker.choose import choose, updates
 from flyball_actuators.platforms.docker.containers import Container, containers_of, state_of, unknown, version_of
-from flyball_actuators.platforms.docker.effects import Seen, carry_on, has
+from flyball_actuators.platforms.docker.effects import StepStatus, has, run_step
 from flyball_actuators.platforms.docker.engine import Engine
-from flyball_actuators.platforms.docker.plan import Plan, Step, decode, forget, write_down, written_down
+from flyball_actuators.platforms.docker.plan import Plan, Step, decode, load_plan, remove_old_plans, store_plan
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
@@ -35,8 +35,8 @@ class DockerPlatform:
     """Carries out decisions on the containers of one machine.
 
     A workload is the containers with label ``flyball.dev/workload=NAME``; a replica is one that runs and is not paused.
-    What is to be done is written down in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and
-    each step is one that the engine does once. No container is ever removed.
+    The plan is stored in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and the engine does
+    each step once. No container is ever removed.
     """
 
     name = "docker"
@@ -49,7 +49,7 @@ class DockerPlatform:
         self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The workload's containers; those that the decision names and that run are on the engine's machine."""
+        """Containers of the workload; the replicas that the decision names and that run are on the engine's machine."""
         containers = containers_of(self._engine, decision.workload)
         if not containers:
             return unknown(decision.workload)
@@ -58,7 +58,7 @@ class DockerPlatform:
         return msgspec.structs.replace(state_of(containers), nodes=nodes)
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Write the plan down and begin, provided nothing has changed since it was observed."""
+        """Store the plan and begin, if nothing has changed since it was observed."""
         if isinstance(decision, Migrate | Check):
             return Rejected("unsupported", "platform docker is one machine: a replica has nowhere else to go")
         containers = containers_of(self._engine, decision.workload)
@@ -67,48 +67,48 @@ class DockerPlatform:
         if version_of(containers) != observed.version:
             return Rejected(
                 "conflict",
-                f"the containers of {decision.workload!r} were changed since they were looked at; decide again",
+                f"the containers of {decision.workload!r} were changed since they were observed; decide again",
             )
         plan = self._plan(decision, containers)
         if isinstance(plan, Rejected):
             return plan
         expected = _expected(decision, observed, plan)
         if dry_run:
-            said = ", ".join(f"{step.verb} {step.name}" for step in plan.steps) or "nothing has to change"
-            return Handle(operation="", expected=expected, answer=f"would be done: {said}")
-        plan = write_down(self._engine, decision, plan)
-        seen = self._carry_on(plan, first=True)
-        forget(self._engine, decision)
-        return Handle(operation=plan.encode(), expected=expected, answer=_words(seen))
+            text = ", ".join(f"{step.verb} {step.name}" for step in plan.steps) or "nothing has to change"
+            return Handle(operation="", expected=expected, answer=f"would be done: {text}")
+        plan = store_plan(self._engine, decision, plan)
+        statuses = self._run_steps(plan, first=True)
+        remove_old_plans(self._engine, decision)
+        return Handle(operation=plan.encode(), expected=expected, answer=_describe(statuses))
 
     def poll(self, handle: Handle) -> Progress:
-        """What the engine shows; what is left to do is done, unless the decision has expired."""
+        """Progress in the engine; does the steps that are left, unless the decision has expired."""
         plan = decode(handle.operation)
-        seen = self._carry_on(plan)
+        statuses = self._run_steps(plan)
         containers = containers_of(self._engine, plan.workload)
         nodes = self._nodes(containers, handle.expected.nodes)
         state = msgspec.structs.replace(state_of(containers), nodes=nodes)
-        answer = _words(seen)
-        if any(one.refused for one in seen):
+        answer = _describe(statuses)
+        if any(one.refused for one in statuses):
             return Failed(answer, state)
-        if any(one.lost for one in seen):
+        if any(one.lost for one in statuses):
             return Superseded(answer, state)
         now_ns = self._clock()
-        if all(one.settled for one in seen):
+        if all(one.settled for one in statuses):
             return Done(state, now_ns, answer)
         return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if now_ns >= plan.until_ns else Running(answer)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's plan: nothing is done before it is there."""
-        plan = written_down(self._engine, decision.id)
+        """Find the decision's plan, which is stored before anything is done."""
+        plan = load_plan(self._engine, decision.id)
         if plan is None:
             return None
         expected = _expected(decision, observed or SubjectState(), plan)
         return Handle(operation=plan.encode(), expected=expected, answer="found in the engine")
 
     def _nodes(self, containers: list[Container], names: Iterable[str]) -> dict[str, str]:
-        """Where replicas run: on the engine's machine or, once they are stopped, nowhere."""
-        run = {one.name for one in containers if one.asked}
+        """Nodes of replicas: the engine's machine, or empty once they are stopped."""
+        run = {one.name for one in containers if one.is_replica}
         return {name: self._engine.machine() if name in run else "" for name in names}
 
     def _plan(self, decision: Scale | Preempt, containers: list[Container]) -> Plan | Rejected:
@@ -116,17 +116,17 @@ class DockerPlatform:
         bodies: dict[str, dict[str, int]] = {}
         partly = False
         if isinstance(decision, Scale):
-            problem = _beyond(decision)
+            problem = _unsupported(decision)
             if problem is not None:
                 return problem
         if isinstance(decision, Scale) and decision.resources is not None:
-            told = updates(containers, decision.resources)
-            if isinstance(told, Rejected):
-                return told
-            left = [one for one in containers if not has(one, told[one.id])]
+            bodies_by_id = updates(containers, decision.resources)
+            if isinstance(bodies_by_id, Rejected):
+                return bodies_by_id
+            left = [one for one in containers if not has(one, bodies_by_id[one.id])]
             batch = left[: decision.batch_size]
             partly = len(batch) < len(left)
-            bodies = {one.id: told[one.id] for one in batch}
+            bodies = {one.id: bodies_by_id[one.id] for one in batch}
             steps = [Step("update", one.id, one.name) for one in batch]
         else:
             chosen = choose(containers, decision, self._engine.version())
@@ -152,17 +152,17 @@ class DockerPlatform:
             partly=partly,
         )
 
-    def _carry_on(self, plan: Plan, *, first: bool = False) -> list[Seen]:
-        """All steps; several containers are told at once, for one may take its time to stop."""
+    def _run_steps(self, plan: Plan, *, first: bool = False) -> list[StepStatus]:
+        """Run all steps, several at once, because a container may take long to stop."""
         now_ns = self._clock()
         if len(plan.steps) < 2:
-            return [carry_on(self._engine, plan, step, now_ns, first=first) for step in plan.steps]
+            return [run_step(self._engine, plan, step, now_ns, first=first) for step in plan.steps]
 
-        def carried(step: Step) -> Seen:
-            return carry_on(self._engine, plan, step, now_ns, first=first)
+        def run_one(step: Step) -> StepStatus:
+            return run_step(self._engine, plan, step, now_ns, first=first)
 
         with ThreadPoolExecutor(min(AT_ONCE, len(plan.steps))) as threads:
-            return [*threads.map(carried, plan.steps)]
+            return [*threads.map(run_one, plan.steps)]
 
 
 def _expected(decision: AnyDecision, observed: SubjectState, plan: Plan) -> SubjectState:
@@ -170,14 +170,14 @@ def _expected(decision: AnyDecision, observed: SubjectState, plan: Plan) -> Subj
     return msgspec.structs.replace(expected, resources=None) if plan.partly else expected
 
 
-def _words(seen: list[Seen]) -> str:
-    return "; ".join(dict.fromkeys(one.words for one in seen)) or "nothing has to change"
+def _describe(statuses: list[StepStatus]) -> str:
+    return "; ".join(dict.fromkeys(one.message for one in statuses)) or "nothing has to change"
 
 
-def _beyond(decision: Scale) -> Rejected | None:
-    """What a Scale may ask for that an engine cannot do."""
-    for what, asked in (("a power limit", decision.power_limit_w), ("a choice of machines", decision.mix)):
-        if asked:
+def _unsupported(decision: Scale) -> Rejected | None:
+    """Rejection for what a Scale may request that an engine cannot do."""
+    for what, requested in (("a power limit", decision.power_limit_w), ("a choice of machines", decision.mix)):
+        if requested:
             name = repr(decision.workload)
             return Rejected("unsupported", f"platform docker cannot give {name} {what}; decide on replicas alone")
     return None

@@ -1,11 +1,11 @@
-"""Compute Engine as its own library calls it: one try a call, and each error as what it means for a decision."""
+"""Calls Compute Engine through its library: one attempt per call, each error mapped to its meaning for a decision."""
 
 from importlib import import_module
 from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.endpoint import trusted
-from flyball_actuators.platforms.pools.answers import Remedies, Throttled, rejected, tried
+from flyball_actuators.platforms.pools.errors import Remedies, Throttled, rejected, retry_throttled
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -21,7 +21,7 @@ _QUOTA = ("QUOTA_EXCEEDED", "quotaExceeded", "LIMIT_EXCEEDED")
 
 
 class Gcp:
-    """Calls one project with the credentials that the library finds; ``where`` names the entry in errors."""
+    """Calls one project with the library's default credentials; ``where`` names the entry in errors."""
 
     def __init__(self, entry: PlatformConfig, where: str) -> None:
         try:
@@ -52,35 +52,34 @@ class Gcp:
         self.project, self._timeout_s = entry.account, entry.timeout_s
 
     def call(self, client: str, method: str, zone: str, **request: Any) -> Any:
-        """The answer of one call, or ``Rejected`` where nothing was done.
+        """Answer of one call, or ``Rejected`` if nothing was done.
 
-        A call that was throttled did nothing, so it is made again. Raises :class:`PlatformError` where it is not known
-        what became of it.
+        Throttled calls did nothing and are repeated. Raises :class:`PlatformError` if the effect is unknown.
         """
         name = f"compute {client}.{method}"
-        asked = {"project": self.project, "zone": zone, **request}
+        parameters = {"project": self.project, "zone": zone, **request}
 
         def once() -> Any:
             try:
-                answer = getattr(self._clients[client], method)(request=asked, retry=None, timeout=self._timeout_s)
+                answer = getattr(self._clients[client], method)(request=parameters, retry=None, timeout=self._timeout_s)
                 return list(answer) if method.startswith("list") else answer
             except self._errors.GoogleAPICallError as error:
-                said = f"{name}: {error.message}"
+                message = f"{name}: {error.message}"
                 if "rateLimitExceeded" in str(error):
-                    raise Throttled(said) from error
-                return rejected(int(error.code or 0), said, remedy(said), _REMEDIES)
+                    raise Throttled(message) from error
+                return rejected(int(error.code or 0), message, remedy(message), _REMEDIES)
             except self._auth_error as error:
                 return Rejected("platform", f"{name}: {error}; {_REMEDIES.log_in}")
             except (self._errors.GoogleAPIError, OSError, ValueError) as error:
                 raise PlatformError(f"{name}: {type(error).__name__}: {error}") from error
 
-        return tried(once)
+        return retry_throttled(once)
 
 
-def remedy(said: str) -> str:
-    """What helps, where a message tells of a lack of capacity; empty where it does not."""
-    if any(code in said for code in _QUOTA):
-        return "raise the project's quota, or ask for fewer"
-    if any(code in said for code in _SCARCE):
+def remedy(message: str) -> str:
+    """Remedy if a message reports lack of capacity; empty otherwise."""
+    if any(code in message for code in _QUOTA):
+        return "raise the project's quota, or request fewer"
+    if any(code in message for code in _SCARCE):
         return "use a pool of another zone or machine type, or wait"
     return ""

@@ -1,7 +1,7 @@
-"""Karpenter: the limits of NodePools as pools of machines, and pods that it must not disrupt."""
+"""Driver ``karpenter``: limits of NodePools as pools of machines, and protection of pods from disruption."""
 
 from flyball_actuators.platforms.base import Promises
-from flyball_actuators.platforms.karpenter.keeper import Keep as Keep, Keeper
+from flyball_actuators.platforms.karpenter.disruption import DisruptionBlocker, SpecLookup as SpecLookup
 from flyball_actuators.platforms.karpenter.node_pool import NodePool
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.pools.backing import Backing
@@ -15,13 +15,13 @@ RBAC = "infra/kubernetes/karpenter.yaml"
 class KarpenterPlatform(PoolPlatform):
     """Sets how many machines Karpenter may have in each NodePool; Karpenter buys and returns them.
 
-    Meanwhile pods in the namespaces of the entry are kept from it as long as they must not be moved, where ``keep``
-    gives the specification of their workload. Raises :class:`ConfigError` for what cannot be served.
+    Pods in the entry's namespaces that must not be moved are protected from disruption, if ``spec_for`` returns the
+    specification of their workload. Raises :class:`ConfigError` for what cannot be served.
     """
 
     capabilities = PoolPlatform.capabilities._replace(promises=Promises(dry_run="platform"))
 
-    def __init__(self, entry: PlatformConfig, where: str, keep: Keep) -> None:
+    def __init__(self, entry: PlatformConfig, where: str, spec_for: SpecLookup) -> None:
         if not entry.pools and not entry.namespaces:
             raise ConfigError(f"{where}.pools: none is named; list the NodePools that Flyball limits")
         for i, pool in enumerate(entry.pools):
@@ -30,9 +30,9 @@ class KarpenterPlatform(PoolPlatform):
         api = Api(entry.kubeconfig, entry.timeout_s, where, RBAC)
         backings: dict[str, Backing] = {pool.name: NodePool(api, pool) for pool in entry.pools}
         super().__init__(entry, backings)
-        self._keeper = Keeper(api, entry.namespaces, keep, entry.poll_s) if entry.namespaces else None
+        self._blocker = DisruptionBlocker(api, entry.namespaces, spec_for, entry.poll_s) if entry.namespaces else None
 
     def close(self) -> None:
-        """Keep no further pods; those that are kept stay so."""
-        if self._keeper is not None:
-            self._keeper.close()
+        """Stop protecting pods; existing annotations stay."""
+        if self._blocker is not None:
+            self._blocker.close()

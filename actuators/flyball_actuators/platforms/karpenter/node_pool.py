@@ -1,17 +1,17 @@
-"""One NodePool as a pool of machines: as many as its limits leave room for."""
+"""A NodePool as a pool of machines; its limits determine the number."""
 
 import time
 from math import floor, inf
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
-from flyball_actuators.platforms.karpenter.keeper import DO_NOT_DISRUPT
+from flyball_actuators.platforms.karpenter.disruption import DO_NOT_DISRUPT
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, is_true, status_of, writer_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, field_manager_of, is_true, status_of
 from flyball_actuators.platforms.kubernetes.operation import manager
-from flyball_actuators.platforms.kubernetes.pods import written_by
+from flyball_actuators.platforms.kubernetes.pods import managed_by
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import version_of
-from flyball_actuators.platforms.pools.backing import Held
+from flyball_actuators.platforms.pools.backing import PoolState
 from flyball_actuators.platforms.pools.operation import Operation, operation_of
 from flyball_contracts.config import PoolConfig
 from flyball_contracts.records import Scale, SubjectState
@@ -24,70 +24,73 @@ _TRIES = 4
 class NodePool:
     """Machines that Karpenter may have in one NodePool.
 
-    Its limits are what Flyball sets; Karpenter buys while pods wait and there is room under them, and returns machines
-    by its own consolidation, under the pool's disruption budgets.
+    Flyball sets the limits. Karpenter buys machines for waiting pods within the limits, and returns machines by
+    consolidation within the pool's disruption budgets.
     """
 
     def __init__(self, api: Api, pool: PoolConfig) -> None:
         self._api, self._pool = api, pool
         self._path = f"/apis/{GROUP}/nodepools/{pool.resource}"
 
-    def look(self) -> Held | Rejected:
-        """What its limits leave room for, and the machines that are ready."""
-        thing = self._read()
-        if isinstance(thing, Rejected):
-            return thing
-        machines = self._machines(thing)
+    def observe(self) -> PoolState | Rejected:
+        """Number of machines that the limits allow, and the number that are ready."""
+        obj = self._read()
+        if isinstance(obj, Rejected):
+            return obj
+        machines = self._machines(obj)
         if isinstance(machines, Rejected):
             return machines
         claims = self._claims()
         if isinstance(claims, Rejected):
             return claims
-        return Held(machines, _ready(_staying(claims)), version_of(thing))
+        return PoolState(machines, _ready(_not_deleted(claims)), version_of(obj))
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Raise the limits."""
-        return self._limit(decision, held, dry_run=dry_run)
+        return self._limit(decision, current, dry_run=dry_run)
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Lower the limits: nothing more is bought, and what is beyond them waits for Karpenter's consolidation."""
-        return self._limit(decision, held, dry_run=dry_run)
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Lower the limits: nothing more is bought, and machines beyond them wait for Karpenter's consolidation."""
+        return self._limit(decision, current, dry_run=dry_run)
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once the limits stand and no machines are beyond them."""
-        thing = self._read()
-        if isinstance(thing, Rejected):
-            return Failed(f"unknown outcome: {thing.detail}")
-        machines, claims = self._machines(thing), self._claims()
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Done once the limits are in place and no machines exceed them."""
+        obj = self._read()
+        if isinstance(obj, Rejected):
+            return Failed(f"unknown outcome: {obj.detail}")
+        machines, claims = self._machines(obj), self._claims()
         if isinstance(claims, Rejected):
             return Running(claims.detail)
-        here = _staying(claims)
-        state = SubjectState(replicas=None if isinstance(machines, Rejected) else machines, ready=_ready(here))
+        present = _not_deleted(claims)
+        state = SubjectState(replicas=None if isinstance(machines, Rejected) else machines, ready=_ready(present))
         if machines != operation.machines:
-            return Superseded(f"{self} has other limits, set by {writer_of(thing, 'limits')}", state)
-        beyond, leaving = len(here) - operation.machines, len(claims) - len(here)
+            return Superseded(f"{self} has other limits, set by {field_manager_of(obj, 'limits')}", state)
+        beyond, leaving = len(present) - operation.machines, len(claims) - len(present)
         if beyond <= 0 and leaving and operation.verb == "shrink" and now_ns < operation.until_ns:
             return Running(f"{leaving} machines of {self} are on their way out")
         if beyond <= 0:
-            told = f"{self} may have {operation.machines} machines, and has {len(here)}, {_ready(here)} ready"
-            return Done(state, now_ns, told)
-        why = f"{self} has {beyond} machines beyond its limits: {self._held_up(thing, here)}"
+            answer_text = (
+                f"{self} may have {operation.machines} machines, and has {len(present)}, {_ready(present)} ready"
+            )
+            return Done(state, now_ns, answer_text)
+        why = f"{self} has {beyond} machines beyond its limits: {self._consolidation_blocker(obj, present)}"
         if now_ns >= operation.until_ns:
             return Failed(f"{why}; it buys no more, and they go when Karpenter lets them", state)
         return Running(why)
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """The decision's mark on the limits."""
-        thing = self._read()
-        if isinstance(thing, Rejected):
-            return thing
-        machines = self._machines(thing)
-        if machines == decision.replicas and written_by(thing, manager(decision.id)):
+        """Find the operation by the decision's field manager on the limits."""
+        obj = self._read()
+        if isinstance(obj, Rejected):
+            return obj
+        machines = self._machines(obj)
+        if machines == decision.replicas and managed_by(obj, manager(decision.id)):
             return self._handle(decision, decision.replicas_before, f"found on {self}", dry_run=False)
-        if observed is not None and version_of(thing) == observed.version:
+        if observed is not None and version_of(obj) == observed.version:
             return None
         return Rejected(
-            "conflict", f"{self} was changed by {writer_of(thing, 'limits')} since the decision was claimed; look at it"
+            "conflict",
+            f"{self} was changed by {field_manager_of(obj, 'limits')} since the decision was claimed; look at it",
         )
 
     def __str__(self) -> str:
@@ -101,9 +104,9 @@ class NodePool:
             return Rejected("unsupported", f"{self} is static: Karpenter keeps spec.replicas machines; leave it out")
         return dict(answer.body)
 
-    def _machines(self, thing: Object) -> int | Rejected:
-        """How many machines the limits leave room for."""
-        limits: dict[str, str] = thing["spec"].get("limits") or {}
+    def _machines(self, obj: Object) -> int | Rejected:
+        """Number of machines that the limits allow."""
+        limits: dict[str, str] = obj["spec"].get("limits") or {}
         room = inf
         for resource, each in self._pool.per_machine.items():
             limit = amount(limits.get(resource))
@@ -113,32 +116,32 @@ class NodePool:
         return floor(room + 1e-3)  # limits are written to a thousandth
 
     def _claims(self) -> list[Object] | Rejected:
-        """The NodeClaims, those on their way out too."""
+        """The NodeClaims, including those being deleted."""
         query = (("labelSelector", f"{OF_POOL}={self._pool.resource}"),)
         answer = self._api.listed(f"/apis/{GROUP}/nodeclaims", query)
         if not answer.ok:
             return refused(answer, f"listing the NodeClaims of {self}")
         return list(answer.body)
 
-    def _limit(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
+    def _limit(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         limits = {name: quantity(each * decision.replicas) for name, each in self._pool.per_machine.items()}
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
         for _ in range(_TRIES):
-            thing = self._read()
-            if isinstance(thing, Rejected):
-                return thing
-            if version_of(thing) != held.version:
+            obj = self._read()
+            if isinstance(obj, Rejected):
+                return obj
+            if version_of(obj) != current.version:
                 return Rejected(
-                    "conflict", f"{self} was changed by {writer_of(thing, 'limits')} meanwhile; decide again"
+                    "conflict", f"{self} was changed by {field_manager_of(obj, 'limits')} meanwhile; decide again"
                 )
-            named = {"name": self._pool.resource, "resourceVersion": thing["metadata"]["resourceVersion"]}
+            named = {"name": self._pool.resource, "resourceVersion": obj["metadata"]["resourceVersion"]}
             body = {"apiVersion": GROUP, "kind": "NodePool", "metadata": named, "spec": {"limits": limits}}
             answer = self._api.call("PATCH", self._path, body, query, MERGE)
             if answer.ok:
-                told = "would be" if dry_run else "is"
-                words = f"{self} {told} limited to {', '.join(f'{k}={v}' for k, v in limits.items())}"
+                answer_text = "would be" if dry_run else "is"
+                changed = f"{self} {answer_text} limited to {', '.join(f'{k}={v}' for k, v in limits.items())}"
                 audit = f" (audit id {answer.audit_id})" if answer.audit_id else ""
-                return self._handle(decision, held.machines, f"{words}{audit}", dry_run=dry_run)
+                return self._handle(decision, current.machines, f"{changed}{audit}", dry_run=dry_run)
             if answer.status != 409:
                 return refused(answer, f"limiting {self}")
         return Rejected("conflict", f"{self} changed {_TRIES} times while it was written; decide again")
@@ -146,21 +149,21 @@ class NodePool:
     def _handle(self, decision: Scale, before: int, answer: str, *, dry_run: bool) -> Handle:
         operation = operation_of(decision, self._pool.name, before, time.time_ns())
         handle = operation.handle(answer, dry_run=dry_run)
-        # How many machines there are is for Karpenter to say: it buys for pods that wait, not for a limit.
+        # Karpenter decides the number of ready machines: it buys for waiting pods, not up to a limit.
         return Handle(
             operation=handle.operation, expected=SubjectState(replicas=decision.replicas), answer=handle.answer
         )
 
-    def _held_up(self, thing: Object, claims: list[Object]) -> str:
-        """What keeps Karpenter from returning machines."""
-        disruption: Object = thing["spec"].get("disruption") or {}
+    def _consolidation_blocker(self, obj: Object, claims: list[Object]) -> str:
+        """What prevents Karpenter from returning machines."""
+        disruption: Object = obj["spec"].get("disruption") or {}
         after = disruption.get("consolidateAfter", "0s")
         if after == "Never":
             return "consolidateAfter is Never, so Karpenter returns none; set a time"
         budgets: list[Object] = disruption.get("budgets") or []
-        shut = [b for b in budgets if str(b.get("nodes", "")) in ("0", "0%") and "schedule" not in b]
-        if shut:
-            reasons = ", ".join(shut[0].get("reasons") or ()) or "any reason"
+        blocking = [b for b in budgets if str(b.get("nodes", "")) in ("0", "0%") and "schedule" not in b]
+        if blocking:
+            reasons = ", ".join(blocking[0].get("reasons") or ()) or "any reason"
             return f"its disruption budget allows 0 nodes for {reasons}; raise it"
         policy = disruption.get("consolidationPolicy", "WhenEmptyOrUnderutilized")
         names = ", ".join(sorted(str(status_of(one).get("nodeName") or one["metadata"]["name"]) for one in claims))
@@ -170,7 +173,7 @@ class NodePool:
         )
 
 
-def _staying(claims: list[Object]) -> list[Object]:
+def _not_deleted(claims: list[Object]) -> list[Object]:
     return [one for one in claims if "deletionTimestamp" not in one["metadata"]]
 
 

@@ -1,31 +1,31 @@
-"""When a pod must stay where it is, so that no machine may go away under it."""
+"""Decides whether a pod must stay on its machine."""
 
 from datetime import datetime
 
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
-from flyball_actuators.platforms.kubernetes.saga import CONFIRMED, ON_REQUEST, PROMISE, REQUESTED
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
+from flyball_actuators.platforms.kubernetes.saga import CHECKPOINT, CONFIRMED, ON_REQUEST, REQUESTED
 from flyball_contracts.records import WorkloadSpec
 
 _NS = 1_000_000_000
 
 
-def why_it_stays(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
-    """Why a pod of a workload must not be moved now, in words; empty: it may."""
+def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
+    """Why a pod of a workload must not be moved now; empty if it may be moved."""
     if spec.kind != "inference" and not spec.interruptible:
         return "it cannot be interrupted"
-    if note_of(pod, PROMISE) == ON_REQUEST and not _confirmed(pod):
+    if annotation_of(pod, CHECKPOINT) == ON_REQUEST and not _confirmed(pod):
         return "its checkpoint is not confirmed"
     if spec.deadline_ns is not None and spec.duration_s is not None:
         started_ns = _started_ns(pod) or now_ns
         whole_ns = round((spec.duration_s + spec.cold_start_s) * _NS)
         if started_ns + whole_ns <= spec.deadline_ns < now_ns + whole_ns:
-            return "begun anew it would miss its deadline"
+            return "restarted, it would miss its deadline"
     return ""
 
 
 def _confirmed(pod: Object) -> bool:
-    asked = note_of(pod, REQUESTED)
-    return bool(asked) and note_of(pod, CONFIRMED) == asked
+    requested = annotation_of(pod, REQUESTED)
+    return bool(requested) and annotation_of(pod, CONFIRMED) == requested
 
 
 def _started_ns(pod: Object) -> int:

@@ -1,3 +1,3 @@
-"""Kubernetes: controllers scaled, suspended and resumed, pods moved off nodes."""
+"""Driver ``kubernetes``: scales, suspends and resumes controllers, moves pods off nodes, checks nodes."""
 
 from flyball_actuators.platforms.kubernetes.platform import KubernetesPlatform as KubernetesPlatform

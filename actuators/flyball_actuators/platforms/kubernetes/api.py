@@ -1,4 +1,4 @@
-"""One Kubernetes API server: paths and JSON in, answers out. Credentials and TLS are the official client's."""
+"""Calls one Kubernetes API server: paths and JSON in, answers out. Credentials and TLS are the official client's."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.calls import note
+from flyball_actuators.platforms.calls import record_call
 from flyball_contracts.errors import ConfigError
 
 MERGE = "application/merge-patch+json"
@@ -20,9 +20,9 @@ _GONE = 410
 
 
 class Answer(NamedTuple):
-    """What the server said; ``audit_id`` names the request in its audit log, ``version`` is that of a list.
+    """The server's response; ``audit_id`` names the request in its audit log, ``version`` is a list's resource version.
 
-    ``rights`` is the manifest that grants what was asked.
+    ``rights`` is the manifest that grants the requested access.
     """
 
     status: int
@@ -33,12 +33,12 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it was done."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     @property
     def message(self) -> str:
-        """The server's words."""
+        """The server's message."""
         try:
             return str(self.body["message"])
         except (KeyError, TypeError):
@@ -48,8 +48,8 @@ class Answer(NamedTuple):
 class Api:
     """Calls one server with the credentials of a kubeconfig or, without one, of the pod's service account.
 
-    ``where`` names the entry of the configuration in errors, ``rights`` the manifest that grants what is missing.
-    Raises :class:`ConfigError` without credentials.
+    ``where`` names the configuration entry in errors, ``rights`` the manifest that grants missing access. Raises
+    :class:`ConfigError` without credentials.
     """
 
     def __init__(self, kubeconfig: str, timeout_s: float, where: str, rights: str = RBAC) -> None:
@@ -87,11 +87,10 @@ class Api:
         kind: str = JSON,
         known: tuple[int, ...] = (),
     ) -> Answer:
-        """Make one call; ``kind`` is the type of the body, or for ``GET`` what is accepted.
+        """Make one call; ``kind`` is the content type of the body, or for ``GET`` the accepted type.
 
-        ``known`` are statuses that have a meaning for the caller besides success and refusal.
-
-        Raises :class:`PlatformError` where it is not known what became of it.
+        ``known`` are error statuses that the caller handles itself. Raises :class:`PlatformError` if the effect of the
+        call is unknown.
         """
         headers = {"Accept": kind} if method == "GET" else {"Accept": JSON, "Content-Type": kind}
         try:
@@ -111,18 +110,18 @@ class Api:
             status, content, named = error.status, error.body, error.headers
         except (self._errors, OSError) as error:
             if method != "GET":
-                note(method, _shown(path, query), f"no answer: {type(error).__name__}")
+                record_call(method, _shown(path, query), f"no answer: {type(error).__name__}")
             raise PlatformError(f"{method} {self.host}{path}: {error}") from error
         audit_id = named.get("Audit-Id", "") if named else ""
         answer = Answer(status, _decoded(content), audit_id, rights=self._rights)
         if method != "GET":
-            note(method, _shown(path, query), status, answer.audit_id)
+            record_call(method, _shown(path, query), status, answer.audit_id)
         if not status or (status in (401, 429) and status not in known) or status >= 500:
             raise PlatformError(f"{method} {self.host}{path}: HTTP {status}: {answer.message or content!r}")
         return answer
 
     def listed(self, path: str, query: tuple[tuple[str, str], ...] = (), kind: str = JSON) -> Answer:
-        """All items of a list, page by page; ``body`` is the list of them where it worked."""
+        """All items of a list, page by page; on success ``body`` is the list of items."""
         items: list[Any] = []
         more = ""
         while True:
@@ -136,12 +135,12 @@ class Api:
             if not more:
                 return page._replace(body=items, version=page.body.get("metadata", {}).get("resourceVersion", ""))
 
-    def watch(self, path: str, version: str, query: tuple[tuple[str, str], ...], within_s: float) -> "Changes":
-        """Changes of a list since a version of it, for at most ``within_s``; raises as :meth:`call` does.
+    def watch(self, path: str, version: str, query: tuple[tuple[str, str], ...], within_s: float) -> "WatchEvents":
+        """Watch a list from a resource version on, for at most ``within_s``; raises as :meth:`call`.
 
-        A version that is too old is told by an event, or by HTTP 410: :class:`Expired`.
+        A version that is too old raises :class:`Expired`.
         """
-        asked = (
+        watch_query = (
             ("watch", "true"),
             ("resourceVersion", version),
             ("allowWatchBookmarks", "true"),
@@ -151,7 +150,7 @@ class Api:
             raw = self._client.call_api(
                 path,
                 "GET",
-                query_params=[*query, *asked],
+                query_params=[*query, *watch_query],
                 header_params={"Accept": JSON},
                 auth_settings=["BearerToken"],
                 _preload_content=False,
@@ -164,15 +163,15 @@ class Api:
             raise PlatformError(f"WATCH {self.host}{path}: HTTP {error.status}") from error
         except (self._errors, OSError) as error:
             raise PlatformError(f"WATCH {self.host}{path}: {error}") from error
-        return Changes(raw, self._errors, f"WATCH {self.host}{path}")
+        return WatchEvents(raw, self._errors, f"WATCH {self.host}{path}")
 
 
 class Expired(Exception):
-    """The version that was asked for is no longer kept: list anew."""
+    """The requested resource version is no longer available: list again."""
 
 
-class Changes:
-    """Events of a watch, each ``(type, object)``; :meth:`close` ends the wait for the next one from another thread."""
+class WatchEvents:
+    """Events of a watch, each ``(type, object)``; :meth:`close` may be called from another thread."""
 
     def __init__(self, raw: Any, errors: Any, what: str) -> None:
         self._raw, self._errors, self._what = raw, errors, what
@@ -197,24 +196,24 @@ class Changes:
     def _event(self, line: bytes) -> tuple[str, Any]:
         event: dict[str, Any] = _decoded(line) or {}
         kind = event.get("type", "")
-        thing: dict[str, Any] = event.get("object") or {}
+        obj: dict[str, Any] = event.get("object") or {}
         if kind == "ERROR":  # comes in an answer of HTTP 200
-            if thing.get("code") == _GONE:
+            if obj.get("code") == _GONE:
                 raise Expired
-            raise PlatformError(f"{self._what}: {thing.get('message') or 'an error event'}")
-        return kind, thing
+            raise PlatformError(f"{self._what}: {obj.get('message') or 'an error event'}")
+        return kind, obj
 
 
 def refused(answer: Answer, what: str) -> Rejected:
-    """Why the server did not do ``what``; it has changed nothing."""
-    said = answer.message or f"HTTP {answer.status}"
+    """Rejection for a call that the server refused; nothing was changed."""
+    message = answer.message or f"HTTP {answer.status}"
     if answer.status == 403:
-        return Rejected("platform", f"{what} is not permitted: {said}; grant it as {answer.rights} does")
+        return Rejected("platform", f"{what} is forbidden: {message}; grant it as {answer.rights} does")
     if answer.status == 404:
-        return Rejected("unknown_target", f"{what}: {said}; is it still there?")
+        return Rejected("unknown_target", f"{what}: {message}; is it still there?")
     if answer.status == 409:
-        return Rejected("conflict", f"{what}: {said}; decide again on what is there now")
-    return Rejected("invalid", f"{what}: the API server refuses it: {said}; correct the object or its limits")
+        return Rejected("conflict", f"{what}: {message}; decide again on what is there now")
+    return Rejected("invalid", f"{what}: the API server refuses it: {message}; correct the object or its limits")
 
 
 def _shown(path: str, query: tuple[tuple[str, str], ...]) -> str:

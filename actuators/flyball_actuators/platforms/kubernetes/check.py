@@ -1,7 +1,7 @@
-"""A node that we closed is checked by a Job of ours, and opened where that succeeds.
+"""Checks a node that Flyball cordoned by a Job, and uncordons the node if the Job succeeds.
 
-The Job goes through the scheduler, which knows the GPUs that are free, tolerates the cordon, and can run on no other
-node. Its name is made of the decision, so that it is found again, and made once; Kubernetes deletes it a day later.
+The scheduler places the Job, since it knows the free GPUs; it tolerates the cordon and can run on no other node. Its
+name is derived from the decision, so that it is created once and can be found again. Kubernetes deletes it a day later.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from typing import Any
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
 from flyball_actuators.platforms.kubernetes.migrate import CORDONED
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_actuators.platforms.states import expected_of
@@ -27,32 +27,32 @@ _CLOSED = SubjectState(suspended=True)
 
 
 class Checks:
-    """The checks of one platform."""
+    """The node checks of one platform."""
 
     def __init__(self, api: Api, config: CheckConfig, where: str) -> None:
         self._api, self._config, self._where = api, config, where
 
     def observe(self, decision: Check) -> SubjectState | Rejected:
-        """Whether the node takes work."""
+        """Whether the node is cordoned."""
         node = self._node(decision.node)
         return node if isinstance(node, Rejected) else _shown(node)
 
     def submit(self, decision: Check, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Make the Job, provided that the node is as it was observed, and that it was us who closed it."""
+        """Create the Job if the node is unchanged since it was observed, and was cordoned by Flyball."""
         config = self._config
         if not config.image:
             return Rejected(
                 "unsupported",
                 f"no image for checks is configured; name one with flyball[worker] in {self._where}.check.image, or "
-                "check the node by hand and say so with flyball incidents readmit",
+                "check the node by hand, then run flyball incidents readmit",
             )
         node = self._node(decision.node)
         if isinstance(node, Rejected):
             return node
         if _shown(node).version != observed.version:
-            return Rejected("conflict", f"node {decision.node} was changed since it was looked at; decide again")
-        if not note_of(node, CORDONED):
-            return Rejected("conflict", f"node {decision.node} was closed by somebody else, who is to open it")
+            return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
+        if not annotation_of(node, CORDONED):
+            return Rejected("conflict", f"node {decision.node} was cordoned by somebody else, who has to uncordon it")
         there = int(status_of(node).get("allocatable", {}).get(GPU, 0))
         gpus = len(decision.devices) or there
         if gpus > there:
@@ -67,39 +67,39 @@ class Checks:
         if not made.ok and made.status != 409:  # one that is there already is this one
             return refused(made, f"making a Job in namespace {NAMESPACE} that checks node {decision.node}")
         name = body["metadata"]["name"]
-        told = "would check" if dry_run else "checks"
+        does = "would check" if dry_run else "checks"
         return Handle(
             operation="" if dry_run else self._operation(decision, name).encode(),
             expected=expected_of(decision, observed),
-            answer=f"Job {NAMESPACE}/{name} {told} {gpus} GPUs of node {decision.node}",
+            answer=f"Job {NAMESPACE}/{name} {does} {gpus} GPUs of node {decision.node}",
         )
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """How the Job is getting on; once it has succeeded, the node is opened."""
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Progress of the Job; uncordons the node once it has succeeded."""
         job, about = f"Job {operation.namespace}/{operation.name}", f"node {operation.node}"
         answer = self._api.get(f"{self._jobs(operation.namespace)}/{operation.name}")
         if answer.status == 404:
-            return Failed(f"{job} is gone before it had ended; {about} stays closed", _CLOSED)
+            return Failed(f"{job} is gone before it had ended; {about} stays cordoned", _CLOSED)
         if not answer.ok:
             return Failed(f"unknown outcome: {refused(answer, f'reading {job}').detail}")
         ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
-        said, pod = self._said(operation)
+        result, pod = self._result_of(operation)
         if "Failed" in ended:
             why = ended["Failed"].get("message") or ended["Failed"].get("reason", "")
             return Failed(
-                f"{job} failed: {summary(said)[:LONGEST] or why or 'it does not say why'}; {about} stays closed",
+                f"{job} failed: {summary(result)[:LONGEST] or why or 'it does not say why'}; {about} stays cordoned",
                 _CLOSED,
             )
         if "Complete" not in ended:
             return Running(f"{job} checks {about}{f': {pod}' if pod else ''}")
-        if left := unchecked(said, operation.pods.split()):
-            return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays closed", _CLOSED)
+        if left := unchecked(result, operation.pods.split()):
+            return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays cordoned", _CLOSED)
         return self._open(
-            operation, now_ns, f"{job} found {about} well: {summary(said)[:LONGEST] or 'it ended with status 0'}"
+            operation, now_ns, f"{job} found {about} well: {summary(result)[:LONGEST] or 'it ended with status 0'}"
         )
 
     def find(self, decision: Check) -> Handle | None:
-        """The Job of a decision, if it was ever made."""
+        """The Job of a decision, if it was ever created."""
         name = name_of(decision)
         answer = self._api.get(f"{self._jobs()}/{name}")
         if not answer.ok:
@@ -107,28 +107,28 @@ class Checks:
         operation = self._operation(decision, name)
         return Handle(operation=operation.encode(), expected=expected_of(decision, _CLOSED), answer="found as a Job")
 
-    def _open(self, operation: Operation, now_ns: int, words: str) -> Progress:
-        """Take off our cordon, of whichever decision; what somebody else has closed since stays closed."""
+    def _open(self, operation: Operation, now_ns: int, text: str) -> Progress:
+        """Remove Flyball's cordon, whichever decision set it; a cordon that others have set since stays."""
         if why := stopped():
-            return Running(f"nothing is carried on: {why}")
+            return Running(f"nothing is continued: {why}")
         node = self._node(operation.node)
         if isinstance(node, Rejected):
-            return Failed(f"{words}, but {node.detail}", _CLOSED)
+            return Failed(f"{text}, but {node.detail}", _CLOSED)
         opened = SubjectState(replicas=0, suspended=False)
         if not node["spec"].get("unschedulable"):
-            return Done(opened, now_ns, words)
-        if not note_of(node, CORDONED):
-            return Failed(f"{words}; it was closed by somebody else since, who is to open it", _CLOSED)
+            return Done(opened, now_ns, text)
+        if not annotation_of(node, CORDONED):
+            return Failed(f"{text}; somebody else has cordoned it since, and has to uncordon it", _CLOSED)
         metadata = {"annotations": {CORDONED: None}, "resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"unschedulable": None}}
         query = (("fieldManager", manager(operation.decision)),)
         done = self._api.call("PATCH", f"/api/v1/nodes/{operation.node}", body, query, MERGE)
         if done.ok:
-            return Done(opened, now_ns, words)
+            return Done(opened, now_ns, text)
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
 
-    def _said(self, operation: Operation) -> tuple[str, str]:
-        """What the check said as it ended, and why its pod does not run, where that is known."""
+    def _result_of(self, operation: Operation) -> tuple[str, str]:
+        """Termination message of the check, and why its pod is not running, where known."""
         query = (("labelSelector", f"batch.kubernetes.io/job-name={operation.name}"),)
         pods = self._api.listed(f"/api/v1/namespaces/{operation.namespace}/pods", query)
         if not pods.ok or not pods.body:
@@ -136,10 +136,10 @@ class Checks:
         status = status_of(pods.body[-1])
         states: list[dict[str, Any]] = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
         ended = [state["terminated"] for state in states if "terminated" in state]
-        said = str(ended[0].get("message") or f"exit status {ended[0].get('exitCode')}") if ended else ""
+        result = str(ended[0].get("message") or f"exit status {ended[0].get('exitCode')}") if ended else ""
         waits = [state["waiting"].get("reason", "") for state in states if "waiting" in state]
         unplaced = [one.get("message", "") for one in status.get("conditions") or () if one.get("status") == "False"]
-        return said, next((one for one in (*waits, *unplaced) if one), "")
+        return result, next((one for one in (*waits, *unplaced) if one), "")
 
     def _node(self, name: str) -> Object | Rejected:
         answer = self._api.get(f"/api/v1/nodes/{name}")
@@ -156,12 +156,12 @@ class Checks:
 
 
 def name_of(decision: Check) -> str:
-    """The name of a decision's Job."""
+    """Name of a decision's Job."""
     return f"flyball-check-{hashlib.sha256(decision.id.encode()).hexdigest()[:20]}"
 
 
 def job_of(decision: Check, config: CheckConfig, gpus: int) -> Object:
-    """The Job of a decision, as a namespace with restricted pod security takes it."""
+    """The Job of a decision; it satisfies the restricted pod security standard."""
     labels = {"app.kubernetes.io/name": "flyball-check"}
     here = {"key": "metadata.name", "operator": "In", "values": [decision.node]}
     container: Object = {
@@ -214,4 +214,4 @@ def job_of(decision: Check, config: CheckConfig, gpus: int) -> Object:
 
 def _shown(node: Object) -> SubjectState:
     closed = bool(node["spec"].get("unschedulable"))
-    return SubjectState(suspended=closed, version=f"{node['metadata']['uid']}/{closed}/{note_of(node, CORDONED)}")
+    return SubjectState(suspended=closed, version=f"{node['metadata']['uid']}/{closed}/{annotation_of(node, CORDONED)}")

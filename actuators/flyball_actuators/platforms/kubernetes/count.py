@@ -1,4 +1,4 @@
-"""Replicas up and down: the scale subresource, a Job's parallelism, and suspend."""
+"""Scales controllers: the scale subresource, a Job's parallelism, suspend, or Volcano's commands."""
 
 from typing import Any
 
@@ -7,13 +7,26 @@ import msgspec
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.heirs import resize_heirs
-from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, note_of, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.kinds import (
+    Object,
+    ReplicaStatus,
+    annotation_of,
+    field_managers_of,
+    status_of,
+)
+from flyball_actuators.platforms.kubernetes.new_pods import resize_new_pods
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
-from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, written_by
-from flyball_actuators.platforms.kubernetes.saga import MARK, marked, patience_s, prepared, taken_back, takes_part
+from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.saga import (
+    MARK,
+    mark_pods,
+    needs_preparation,
+    preparation_timeout_s,
+    prepare,
+    unmark_pods,
+)
 from flyball_actuators.platforms.kubernetes.targets import Target, version_of
-from flyball_actuators.platforms.kubernetes.volcano import commanded
+from flyball_actuators.platforms.kubernetes.volcano import send_command
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
@@ -27,65 +40,65 @@ _AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autosca
 
 
 def count(
-    api: Api, target: Target, thing: Object, decision: Scale | Preempt, now_ns: int, *, dry_run: bool
+    api: Api, target: Target, obj: Object, decision: Scale | Preempt, now_ns: int, *, dry_run: bool
 ) -> Handle | Rejected:
-    """Set the number of replicas, provided that nobody has changed the object's specification since it was read.
+    """Set the number of replicas, if the object's specification is unchanged since it was read.
 
-    Where pods of a preemption are to be made ready first, that is begun, and :func:`watch_count` sets the number.
+    If pods of a preemption must be prepared first, that is started, and :func:`poll_count` sets the number later.
     """
-    shown, wanted = target.of.show(thing), decision.replicas
+    shown, wanted = target.controller.status(obj), decision.replicas
     victims = _victims(decision)
-    problem = _possible(target, thing, wanted, victims)
+    problem = _unsupported(target, obj, wanted, victims)
     if problem is not None:
         return problem
     query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-    first = [] if dry_run else _to_prepare(api, target, thing, decision)
+    first = [] if dry_run else _pods_to_prepare(api, target, obj, decision)
     if isinstance(first, Rejected):
         return first
     if first:
-        return _begun(api, target, thing, decision, first, now_ns)
-    answer = _set(api, target, thing, wanted, victims, query)
+        return _start_preparing(api, target, obj, decision, first, now_ns)
+    answer = _set(api, target, obj, wanted, victims, query)
     if isinstance(answer, Rejected):
         return answer
-    operation = count_of(decision, target, thing, now_ns)
+    operation = count_of(decision, target, obj, now_ns)
     return Handle(
         operation="" if dry_run else operation.encode(),
         expected=expected_of(decision, SubjectState()),
-        answer=_words(target, shown, wanted, answer, dry_run),
+        answer=_describe(target, shown, wanted, answer, dry_run),
     )
 
 
-def count_of(decision: Scale | Preempt, target: Target, thing: Object, now_ns: int) -> Operation:
-    """The operation that sets a controller to the number of replicas that a decision asks for."""
-    until_ns = now_ns + round(GIVE_UP_S * _NS) if target.of.lever == "command" else 0
+def count_of(decision: Scale | Preempt, target: Target, obj: Object, now_ns: int) -> Operation:
+    """The operation that sets a controller to the decision's number of replicas."""
+    until_ns = now_ns + round(GIVE_UP_S * _NS) if target.controller.scale_method == "command" else 0
     frees = decision.replicas < decision.replicas_before
-    return operation_of("count", decision, target, thing, replicas=decision.replicas, frees=frees, until_ns=until_ns)
+    return operation_of("count", decision, target, obj, replicas=decision.replicas, frees=frees, until_ns=until_ns)
 
 
-def stands(thing: Object, target: Target, decision: str, replicas: int) -> bool:
-    """Whether an object shows that a decision was carried out: its mark or, where there can be none, its number."""
-    if target.of.lever == "command":
-        return target.of.show(thing).replicas == replicas
-    return written_by(thing, manager(decision))
+def is_applied(obj: Object, target: Target, decision: str, replicas: int) -> bool:
+    """Whether the object shows that a decision was applied: its field manager or, for Volcano, the number."""
+    if target.controller.scale_method == "command":
+        return target.controller.status(obj).replicas == replicas
+    return managed_by(obj, manager(decision))
 
 
-def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
-    """How far the controller is: done once as many serve as are asked for, and those that go are gone."""
+def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
+    """Progress of the controller: done once the requested replicas are ready and removed pods are gone."""
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-        return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+        return Failed(f"{target} is gone; somebody deleted it")
     if not answer.ok:
         return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
-    shown = target.of.show(answer.body)
+    shown = target.controller.status(answer.body)
     state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
-    if operation.pods and not stands(answer.body, target, operation.decision, operation.replicas):
-        return _prepare(api, operation, answer.body, state, now_ns)
+    if operation.pods and not is_applied(answer.body, target, operation.decision, operation.replicas):
+        return _continue_preparing(api, operation, answer.body, state, now_ns)
     if shown.finished:
         return Superseded(f"{target} has ended by itself", state)
-    if shown.replicas != operation.replicas and target.of.lever == "command":
+    if shown.replicas != operation.replicas and target.controller.scale_method == "command":
         if now_ns < operation.until_ns:
-            return Running(f"Volcano is told, and has not done anything about {target} yet")
+            return Running(f"Volcano has the command, and has not acted on {target} yet")
         return Failed(f"Volcano has done nothing about {target} for {GIVE_UP_S:.0f} s; does its controller run?", state)
     if shown.replicas != operation.replicas:
         return Superseded(f"{target} is set to {shown.replicas} replicas by {_writer(answer.body)}", state)
@@ -96,7 +109,7 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
             return Failed(f"unknown outcome: {left.detail}")
         if left:  # they are not counted any more, and still have their GPUs
             return Running(f"{target} has {wanted} ready replicas, and {len(left)} pods are still ending")
-        heirs = resize_heirs(api, operation, answer.body)
+        heirs = resize_new_pods(api, operation, answer.body)
         return Done(state, now_ns, "; ".join(filter(None, (f"{target} has {wanted} ready replicas", heirs))))
     stuck = _stuck(answer.body)
     if stuck:
@@ -104,27 +117,27 @@ def watch_count(api: Api, operation: Operation, now_ns: int) -> Progress:
     return Running(f"{target} has {shown.ready} of {wanted} replicas ready, {shown.present} exist")
 
 
-def find_begun(
-    api: Api, target: Target, thing: Object, decision: Preempt, version: str, now_ns: int
+def find_preparing(
+    api: Api, target: Target, obj: Object, decision: Preempt, version: str, now_ns: int
 ) -> Operation | None:
-    """The operation of a preemption whose pods are being made ready; ``version`` is that on which it was claimed."""
-    pods = pods_of(api, target, thing)
-    ours = [] if isinstance(pods, Rejected) else [pod for pod in pods if note_of(pod, MARK) == decision.id]
+    """The operation of a preemption whose pods are being prepared; ``version`` is the one on which it was claimed."""
+    pods = pods_of(api, target, obj)
+    ours = [] if isinstance(pods, Rejected) else [pod for pod in pods if annotation_of(pod, MARK) == decision.id]
     if not ours:
         return None
-    return msgspec.structs.replace(_operation(decision, target, thing, ours, now_ns), version=version)
+    return msgspec.structs.replace(_operation(decision, target, obj, ours, now_ns), version=version)
 
 
-def _operation(decision: Scale | Preempt, target: Target, thing: Object, pods: list[Object], now_ns: int) -> Operation:
+def _operation(decision: Scale | Preempt, target: Target, obj: Object, pods: list[Object], now_ns: int) -> Operation:
     checkpoint = isinstance(decision, Preempt) and decision.checkpoint
     return msgspec.structs.replace(
-        count_of(decision, target, thing, now_ns),
+        count_of(decision, target, obj, now_ns),
         pods=names_of(pods),
         pod=" ".join(_victims(decision)),
         checkpoint=checkpoint,
         begun_ns=now_ns,
-        until_ns=now_ns + round((GIVE_UP_S + patience_s(pods, checkpoint=checkpoint)) * _NS),
-        version=version_of(thing),
+        until_ns=now_ns + round((GIVE_UP_S + preparation_timeout_s(pods, checkpoint=checkpoint)) * _NS),
+        version=version_of(obj),
     )
 
 
@@ -132,94 +145,94 @@ def _victims(decision: Scale | Preempt) -> tuple[str, ...]:
     return decision.victims if isinstance(decision, Preempt) else ()
 
 
-def _to_prepare(api: Api, target: Target, thing: Object, decision: Scale | Preempt) -> list[Object] | Rejected:
-    """The pods that go, where they are known and one of them is to be made ready first."""
+def _pods_to_prepare(api: Api, target: Target, obj: Object, decision: Scale | Preempt) -> list[Object] | Rejected:
+    """Pods that will be removed, if they are known and one of them needs preparation."""
     if not isinstance(decision, Preempt) or not (decision.victims or decision.replicas == 0):
         return []
-    pods = pods_of(api, target, thing)
+    pods = pods_of(api, target, obj)
     if isinstance(pods, Rejected):
         return pods
     going = [pod for pod in pods if decision.replicas == 0 or pod["metadata"]["name"] in decision.victims]
-    return going if any(takes_part(pod, checkpoint=decision.checkpoint) for pod in going) else []
+    return going if any(needs_preparation(pod, checkpoint=decision.checkpoint) for pod in going) else []
 
 
-def _begun(
-    api: Api, target: Target, thing: Object, decision: Scale | Preempt, pods: list[Object], now_ns: int
+def _start_preparing(
+    api: Api, target: Target, obj: Object, decision: Scale | Preempt, pods: list[Object], now_ns: int
 ) -> Handle | Rejected:
-    operation = _operation(decision, target, thing, pods, now_ns)
-    problem = marked(api, pods, decision.id, (("fieldManager", manager(decision.id)),))
+    operation = _operation(decision, target, obj, pods, now_ns)
+    problem = mark_pods(api, pods, decision.id, (("fieldManager", manager(decision.id)),))
     if problem is not None:
         return problem
-    waits, _ = prepared(api, pods, decision.id, now_ns, now_ns, checkpoint=operation.checkpoint)
+    waits, _ = prepare(api, pods, decision.id, now_ns, now_ns, checkpoint=operation.checkpoint)
     answer = waits or f"{len(pods)} pods of {target} are ready to go"
     return Handle(operation=operation.encode(), expected=expected_of(decision, SubjectState()), answer=answer)
 
 
-def _prepare(api: Api, operation: Operation, thing: Object, state: SubjectState, now_ns: int) -> Progress:
-    """Make the pods ready to go and, once they are, set the number; what fails before is taken back."""
+def _continue_preparing(api: Api, operation: Operation, obj: Object, state: SubjectState, now_ns: int) -> Progress:
+    """Prepare the pods and, once they are ready, set the number; a failure before that is undone."""
     target, decision = operation.target, operation.decision
-    found = pods_of(api, target, thing)
+    found = pods_of(api, target, obj)
     if isinstance(found, Rejected):
         return Failed(f"unknown outcome: {found.detail}")
     uids = {uid for _, uid in operation.going}
     pods = [pod for pod in found if pod["metadata"]["uid"] in uids]
-    if version_of(thing) != operation.version:
-        taken_back(api, pods, decision)
-        return Superseded(f"{target} was changed by {_writer(thing)} before its pods were ready to go", state)
+    if version_of(obj) != operation.version:
+        unmark_pods(api, pods, decision)
+        return Superseded(f"{target} was changed by {_writer(obj)} before its pods were ready to go", state)
     why = stopped()
     if why:
-        return Running(f"nothing is carried on: {why}")
-    waits, came = prepared(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
+        return Running(f"nothing is continued: {why}")
+    waits, checkpoints = prepare(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
     if waits and now_ns < operation.until_ns:
         return Running(waits)
     victims, query = tuple(operation.pod.split()), (("fieldManager", manager(decision)),)
-    answer = _set(api, target, thing, operation.replicas, victims, query)
+    answer = _set(api, target, obj, operation.replicas, victims, query)
     if isinstance(answer, Rejected):
-        taken_back(api, pods, decision)
+        unmark_pods(api, pods, decision)
         return Failed(f"nothing was stopped, and the pods serve on: {answer.detail}", state)
-    words = _words(target, target.of.show(thing), operation.replicas, answer, dry_run=False)
-    return Running("; ".join(filter(None, (came, words))))
+    text = _describe(target, target.controller.status(obj), operation.replicas, answer, dry_run=False)
+    return Running("; ".join(filter(None, (checkpoints, text))))
 
 
 def _set(
     api: Api,
     target: Target,
-    thing: Object,
+    obj: Object,
     wanted: int,
     victims: tuple[str, ...],
     query: tuple[tuple[str, str], ...],
 ) -> Answer | Rejected:
-    """Mark the victims, and write the number; where one is refused nothing is left behind."""
-    marked_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
-    for victim in marked_pods:
+    """Mark the victims and write the number; if one is refused, the marks are removed."""
+    deletion_cost_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
+    for victim in deletion_cost_pods:
         body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
         cost = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
         if not cost.ok:
             return refused(cost, f"marking pod {target.namespace}/{victim} as the first to go")
-    answer = _written(api, target, thing, wanted, query)
+    answer = _written(api, target, obj, wanted, query)
     if isinstance(answer, Rejected):
-        unmarked = {"metadata": {"annotations": {COST: None}}}
-        for victim in marked_pods:
-            api.call("PATCH", pod_path(target.namespace, victim), unmarked, query, MERGE)
+        no_cost = {"metadata": {"annotations": {COST: None}}}
+        for victim in deletion_cost_pods:
+            api.call("PATCH", pod_path(target.namespace, victim), no_cost, query, MERGE)
     return answer
 
 
-def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ...]) -> Rejected | None:
-    shown = target.of.show(thing)
+def _unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, ...]) -> Rejected | None:
+    shown = target.controller.status(obj)
     if shown.finished:
-        return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
-    if QUEUE in (thing["metadata"].get("labels") or {}):
+        return Rejected("conflict", f"{target} has ended; start it again, or remove the workload")
+    if QUEUE in (obj["metadata"].get("labels") or {}):
         return Rejected(
             "conflict",
             f"Kueue starts and stops {target}, and would take back what is written; name its workload in `workloads` "
             "of an entry with driver kueue",
         )
-    whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
-    if target.of.lever in ("suspend", "command") and wanted not in (0, whole):
+    whole = target.controller.status({**obj, "spec": {**obj["spec"], "suspend": False}}).replicas
+    if target.controller.scale_method in ("suspend", "command") and wanted not in (0, whole):
         return Rejected(
-            "unsupported", f"{target} can be suspended and resumed, not resized; ask for all replicas or none"
+            "unsupported", f"{target} can be suspended and resumed, not resized; request all replicas or none"
         )
-    if written_by(thing, _AUTOSCALER, "scale"):
+    if managed_by(obj, _AUTOSCALER, "scale"):
         return Rejected(
             "conflict",
             f"a HorizontalPodAutoscaler scales {target}, and would take back what is written; delete it, or leave the "
@@ -233,14 +246,14 @@ def _possible(target: Target, thing: Object, wanted: int, victims: tuple[str, ..
 
 
 def _written(
-    api: Api, target: Target, thing: Object, wanted: int, query: tuple[tuple[str, str], ...]
+    api: Api, target: Target, obj: Object, wanted: int, query: tuple[tuple[str, str], ...]
 ) -> Answer | Rejected:
-    """Write under the version that was read; a newer version is taken where only the status has changed."""
-    first = _fixed(target, thing)
+    """Write with the resource version that was read; read again if only the status has changed."""
+    first = _fixed(target, obj)
     for _ in range(_TRIES):
-        metadata = thing["metadata"]
+        metadata = obj["metadata"]
         named = {"name": target.name, "namespace": target.namespace, "resourceVersion": metadata["resourceVersion"]}
-        if target.of.lever == "scale":
+        if target.controller.scale_method == "scale":
             body: Any = {
                 "apiVersion": "autoscaling/v1",
                 "kind": "Scale",
@@ -248,13 +261,13 @@ def _written(
                 "spec": {"replicas": wanted},
             }
             answer = api.call("PUT", f"{target.path}/scale", body, query, JSON)
-        elif target.of.lever == "command":
-            return commanded(api, target, thing, wanted, query)
+        elif target.controller.scale_method == "command":
+            return send_command(api, target, obj, wanted, query)
         else:
             spec: dict[str, Any] = {"suspend": wanted == 0}
-            if wanted and target.of.lever == "parallelism":
+            if wanted and target.controller.scale_method == "parallelism":
                 spec["parallelism"] = wanted
-            body = {"apiVersion": target.of.group, "kind": target.kind, "metadata": named, "spec": spec}
+            body = {"apiVersion": target.controller.group, "kind": target.kind, "metadata": named, "spec": spec}
             answer = api.call("PATCH", target.path, body, query, MERGE)
         if answer.ok:
             return answer
@@ -263,34 +276,34 @@ def _written(
         fresh = api.get(target.path)
         if not fresh.ok:
             return refused(fresh, f"reading {target}")
-        thing = fresh.body
-        if _fixed(target, thing) != first:
+        obj = fresh.body
+        if _fixed(target, obj) != first:
             return Rejected(
-                "conflict", f"{target} was changed by {_writer(thing)} meanwhile; decide again on what it is now"
+                "conflict", f"{target} was changed by {_writer(obj)} meanwhile; decide again on what it is now"
             )
     return Rejected("conflict", f"{target} changed {_TRIES} times while it was written; decide again when it is calm")
 
 
-def _fixed(target: Target, thing: Object) -> tuple[Any, ...]:
-    shown = target.of.show(thing)
-    return thing["metadata"]["uid"], thing["metadata"].get("generation"), shown.replicas, shown.suspended
+def _fixed(target: Target, obj: Object) -> tuple[Any, ...]:
+    shown = target.controller.status(obj)
+    return obj["metadata"]["uid"], obj["metadata"].get("generation"), shown.replicas, shown.suspended
 
 
-def _writer(thing: Object) -> str:
-    """Who changed the object last, its status apart."""
-    writers = sorted(writers_of(thing), key=lambda entry: str(entry.get("time", "")))
+def _writer(obj: Object) -> str:
+    """Field manager of the last change, status excepted."""
+    writers = sorted(field_managers_of(obj), key=lambda entry: str(entry.get("time", "")))
     return repr(writers[-1].get("manager", "")) if writers else "somebody"
 
 
-def _stuck(thing: Object) -> str:
-    conditions: list[Object] = status_of(thing).get("conditions") or []
+def _stuck(obj: Object) -> str:
+    conditions: list[Object] = status_of(obj).get("conditions") or []
     for condition in conditions:
         if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
             return str(condition.get("message", "its progress deadline has passed"))
     return ""
 
 
-def _words(target: Target, shown: Shown, wanted: int, answer: Answer, dry_run: bool) -> str:
-    told = "would be" if dry_run else "was"
+def _describe(target: Target, shown: ReplicaStatus, wanted: int, answer: Answer, dry_run: bool) -> str:
+    be = "would be" if dry_run else "was"
     audit = f" (audit id {answer.audit_id})" if answer.audit_id else ""
-    return f"{target} {told} set from {shown.replicas} to {wanted} replicas{audit}"
+    return f"{target} {be} set from {shown.replicas} to {wanted} replicas{audit}"

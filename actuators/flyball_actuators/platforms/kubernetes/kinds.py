@@ -1,11 +1,14 @@
-"""The controllers that Flyball can command: where they are, and how each shows and takes a number of replicas."""
+"""The controllers that Flyball can scale: their API paths, status and scale method."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-Lever = Literal["scale", "parallelism", "suspend", "command"]
-"""What sets the number: the scale subresource, a Job's parallelism, or nothing but stop and go, by a field of the
-object or by a Command to Volcano."""
+ScaleMethod = Literal["scale", "parallelism", "suspend", "command"]
+"""How replicas are set.
+
+The scale subresource, a Job's parallelism, or only stop and start, by the object's ``suspend`` field or by a Volcano
+Command.
+"""
 Object = dict[str, Any]
 
 
@@ -14,54 +17,57 @@ _STOPPED = ("Aborting", "Aborted")
 _ENDED = ("Completing", "Completed", "Terminating", "Terminated", "Failed")
 
 
-def status_of(thing: Object) -> Object:
-    """Its status, empty while there is none."""
-    status: Object = thing.get("status") or {}
+def status_of(obj: Object) -> Object:
+    """Status of an object, empty if it has none yet."""
+    status: Object = obj.get("status") or {}
     return status
 
 
-def note_of(thing: Object, key: str) -> str:
-    """One of its annotations, or empty."""
-    notes: dict[str, str] = thing["metadata"].get("annotations") or {}
-    return notes.get(key, "")
+def annotation_of(obj: Object, key: str) -> str:
+    """An annotation, or empty."""
+    annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
+    return annotations.get(key, "")
 
 
-def phase_of(thing: Object) -> str:
+def phase_of(obj: Object) -> str:
     """The phase of a Volcano Job, empty while it has none."""
-    state: Object = status_of(thing).get("state") or {}
+    state: Object = status_of(obj).get("state") or {}
     return str(state.get("phase", ""))
 
 
-def owner_of(thing: Object) -> Object:
-    """The reference to the controller that made it, empty where nothing did."""
-    references: list[Object] = thing["metadata"].get("ownerReferences") or []
-    nobody: Object = {}
-    return next((reference for reference in references if reference.get("controller")), nobody)
+def owner_of(obj: Object) -> Object:
+    """Reference to the controller that owns the object, empty without one."""
+    references: list[Object] = obj["metadata"].get("ownerReferences") or []
+    none: Object = {}
+    return next((reference for reference in references if reference.get("controller")), none)
 
 
-def writers_of(thing: Object) -> list[Object]:
-    """Who has written which of its fields, its status apart."""
-    entries: list[Object] = thing["metadata"].get("managedFields") or []
+def field_managers_of(obj: Object) -> list[Object]:
+    """Managed fields of the object, those of the status subresource excepted."""
+    entries: list[Object] = obj["metadata"].get("managedFields") or []
     return [entry for entry in entries if entry.get("subresource") != "status"]
 
 
-def writer_of(thing: Object, field: str) -> str:
-    """Who wrote a field of its specification, in quotes, or ``somebody``."""
-    for entry in writers_of(thing):
+def field_manager_of(obj: Object, field: str) -> str:
+    """Field manager of a field in the specification, in quotes, or ``somebody``."""
+    for entry in field_managers_of(obj):
         fields: Object = entry.get("fieldsV1") or {}
         if f"f:{field}" in (fields.get("f:spec") or {}):
             return repr(entry.get("manager", ""))
     return "somebody"
 
 
-def is_true(thing: Object, condition: str) -> bool:
-    """Whether its status says that a condition holds."""
-    conditions: list[Object] = status_of(thing).get("conditions") or []
+def is_true(obj: Object, condition: str) -> bool:
+    """Whether a condition in the object's status is true."""
+    conditions: list[Object] = status_of(obj).get("conditions") or []
     return any(one.get("type") == condition and one.get("status") == "True" for one in conditions)
 
 
-class Shown(NamedTuple):
-    """Replicas that are asked for, those that serve, and those that exist; ``settled``: the controller has seen all."""
+class ReplicaStatus(NamedTuple):
+    """Replicas that are requested, ready, and present; ``settled``.
+
+    The controller has observed the latest specification.
+    """
 
     replicas: int
     ready: int
@@ -77,65 +83,65 @@ class Kind(NamedTuple):
     name: str
     group: str
     resource: str
-    lever: Lever
-    show: Callable[[Object], Shown]
+    scale_method: ScaleMethod
+    status: Callable[[Object], ReplicaStatus]
     label: str = ""
-    """The label by which its pods name it; empty: they are found by its selector."""
+    """Label by which its pods name it; if empty, they are found by its selector."""
 
     def path(self, namespace: str, name: str = "") -> str:
-        """Path of an object, or of the list of those in a namespace."""
+        """Path of an object, or of the list in a namespace."""
         base = f"/apis/{self.group}/namespaces/{namespace}/{self.resource}"
         return f"{base}/{name}" if name else base
 
 
-def _replicated(thing: Object) -> Shown:
-    status, spec = status_of(thing), thing["spec"]
-    seen = status.get("observedGeneration", 0) >= thing["metadata"].get("generation", 0)
-    return Shown(spec.get("replicas", 1), status.get("readyReplicas") or 0, status.get("replicas") or 0, seen)
+def _replicated(obj: Object) -> ReplicaStatus:
+    status, spec = status_of(obj), obj["spec"]
+    seen = status.get("observedGeneration", 0) >= obj["metadata"].get("generation", 0)
+    return ReplicaStatus(spec.get("replicas", 1), status.get("readyReplicas") or 0, status.get("replicas") or 0, seen)
 
 
-def _groups(thing: Object) -> Shown:
-    return _replicated(thing)._replace(settled=True)  # a LeaderWorkerSet tells no observedGeneration
+def _groups(obj: Object) -> ReplicaStatus:
+    return _replicated(obj)._replace(settled=True)  # a LeaderWorkerSet has no observedGeneration
 
 
-def _job(thing: Object) -> Shown:
-    status, spec = status_of(thing), thing["spec"]
+def _job(obj: Object) -> ReplicaStatus:
+    status, spec = status_of(obj), obj["spec"]
     suspended = bool(spec.get("suspend"))
     replicas = 0 if suspended else spec.get("parallelism", 1)
     active, ready = status.get("active") or 0, status.get("ready") or 0
-    return Shown(replicas, ready, active, True, suspended, _ended(status))
+    return ReplicaStatus(replicas, ready, active, True, suspended, _ended(status))
 
 
-def _jobs(thing: Object) -> Shown:
-    status, spec = status_of(thing), thing["spec"]
+def _jobs(obj: Object) -> ReplicaStatus:
+    status, spec = status_of(obj), obj["spec"]
     suspended = bool(spec.get("suspend"))
     replicas = 0 if suspended else sum(part.get("replicas", 1) for part in spec.get("replicatedJobs", ()))
     parts: list[Object] = status.get("replicatedJobsStatus") or []
     ready, active = (sum(part.get(key) or 0 for part in parts) for key in ("ready", "active"))
-    return Shown(replicas, ready, max(ready, active), True, suspended, _ended(status))
+    return ReplicaStatus(replicas, ready, max(ready, active), True, suspended, _ended(status))
 
 
-def _trained(thing: Object) -> Shown:
-    """A TrainJob's replicas are its nodes; it tells of them all at once, as one job of its JobSet."""
-    spec = thing["spec"]
-    parts: list[Object] = status_of(thing).get("jobsStatus") or []
+def _trained(obj: Object) -> ReplicaStatus:
+    """Replicas of a TrainJob are its nodes; it reports them together, as one job of its JobSet."""
+    spec = obj["spec"]
+    parts: list[Object] = status_of(obj).get("jobsStatus") or []
     trainer: Object = spec.get("trainer") or {}
     nodes = int(trainer.get("numNodes", 1))
     suspended = bool(spec.get("suspend"))
     ready = nodes if any(part.get("name") == "node" and part.get("ready") for part in parts) else 0
     present = nodes if any(part.get("active") or part.get("ready") for part in parts) else 0
     replicas = 0 if suspended else nodes
-    return Shown(replicas, ready, present, True, suspended, _ended(status_of(thing)))
+    return ReplicaStatus(replicas, ready, present, True, suspended, _ended(status_of(obj)))
 
 
-def _aborted(thing: Object) -> Shown:
-    """A Volcano Job is what its phase says; ``suspend: False`` in its spec shows it as if it were not stopped."""
-    status, spec = status_of(thing), thing["spec"]
-    phase, tasks = phase_of(thing), spec.get("tasks") or ()
+def _aborted(obj: Object) -> ReplicaStatus:
+    """State of a Volcano Job follows its phase; ``suspend: False`` in the spec shows it as if it were not stopped."""
+    status, spec = status_of(obj), obj["spec"]
+    phase, tasks = phase_of(obj), spec.get("tasks") or ()
     stopped = phase in _STOPPED and spec.get("suspend") is not False
     replicas = 0 if stopped else sum(task.get("replicas", 1) for task in tasks)
     running, others = status.get("running") or 0, (status.get("pending") or 0) + (status.get("terminating") or 0)
-    return Shown(replicas, running, running + others, phase != "Aborting", stopped, phase in _ENDED)
+    return ReplicaStatus(replicas, running, running + others, phase != "Aborting", stopped, phase in _ENDED)
 
 
 def _ended(status: Object) -> bool:
@@ -156,8 +162,8 @@ KINDS = (
     Kind("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", "suspend", _trained, _JOBSET),
     Kind("VolcanoJob", "batch.volcano.sh/v1alpha1", "jobs", "command", _aborted, "volcano.sh/job-name"),
 )  # fmt: skip
-SCALED = tuple(kind for kind in KINDS if kind.lever == "scale")
-"""Those that autoscalers can scale."""
-QUEUED = tuple(kind for kind in KINDS if kind.lever in ("parallelism", "suspend"))
-"""Those that Kueue queues."""
+SCALED = tuple(kind for kind in KINDS if kind.scale_method == "scale")
+"""Kinds that autoscalers can scale."""
+QUEUED = tuple(kind for kind in KINDS if kind.scale_method in ("parallelism", "suspend"))
+"""Kinds that Kueue queues."""
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -1,7 +1,7 @@
-"""A replica leaves its node: the node takes nothing new, the pod is evicted, and its replacement becomes ready.
+"""Moves a replica off its node: cordon the node, evict the pod, wait until the replacement is ready.
 
-A gang goes whole. Before that, checkpoints are confirmed and load is taken off (:mod:`.saga`). Each step is safe to
-repeat, and what was done stands on the objects themselves, so that whoever polls next goes on.
+A gang moves as a whole. Before that, checkpoints are confirmed and traffic is drained (:mod:`.saga`). Each step is safe
+to repeat, and progress is recorded on the objects, so that any process can continue.
 """
 
 import random
@@ -11,17 +11,17 @@ from threading import Lock
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
-from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.saga import (
     MARK,
+    exceeded_budget,
     gang_of,
-    marked,
-    patience_s,
-    prepared,
-    taken_back,
-    without_room,
+    mark_pods,
+    preparation_timeout_s,
+    prepare,
+    unmark_pods,
 )
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_actuators.platforms.states import expected_of
@@ -36,7 +36,7 @@ Query = tuple[tuple[str, str], ...]
 
 
 class Migrations:
-    """Evictions of one platform; a disruption budget that is spent is asked again after 10 to 15 s."""
+    """Evictions of one platform; an exhausted disruption budget is retried after 10 to 15 s."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -44,47 +44,47 @@ class Migrations:
         self._next_s: dict[str, float] = {}
 
     def submit(
-        self, target: Target, thing: Object, decision: Migrate, now_ns: int, *, dry_run: bool
+        self, target: Target, obj: Object, decision: Migrate, now_ns: int, *, dry_run: bool
     ) -> Handle | Rejected:
-        """Cordon the node, note on the pods why they go, and begin; nothing is changed where one of these fails."""
+        """Cordon the node, annotate the pods with the decision, and begin; undone if one of these fails."""
         api = self._api
-        pod = own_pod(api, target, thing["metadata"]["uid"], decision.replica)
+        pod = own_pod(api, target, obj["metadata"]["uid"], decision.replica)
         if isinstance(pod, Rejected):
             return pod
-        if pod is None or place_of(pod) != decision.from_node:
+        if pod is None or node_of_pod(pod) != decision.from_node:
             return Rejected(
                 "conflict",
                 f"pod {target.namespace}/{decision.replica} is not on {decision.from_node} any more; decide again",
             )
-        pods = gang_of(api, target, thing, pod)
+        pods = gang_of(api, target, obj, pod)
         if isinstance(pods, Rejected):
             return pods
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-        problem = marked(api, pods, decision.id, query)
+        problem = mark_pods(api, pods, decision.id, query)
         if problem is not None:
             return problem
-        operation = _operation(target, thing, decision, pods, now_ns)
+        operation = _operation(target, obj, decision, pods, now_ns)
         problem = self._cordon(operation, query)
         if problem is not None:
-            taken_back(api, pods, decision.id, query)
+            unmark_pods(api, pods, decision.id, query)
             return problem
-        expected = expected_of(decision, _state(target, thing))
+        expected = expected_of(decision, _state(target, obj))
         if dry_run:
-            said = "; ".join(self._evict(operation, one, dry_run=True) for one in pods)
-            return Handle(operation="", expected=expected, answer=f"would be: {said}")
-        return Handle(operation=operation.encode(), expected=expected, answer=self._go_on(operation, pods, now_ns))
+            text = "; ".join(self._evict(operation, one, dry_run=True) for one in pods)
+            return Handle(operation="", expected=expected, answer=f"would be: {text}")
+        return Handle(operation=operation.encode(), expected=expected, answer=self._next_step(operation, pods, now_ns))
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """Do the next step; done once the controller has all its replicas elsewhere."""
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Do the next step; done once all replicas of the controller are ready elsewhere."""
         api, target = self._api, operation.target
         answer = api.get(target.path)
         if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-            return self._ended(operation, [], Failed(f"{target} is gone; whoever deleted it has decided otherwise"))
+            return self._finish(operation, [], Failed(f"{target} is gone; somebody deleted it"))
         if not answer.ok:
             return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
-        shown = target.of.show(answer.body)
-        here, left, where = self._look(operation)
-        nodes = {operation.pod: where} if where else {}  # a Deployment's new pod has another name
+        shown = target.controller.status(answer.body)
+        here, left, node_now = self._find_pods(operation)
+        nodes = {operation.pod: node_now} if node_now else {}  # a Deployment's new pod has another name
         state = SubjectState(replicas=shown.replicas, ready=shown.ready, nodes=nodes)
         stay = [pod for pod in here if "deletionTimestamp" not in pod["metadata"]]
         if stay:
@@ -92,43 +92,43 @@ class Migrations:
                 left += len(here) - len(stay)
                 gone = f", and {left} of its gang have gone" if left else ""
                 problem = f"no eviction of {stay[0]['metadata']['name']} was allowed in time{gone}"
-                return self._ended(operation, stay, Failed(f"{problem}; look at its disruption budget", state))
-            return Running(self._go_on(operation, stay, now_ns))
+                return self._finish(operation, stay, Failed(f"{problem}; look at its disruption budget", state))
+            return Running(self._next_step(operation, stay, now_ns))
         if here or shown.ready < shown.replicas or shown.present > shown.replicas:
-            said = f"{target} has {shown.ready} of {shown.replicas} replicas ready"
+            text = f"{target} has {shown.ready} of {shown.replicas} replicas ready"
             if now_ns >= operation.until_ns:
-                return self._ended(
-                    operation, [], Failed(f"{operation.pod} is gone, and {said} when time ran out", state)
+                return self._finish(
+                    operation, [], Failed(f"{operation.pod} is gone, and {text} when time ran out", state)
                 )
-            return Running(said)
-        place = f"; it runs on {where}" if where else ""
+            return Running(text)
+        place = f"; it runs on {node_now}" if node_now else ""
         with_it = f", and {len(operation.going) - 1} of its gang with it" if len(operation.going) > 1 else ""
         kept = f"; node {operation.node} stays cordoned until somebody has checked it" if operation.keep_cordon else ""
-        words = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
-        return self._ended(operation, [], Done(state, now_ns, words))
+        text = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
+        return self._finish(operation, [], Done(state, now_ns, text))
 
-    def find(self, target: Target, thing: Object, decision: Migrate, now_ns: int) -> Handle | None:
-        """The operation of a decision that may have been submitted: its pods say so, or are not there any more."""
+    def find(self, target: Target, obj: Object, decision: Migrate, now_ns: int) -> Handle | None:
+        """The operation of a decision that may have been submitted: its pods are annotated, or already gone."""
         answer = self._api.get(pod_path(target.namespace, decision.replica))
         pods: list[Object] = []
-        if answer.ok and place_of(answer.body) == decision.from_node:
-            if note_of(answer.body, MARK) != decision.id:
+        if answer.ok and node_of_pod(answer.body) == decision.from_node:
+            if annotation_of(answer.body, MARK) != decision.id:
                 return None
             pods = [answer.body]
-        own = pods_of(self._api, target, thing)
+        own = pods_of(self._api, target, obj)
         pods += [
             pod
             for pod in ([] if isinstance(own, Rejected) else own)
-            if note_of(pod, MARK) == decision.id and pod["metadata"]["name"] != decision.replica
+            if annotation_of(pod, MARK) == decision.id and pod["metadata"]["name"] != decision.replica
         ]
-        operation = _operation(target, thing, decision, pods, now_ns)
-        expected = expected_of(decision, _state(target, thing))
+        operation = _operation(target, obj, decision, pods, now_ns)
+        expected = expected_of(decision, _state(target, obj))
         return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
 
-    def _look(self, operation: Operation) -> tuple[list[Object], int, str]:
-        """Those of the pods that are still there, how many are not, and where the named replica runs now."""
+    def _find_pods(self, operation: Operation) -> tuple[list[Object], int, str]:
+        """Pods that still exist, how many are gone, and the present node of the named replica."""
         here: list[Object] = []
-        where = ""
+        node_now = ""
         going = dict(operation.going)
         for name in {operation.pod: "", **going}:
             found = self._api.get(pod_path(operation.namespace, name))
@@ -137,18 +137,18 @@ class Migrations:
             if found.body["metadata"]["uid"] == going.get(name):
                 here.append(found.body)
             if name == operation.pod:
-                where = place_of(found.body)
-        return here, len(going) - len(here), where
+                node_now = node_of_pod(found.body)
+        return here, len(going) - len(here), node_now
 
-    def _go_on(self, operation: Operation, pods: list[Object], now_ns: int) -> str:
-        """Make pods ready to go, and evict them where it is time to: all of a gang, or none. Words of the answer."""
+    def _next_step(self, operation: Operation, pods: list[Object], now_ns: int) -> str:
+        """Prepare the pods, then evict all of a gang or none; return the result as text."""
         why = stopped()
         if why:
-            return f"nothing is carried on: {why}"
+            return f"nothing is continued: {why}"
         whole = len(pods) == len(operation.going)
-        came = ""
+        checkpoints = ""
         if whole:  # until the first has gone nothing is lost; from then on there is no way back
-            waits, came = prepared(
+            waits, checkpoints = prepare(
                 self._api, pods, operation.decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint
             )
             if waits:
@@ -160,13 +160,13 @@ class Migrations:
             # jitter spreads those that wait; nothing is decided by it
             self._next_s[operation.decision] = now_s + AGAIN_S * random.uniform(1.0, 1.5)
         if whole and len(pods) > 1:
-            problem = without_room(self._api, operation.namespace, pods)
+            problem = exceeded_budget(self._api, operation.namespace, pods)
             if problem:
                 return problem
-        return "; ".join([*([came] if came else []), *(self._evict(operation, pod) for pod in pods)])
+        return "; ".join([*([checkpoints] if checkpoints else []), *(self._evict(operation, pod) for pod in pods)])
 
     def _cordon(self, operation: Operation, query: Query) -> Rejected | None:
-        """Let a node take nothing new, unless it does not anyway: then it is somebody else's, and stays theirs."""
+        """Cordon a node; a node that others have cordoned stays theirs."""
         path = f"/api/v1/nodes/{operation.node}"
         for _ in range(_TRIES):
             answer = self._api.get(path)
@@ -189,7 +189,7 @@ class Migrations:
         )
 
     def _evict(self, operation: Operation, pod: Object, *, dry_run: bool = False) -> str:
-        """Ask for an eviction; the words of the answer."""
+        """Request an eviction; return the result as text."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         body = {
             "apiVersion": "policy/v1",
@@ -205,23 +205,26 @@ class Migrations:
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
         if answer.ok:
             audit = f" (audit id {answer.audit_id})" if answer.audit_id else ""
-            return f"{name} is evicted from {place_of(pod)}{audit}"
+            return f"{name} is evicted from {node_of_pod(pod)}{audit}"
         if answer.status == 404:
             return f"{name} is gone"
         if answer.status == 429:
             return f"{name} waits for its disruption budget: {answer.message}"
         return refused(answer, f"evicting {name}").detail
 
-    def _ended(self, operation: Operation, stay: list[Object], progress: Progress) -> Progress:
-        """Let those that stay serve, and give back a node that we cordoned, unless a device of it is the reason."""
+    def _finish(self, operation: Operation, stay: list[Object], progress: Progress) -> Progress:
+        """Restore pods that stay, and uncordon a node that Flyball cordoned.
+
+        After a successful move off a failing device the node stays cordoned.
+        """
         with self._lock:
             self._next_s.pop(operation.decision, None)
-        taken_back(self._api, stay, operation.decision)
+        unmark_pods(self._api, stay, operation.decision)
         if operation.keep_cordon and isinstance(progress, Done):
             return progress
         path = f"/api/v1/nodes/{operation.node}"
         answer = self._api.get(path)
-        if not answer.ok or note_of(answer.body, CORDONED) != operation.decision:
+        if not answer.ok or annotation_of(answer.body, CORDONED) != operation.decision:
             return progress
         body = {
             "metadata": {
@@ -236,21 +239,21 @@ class Migrations:
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
 
 
-def _operation(target: Target, thing: Object, decision: Migrate, pods: list[Object], now_ns: int) -> Operation:
+def _operation(target: Target, obj: Object, decision: Migrate, pods: list[Object], now_ns: int) -> Operation:
     return operation_of(
         "migrate",
         decision,
         target,
-        thing,
+        obj,
         pod=decision.replica,
         pods=names_of(pods),
         node=decision.from_node,
         keep_cordon=bool(decision.from_device),
         begun_ns=now_ns,
-        until_ns=now_ns + round((GIVE_UP_S + patience_s(pods, checkpoint=True)) * _NS),
+        until_ns=now_ns + round((GIVE_UP_S + preparation_timeout_s(pods, checkpoint=True)) * _NS),
     )
 
 
-def _state(target: Target, thing: Object) -> SubjectState:
-    replicas = target.of.show(thing).replicas
+def _state(target: Target, obj: Object) -> SubjectState:
+    replicas = target.controller.status(obj).replicas
     return SubjectState(replicas=replicas, ready=replicas)

@@ -1,4 +1,4 @@
-"""The name of an operation: all that another process needs to go on with it."""
+"""The name of an operation: everything that another process needs to continue it."""
 
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
@@ -13,20 +13,18 @@ from flyball_contracts.records import AnyDecision
 Verb = Literal["count", "migrate", "resize", "check"]
 MANAGER = "flyball-"
 OVERWRITTEN = "overwritten"
-"""In place of an operation where it cannot be told whether there is one."""
+"""Stands for an operation if it is unknown whether there is one."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was submitted for one decision.
+    """The submission of one decision.
 
-    ``count``: ``replicas`` are asked for; where it ``frees``, those that go must be gone. Where there are ``pods``,
-    they are made ready to go first, by ``until_ns``, and the number is written while the object has ``version``.
-    ``migrate``: ``pod`` is to leave ``node``, by ``until_ns``, and all ``pods`` with it.
-    ``begun_ns`` is when the pods were first told, and ``checkpoint`` whether they are asked for one. ``pods`` are names
-    and uids, ``NAME/UID``, with blanks between.
-    ``resize``: each of its ``pods`` is to ask for ``cpu`` cores and ``memory_bytes``, 0: as it is; without ``batch``,
-    as older versions say it, each pod there is.
-    ``check``: Job ``name`` checks ``node``, and ``pods`` are the ids of the GPUs that it must have had.
+    ``count``: set ``replicas``; with ``frees``, wait until removed pods are gone. With ``pods``, these are prepared
+    first, until ``until_ns``, and the number is written if the object still has ``version``. ``migrate``: ``pod``
+    leaves ``node`` by ``until_ns``, together with all ``pods``. ``begun_ns`` is when preparation began; ``checkpoint``:
+    pods are asked for a checkpoint. ``pods`` are ``NAME/UID``, separated by blanks. ``resize``: each of ``pods`` gets
+    requests of ``cpu`` cores and ``memory_bytes`` (0: unchanged); operations of older versions have no ``batch`` and
+    mean all pods. ``check``: Job ``name`` checks ``node``, and ``pods`` are the ids of the GPUs to check.
     """
 
     verb: Verb
@@ -52,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def target(self) -> Target:
-        """The controller that it is about."""
+        """The controller that it changes."""
         return Target(self.kind, self.namespace, self.name)
 
     @property
@@ -66,26 +64,26 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return urlencode(msgspec.to_builtins(self))
 
 
-def operation_of(verb: Verb, decision: AnyDecision, target: Target, thing: Object, **more: Any) -> Operation:
-    """The operation of a decision about a controller as it was read."""
+def operation_of(verb: Verb, decision: AnyDecision, target: Target, obj: Object, **more: Any) -> Operation:
+    """The operation of a decision on a controller as it was read."""
     return Operation(
         verb=verb,
         decision=decision.id,
         kind=target.kind,
         namespace=target.namespace,
         name=target.name,
-        uid=thing["metadata"]["uid"],
+        uid=obj["metadata"]["uid"],
         **more,
     )
 
 
 def names_of(pods: list[Object]) -> str:
-    """Pods as an operation names them."""
+    """Pods in the format of :attr:`Operation.pods`."""
     return " ".join(f"{pod['metadata']['name']}/{pod['metadata']['uid']}" for pod in pods)
 
 
 def decode(text: str) -> Operation:
-    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
     try:
         return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
     except msgspec.ValidationError as error:
@@ -93,5 +91,5 @@ def decode(text: str) -> Operation:
 
 
 def manager(decision: str) -> str:
-    """Who a change says that it was made by: one name for each decision, so that it can be found again."""
+    """Field manager of a decision's changes: unique per decision, so that its changes can be found."""
     return f"{MANAGER}{decision}"[:128]

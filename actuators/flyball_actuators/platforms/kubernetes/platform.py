@@ -5,11 +5,11 @@ import time
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.check import Checks
-from flyball_actuators.platforms.kubernetes.count import count, count_of, find_begun, stands, watch_count
+from flyball_actuators.platforms.kubernetes.count import count, count_of, find_preparing, is_applied, poll_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
-from flyball_actuators.platforms.kubernetes.pods import own_pod, place_of, pods_of
-from flyball_actuators.platforms.kubernetes.resize import find_resize, resize, resources_of, watch_resize
+from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pods_of
+from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_actuators.platforms.states import expected_of, named_replicas
@@ -21,9 +21,9 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scal
 class KubernetesPlatform:
     """Carries out decisions on the controllers of some namespaces.
 
-    A workload is the controller that is annotated ``flyball.dev/workload: NAME`` or, without the annotation, called
-    ``namespace/name``; a replica is a pod. Every write names the version that it rests on, and a manager of its own
-    for each decision, by which it is found again.
+    A workload is the controller with annotation ``flyball.dev/workload: NAME`` or, without the annotation, the one
+    called ``namespace/name``; a replica is a pod. Every write states the resource version it is based on, and uses a
+    field manager of its own for each decision, by which it can be found.
     """
 
     name = "kubernetes"
@@ -43,113 +43,113 @@ class KubernetesPlatform:
         self._checks = Checks(self._api, entry.check, where)
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The controller's replicas, and the nodes of the pods that the decision names, which must be its own."""
+        """Replicas of the controller, and the nodes of the pods that the decision names, which must be its own."""
         if isinstance(decision, Check):
             return self._checks.observe(decision)
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
-        target, thing = found
+        target, obj = found
         nodes: dict[str, str] = {}
         for replica in named_replicas(decision):
-            pod = own_pod(self._api, target, thing["metadata"]["uid"], replica)
+            pod = own_pod(self._api, target, obj["metadata"]["uid"], replica)
             if isinstance(pod, Rejected):
                 return pod
             if pod is None:
                 continue
-            nodes[replica] = place_of(pod)
+            nodes[replica] = node_of_pod(pod)
             if isinstance(decision, Migrate):  # its gang goes with it, and counts
-                gang = gang_of(self._api, target, thing, pod)
+                gang = gang_of(self._api, target, obj, pod)
                 if isinstance(gang, Rejected):
                     return gang
-                nodes |= {one["metadata"]["name"]: place_of(one) for one in gang}
+                nodes |= {one["metadata"]["name"]: node_of_pod(one) for one in gang}
         resources = None
         if isinstance(decision, Scale) and decision.resources is not None:
-            pods = pods_of(self._api, target, thing)
+            pods = pods_of(self._api, target, obj)
             if isinstance(pods, Rejected):
                 return pods
             sizes = [resources_of(pod) for pod in pods]
             resources = sizes[0] if sizes and all(size == sizes[0] for size in sizes) else None
-        shown = target.of.show(thing)
+        shown = target.controller.status(obj)
         return SubjectState(
             replicas=shown.replicas,
             ready=shown.ready,
             nodes=nodes,
             resources=resources,
             suspended=shown.suspended,
-            version=version_of(thing),
+            version=version_of(obj),
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Write, provided the controller's specification is still the one that was observed."""
+        """Apply the decision if the controller's specification is unchanged since it was observed."""
         if isinstance(decision, Check):
             return self._checks.submit(decision, observed, dry_run=dry_run)
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return found
-        target, thing = found
-        if version_of(thing) != observed.version:
-            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
+        target, obj = found
+        if version_of(obj) != observed.version:
+            return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
         if isinstance(decision, Migrate):
-            return self._migrations.submit(target, thing, decision, time.time_ns(), dry_run=dry_run)
+            return self._migrations.submit(target, obj, decision, time.time_ns(), dry_run=dry_run)
         if isinstance(decision, Scale):
-            problem = _beyond(target, decision)
+            problem = _unsupported(target, decision)
             if problem is not None:
                 return problem
             if decision.resources is not None:
-                return resize(self._api, target, thing, decision, decision.resources, dry_run=dry_run)
-        return count(self._api, target, thing, decision, time.time_ns(), dry_run=dry_run)
+                return resize(self._api, target, obj, decision, decision.resources, dry_run=dry_run)
+        return count(self._api, target, obj, decision, time.time_ns(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
-        """What the cluster shows; an eviction that a budget held up is asked for again."""
+        """Progress as the cluster shows it; repeats an eviction that a disruption budget blocked."""
         if handle.operation == OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
         if operation.verb == "migrate":
-            return self._migrations.watch(operation, time.time_ns())
+            return self._migrations.poll(operation, time.time_ns())
         if operation.verb == "check":
-            return self._checks.watch(operation, time.time_ns())
+            return self._checks.poll(operation, time.time_ns())
         if operation.verb == "resize":
-            return watch_resize(self._api, operation, time.time_ns())
-        return watch_count(self._api, operation, time.time_ns())
+            return poll_resize(self._api, operation, time.time_ns())
+        return poll_count(self._api, operation, time.time_ns())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's own mark on the objects.
+        """Find the operation by the decision's marks on the objects.
 
-        Where there is none, but the specification is not the one that was observed, somebody else has changed it, and
-        may have hidden the mark: then the outcome is unknown.
+        If there is none, but the specification differs from the observed one, another writer may have overwritten the
+        mark: the outcome is unknown.
         """
         if isinstance(decision, Check):
             return self._checks.find(decision)
         found = self._targets.find(decision.workload)
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
-        target, thing = found
+        target, obj = found
         if isinstance(decision, Migrate):
-            return self._migrations.find(target, thing, decision, time.time_ns())
+            return self._migrations.find(target, obj, decision, time.time_ns())
         if isinstance(decision, Scale) and decision.resources is not None:
-            return find_resize(self._api, target, thing, decision, decision.resources)
+            return find_resize(self._api, target, obj, decision, decision.resources)
         expected = expected_of(decision, SubjectState())
-        if stands(thing, target, decision.id, decision.replicas):
-            operation = count_of(decision, target, thing, time.time_ns())
+        if is_applied(obj, target, decision.id, decision.replicas):
+            operation = count_of(decision, target, obj, time.time_ns())
             return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
         if isinstance(decision, Preempt):
-            version = version_of(thing) if observed is None else observed.version
-            begun = find_begun(self._api, target, thing, decision, version, time.time_ns())
+            version = version_of(obj) if observed is None else observed.version
+            begun = find_preparing(self._api, target, obj, decision, version, time.time_ns())
             if begun is not None:
                 return Handle(operation=begun.encode(), expected=expected, answer="found on the pods")
-        if observed is None or version_of(thing) != observed.version:
+        if observed is None or version_of(obj) != observed.version:
             answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
             return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
         return None
 
 
-def _beyond(target: Target, decision: Scale) -> Rejected | None:
-    """What a Scale may ask for that this platform cannot do."""
-    for what, asked in (
+def _unsupported(target: Target, decision: Scale) -> Rejected | None:
+    """Rejection for what a Scale may request that this platform cannot do."""
+    for what, requested in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),
     ):
-        if asked:
+        if requested:
             return Rejected("unsupported", f"platform kubernetes cannot give {target} {what}; decide on replicas alone")
     return None

@@ -1,8 +1,8 @@
-"""The pods of a controller: which are its own, and where they run."""
+"""Pods of a controller, verified by owner references, and their nodes."""
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, owner_of, writers_of
+from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, field_managers_of, owner_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 
 _BETWEEN = {"ReplicaSet": ("apps/v1", "replicasets"), **{kind.name: (kind.group, kind.resource) for kind in KINDS}}
@@ -14,17 +14,18 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
-def written_by(thing: Object, name: str, subresource: str | None = None) -> bool:
-    """Whether a change of this manager, by this subresource, is the last one of some field of the object."""
+def managed_by(obj: Object, name: str, subresource: str | None = None) -> bool:
+    """Whether this field manager, by this subresource, owns a field of the object."""
     return any(
-        entry.get("manager") == name and subresource in (None, entry.get("subresource")) for entry in writers_of(thing)
+        entry.get("manager") == name and subresource in (None, entry.get("subresource"))
+        for entry in field_managers_of(obj)
     )
 
 
 def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected | None:
-    """A pod by its name; ``None`` where there is none, ``Rejected`` where it is not the controller's own.
+    """Read a pod by name; ``None`` if there is none, ``Rejected`` if it does not belong to the controller.
 
-    Whose it is, is what its owners say, up to the controller with this ``uid``: a name or a label is only a word.
+    Ownership follows owner references up to the controller with this ``uid``; names and labels prove nothing.
     """
     answer = api.get(pod_path(target.namespace, name))
     if answer.status == 404:
@@ -39,7 +40,7 @@ def own_pod(api: Api, target: Target, uid: str, name: str) -> Object | Rejected 
 
 
 def _is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, Object]) -> bool:
-    """Whether the owners of a pod lead to the controller with this ``uid``; ``owners`` keeps those that were read."""
+    """Whether a pod's owner references lead to the controller with this ``uid``; ``owners`` caches the objects read."""
     owner = pod
     for _ in range(_DEEPEST):
         reference = owner_of(owner)
@@ -58,16 +59,16 @@ def _is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, O
     return False
 
 
-def pods_of(api: Api, target: Target, thing: Object, *, leaving: bool = False) -> list[Object] | Rejected:
-    """The controller's own pods: those that stay, or those that are on their way out."""
-    label = target.of.label
-    selector = f"{label}={target.name}" if label else selector_of(thing["spec"]["selector"])
+def pods_of(api: Api, target: Target, obj: Object, *, leaving: bool = False) -> list[Object] | Rejected:
+    """Pods of the controller: those that stay or, with ``leaving``, those being deleted."""
+    label = target.controller.label
+    selector = f"{label}={target.name}" if label else selector_of(obj["spec"]["selector"])
     answer = api.listed(f"/api/v1/namespaces/{target.namespace}/pods", (("labelSelector", selector),))
     if not answer.ok:
         return refused(answer, f"listing the pods of {target}")
     found = [pod for pod in answer.body if ("deletionTimestamp" in pod["metadata"]) == leaving]
-    owners: dict[str, Object] = {}  # labels are only a word
-    return [pod for pod in found if _is_own(api, target, thing["metadata"]["uid"], pod, owners)]
+    owners: dict[str, Object] = {}  # labels prove nothing
+    return [pod for pod in found if _is_own(api, target, obj["metadata"]["uid"], pod, owners)]
 
 
 def selector_of(chosen: Object) -> str:
@@ -81,6 +82,6 @@ def selector_of(chosen: Object) -> str:
     return ",".join(parts)
 
 
-def place_of(pod: Object) -> str:
-    """The node of a pod that runs, or is about to; empty where it has none."""
+def node_of_pod(pod: Object) -> str:
+    """Node of a pod that runs or will run there; empty if it has none."""
     return str(pod["spec"].get("nodeName", ""))

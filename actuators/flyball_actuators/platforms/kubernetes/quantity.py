@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes writes them."""
+"""Kubernetes resource quantities."""
 
 from decimal import Decimal
 
@@ -10,7 +10,7 @@ _SUFFIXES = (
 
 
 def amount(text: str | None) -> float | None:
-    """A quantity as a number: ``250m`` is 0.25, ``2Gi`` is 2147483648; ``None`` for none."""
+    """Parse a quantity: ``250m`` is 0.25, ``2Gi`` is 2147483648; ``None`` stays ``None``."""
     if text is None:
         return None
     number = text.rstrip("numkMGTPEi")
@@ -18,6 +18,6 @@ def amount(text: str | None) -> float | None:
 
 
 def quantity(value: float) -> str:
-    """A number as a quantity, to a thousandth."""
+    """Format a number as a quantity, rounded to a thousandth."""
     whole = round(value)
     return str(whole) if abs(value - whole) < 5e-4 else f"{round(value * 1000)}m"

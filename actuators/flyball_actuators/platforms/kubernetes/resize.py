@@ -1,8 +1,9 @@
-"""Other requests for the pods that run: CPU and memory of the container that has the GPUs, in place.
+"""Resizes running pods in place: CPU and memory requests of the container that has the GPUs.
 
-A decision changes a batch of the pods that do not ask for it yet, and is done once they have it and serve; the next one
-begins only then. The template is not touched, because who may patch one may change its image, and because a Deployment
-rolls all of its pods when it changes: :mod:`flyball_actuators.platforms.kubernetes.heirs` sees to pods that come later.
+A decision resizes one batch of the pods that do not have the new size yet. It is done once they have it and are ready;
+only then does the next decision start. The pod template is not changed: whoever may patch a template may change its
+image, and a Deployment rolls all of its pods when the template changes. Pods that start later are resized by
+:mod:`flyball_actuators.platforms.kubernetes.new_pods`.
 """
 
 import time
@@ -11,7 +12,7 @@ from typing import Any
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, Shown, is_true, status_of, writers_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, ReplicaStatus, field_managers_of, is_true, status_of
 from flyball_actuators.platforms.kubernetes.operation import (
     MANAGER,
     OVERWRITTEN,
@@ -20,7 +21,7 @@ from flyball_actuators.platforms.kubernetes.operation import (
     names_of,
     operation_of,
 )
-from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, written_by
+from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import Resources, Scale, SubjectState
@@ -28,23 +29,23 @@ from flyball_contracts.records import Resources, Scale, SubjectState
 STRATEGIC = "application/strategic-merge-patch+json"
 _PENDING = "PodResizePending"
 GIVE_UP_S = 900.0
-"""A kubelet resizes within seconds where its node has room; a container that restarts for it needs its cold start."""
+"""A kubelet resizes within seconds if its node has room; a container that restarts needs its cold start."""
 
 
 def resources_of(pod: Object) -> Resources:
-    """What the container with the GPUs asks for."""
-    asked: dict[str, str] = _container(pod).get("resources", {}).get("requests") or {}
-    memory = amount(asked.get("memory"))
-    return Resources(cpu=amount(asked.get("cpu")), memory_bytes=None if memory is None else round(memory))
+    """Requests of the container with the GPUs."""
+    values: dict[str, str] = _container(pod).get("resources", {}).get("requests") or {}
+    memory = amount(values.get("memory"))
+    return Resources(cpu=amount(values.get("cpu")), memory_bytes=None if memory is None else round(memory))
 
 
 def resize(
-    api: Api, target: Target, thing: Object, decision: Scale, wanted: Resources, *, dry_run: bool
+    api: Api, target: Target, obj: Object, decision: Scale, wanted: Resources, *, dry_run: bool
 ) -> Handle | Rejected:
-    """Try all pods with the server's dry run, then change them; nothing is changed where one would be refused."""
+    """Validate the resize of all pods by the server's dry run, then apply it; nothing changes if one is refused."""
     if wanted.gpu_profile:
-        return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; ask for CPU or memory alone")
-    found = pods_of(api, target, thing)
+        return Rejected("unsupported", f"the GPUs of {target} cannot be changed in place; request only CPU or memory")
+    found = pods_of(api, target, obj)
     if isinstance(found, Rejected):
         return found
     have = [pod for pod in found if has(pod, wanted)]
@@ -52,92 +53,92 @@ def resize(
     if broken:
         return Rejected("conflict", f"pod {broken} of the batch before does not serve yet; decide again when it does")
     pods = [pod for pod in found if pod not in have][: decision.batch_size]
-    operation = _operation(target, thing, decision, wanted, pods)
+    operation = _operation(target, obj, decision, wanted, pods)
     for dry in (True,) if dry_run else (True, False):
         for pod in pods:
             answer = patched(api, pod, wanted, manager(decision.id), dry=dry)
             if not answer.ok and dry:
                 return refused(answer, f"resizing pod {target.namespace}/{pod['metadata']['name']}")
-    shown = target.of.show(thing)
-    told = "would be" if dry_run else "were"
+    shown = target.controller.status(obj)
+    be = "would be" if dry_run else "were"
     return Handle(
         operation="" if dry_run else operation.encode(),
-        expected=_state(shown, wanted, all_of_them=len(have) + len(pods) == len(found)),
-        answer=f"{len(pods)} pods of {target} {told} resized in place, {len(have)} of {len(found)} had it before",
+        expected=_state(shown, wanted, applies_to_all=len(have) + len(pods) == len(found)),
+        answer=f"{len(pods)} pods of {target} {be} resized in place, {len(have)} of {len(found)} had it before",
     )
 
 
-def watch_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
-    """Change what is left, and wait for the kubelets; what a node has no room for has failed."""
+def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
+    """Resize remaining pods and wait for the kubelets; fails if a node has no room."""
     target = operation.target
     answer = api.get(target.path)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-        return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
+        return Failed(f"{target} is gone; somebody deleted it")
     if not answer.ok:
         return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
     found = pods_of(api, target, answer.body)
     if isinstance(found, Rejected):
         return Failed(f"unknown outcome: {found.detail}")
-    shown, wanted = target.of.show(answer.body), _wanted(operation)
+    shown, wanted = target.controller.status(answer.body), _wanted(operation)
     uids = {uid for _, uid in operation.going}
     pods = [pod for pod in found if pod["metadata"]["uid"] in uids or not operation.batch]
     left = [pod for pod in pods if not has(pod, wanted)]
     others = [pod for pod in found if pod not in pods and not has(pod, wanted)]
-    state = _state(shown, wanted, all_of_them=not left and not others)
+    state = _state(shown, wanted, applies_to_all=not left and not others)
     why = stopped() if left else ""
     if why:
-        return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is carried on: {why}")
+        return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is continued: {why}")
     for pod in left:
-        said = patched(api, pod, wanted, manager(operation.decision), dry=False)
-        if not said.ok and said.status not in (404, 409):
-            return Failed(f"{len(pods) - len(left)} of {len(pods)} pods are resized: {said.message}", state)
-    waiting = [words for pod in pods if (words := _waits(pod))]
+        patch = patched(api, pod, wanted, manager(operation.decision), dry=False)
+        if not patch.ok and patch.status not in (404, 409):
+            return Failed(f"{len(pods) - len(left)} of {len(pods)} pods are resized: {patch.message}", state)
+    waiting = [waits for pod in pods if (waits := _waits(pod))]
     if any(reason == "Infeasible" for reason, _ in waiting):
         return Failed(f"{len(waiting)} of {len(pods)} pods do not fit on their nodes: {waiting[0][1]}", state)
     broken = [pod for pod in pods if not is_true(pod, "Ready")]
     if left or waiting or broken:
-        told = f"{len(pods) - len(left) - len(waiting)} of {len(pods)} pods are resized"
-        told += f", and {len(broken)} of all do not serve" if broken else ""
+        text = f"{len(pods) - len(left) - len(waiting)} of {len(pods)} pods are resized"
+        text += f", and {len(broken)} of all do not serve" if broken else ""
         if operation.until_ns and now_ns >= operation.until_ns:
-            return Failed(f"{told} after {GIVE_UP_S:.0f} s; look at the others, then decide again", state)
-        return Running(told)
+            return Failed(f"{text} after {GIVE_UP_S:.0f} s; look at the others, then decide again", state)
+        return Running(text)
     rest = f", {len(others)} are left for the next decision" if others else ""
     return Done(state, now_ns, f"{len(pods)} pods of {target} are resized{rest}")
 
 
-def find_resize(api: Api, target: Target, thing: Object, decision: Scale, wanted: Resources) -> Handle | None:
-    """The operation of a decision for which any pod has been changed."""
-    found = pods_of(api, target, thing)
+def find_resize(api: Api, target: Target, obj: Object, decision: Scale, wanted: Resources) -> Handle | None:
+    """The operation of a decision that has changed any pod."""
+    found = pods_of(api, target, obj)
     if isinstance(found, Rejected):
         return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
-    ours = [pod for pod in found if written_by(pod, manager(decision.id))]
+    ours = [pod for pod in found if managed_by(pod, manager(decision.id))]
     if not ours:
         return None
-    expected = _state(target.of.show(thing), wanted, all_of_them=all(has(pod, wanted) for pod in found))
-    operation = _operation(target, thing, decision, wanted, ours)  # it may be less than it was let through for
+    expected = _state(target.controller.status(obj), wanted, applies_to_all=all(has(pod, wanted) for pod in found))
+    operation = _operation(target, obj, decision, wanted, ours)  # it may be less than it was let through for
     return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
 
 
-def _operation(target: Target, thing: Object, decision: Scale, wanted: Resources, pods: list[Object]) -> Operation:
+def _operation(target: Target, obj: Object, decision: Scale, wanted: Resources, pods: list[Object]) -> Operation:
     cpu, memory_bytes = wanted.cpu or 0.0, wanted.memory_bytes or 0
     pods_named = names_of(pods)
     return operation_of(
-        "resize", decision, target, thing, cpu=cpu, memory_bytes=memory_bytes, pods=pods_named, batch=True,
+        "resize", decision, target, obj, cpu=cpu, memory_bytes=memory_bytes, pods=pods_named, batch=True,
         until_ns=time.time_ns() + round(GIVE_UP_S * 1e9),
     )  # fmt: skip
 
 
-def _state(shown: Shown, wanted: Resources, *, all_of_them: bool) -> SubjectState:
-    """Resources are what all replicas ask for, and nothing where they differ."""
-    return SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted if all_of_them else None)
+def _state(shown: ReplicaStatus, wanted: Resources, *, applies_to_all: bool) -> SubjectState:
+    """State of the workload; ``resources`` only if all replicas have the same."""
+    return SubjectState(replicas=shown.replicas, ready=shown.ready, resources=wanted if applies_to_all else None)
 
 
 def patched(api: Api, pod: Object, wanted: Resources, who: str, *, dry: bool) -> Answer:
-    """Write other requests into a pod."""
+    """Patch the requests of a pod."""
     container = _container(pod)
     limits: dict[str, str] = container.get("resources", {}).get("limits") or {}
-    asked = {"cpu": wanted.cpu, "memory": wanted.memory_bytes}
-    requests = {name: quantity(float(value)) for name, value in asked.items() if value}
+    values = {"cpu": wanted.cpu, "memory": wanted.memory_bytes}
+    requests = {name: quantity(float(value)) for name, value in values.items() if value}
     resources: dict[str, Any] = {"requests": requests}
     raised = {name: value for name, value in requests.items() if name in limits}
     if raised:  # a limit stays the request's own, or the quality of service would change
@@ -162,17 +163,17 @@ def _wanted(operation: Operation) -> Resources:
 
 
 def has(pod: Object, wanted: Resources) -> bool:
-    """Whether a pod asks for what is wanted."""
+    """Whether a pod has the requested resources."""
     now = resources_of(pod)
     same_cpu = wanted.cpu is None or (now.cpu is not None and quantity(now.cpu) == quantity(wanted.cpu))
     return same_cpu and wanted.memory_bytes in (None, now.memory_bytes)
 
 
 def mark_of(pod: Object) -> Object | None:
-    """Our latest entry among those who resized a pod; ``None`` where it is not of our size."""
+    """Flyball's latest entry among the managers that resized a pod; ``None`` if Flyball did not set its size."""
     ours = [
         entry
-        for entry in writers_of(pod)
+        for entry in field_managers_of(pod)
         if entry.get("subresource") == "resize" and str(entry.get("manager", "")).startswith(MANAGER)
     ]
     return max(ours, key=lambda entry: str(entry.get("time", "")), default=None)

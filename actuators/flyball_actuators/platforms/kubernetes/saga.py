@@ -1,29 +1,29 @@
-"""What comes before pods go: a checkpoint that they confirm, and their load taken off. Each step is safe to repeat.
+"""Prepares pods before they are evicted: they confirm a checkpoint, and traffic is drained.
 
-A saga is what is done about one decision in steps. Each step stands on the pods themselves, so that any actuator can go
-on with it; until the first pod is told to go, all of it can be taken back.
+The steps form a saga: each is safe to repeat and is recorded on the pods, so that any actuator can continue it, and
+until the first pod is evicted all of it can be undone.
 
-A pod takes part by what its template says:
+A pod takes part through its template:
 
 - annotation ``flyball.dev/checkpoint: on-request``: it writes a checkpoint when ``flyball.dev/checkpoint-requested``
-  appears on it (a downward API volume shows it to the container), and confirms by setting
-  ``flyball.dev/checkpoint-done`` to the same value. It may take ``flyball.dev/checkpoint-timeout-s`` seconds (300);
-  after that it gets SIGTERM and its grace period, like any other pod.
-- label ``flyball.dev/serving: "true"``, named in the selector of its Service and not in that of its controller: the
-  value becomes ``draining``, and the pod goes once no EndpointSlice shows it as ready, or after 30 s.
-- label ``flyball.dev/gang: NAME``: those of one controller with the same name go together, or none does. The groups of
-  a LeaderWorkerSet do without it.
+  appears (a downward API volume shows it to the container), and confirms by setting ``flyball.dev/checkpoint-done`` to
+  the same value. It has ``flyball.dev/checkpoint-timeout-s`` seconds (300); after that it gets SIGTERM and its grace
+  period like any other pod.
+- label ``flyball.dev/serving: "true"``, in the selector of its Service but not in that of its controller: the value
+  becomes ``draining``, and the pod is evicted once no EndpointSlice shows it as ready, or after 30 s.
+- label ``flyball.dev/gang: NAME``: pods of one controller with the same name are evicted together or not at all. Groups
+  of a LeaderWorkerSet do not need it.
 """
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
 from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import pod_path, pods_of, selector_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 
 MARK = "flyball.dev/moved-for"
-PROMISE, ON_REQUEST = "flyball.dev/checkpoint", "on-request"
+CHECKPOINT, ON_REQUEST = "flyball.dev/checkpoint", "on-request"
 REQUESTED, CONFIRMED = "flyball.dev/checkpoint-requested", "flyball.dev/checkpoint-done"
 TIMEOUT = "flyball.dev/checkpoint-timeout-s"
 SERVING, DRAINING = "flyball.dev/serving", "draining"
@@ -32,80 +32,85 @@ CHECKPOINT_S, DRAIN_S, LONGEST_S = 300.0, 30.0, 3_600.0
 _NS = 1_000_000_000
 
 
-def gang_of(api: Api, target: Target, thing: Object, pod: Object) -> list[Object] | Rejected:
-    """The pods that go together with one, itself among them."""
+def gang_of(api: Api, target: Target, obj: Object, pod: Object) -> list[Object] | Rejected:
+    """Pods of the same gang as ``pod``, including it."""
     gang = _gang(pod)
     if not gang:
         return [pod]
-    pods = pods_of(api, target, thing)
+    pods = pods_of(api, target, obj)
     return pods if isinstance(pods, Rejected) else [one for one in pods if _gang(one) == gang]
 
 
-def takes_part(pod: Object, *, checkpoint: bool) -> bool:
-    """Whether something is to be done before a pod goes."""
+def needs_preparation(pod: Object, *, checkpoint: bool) -> bool:
+    """Whether a pod has steps to do before it is evicted."""
     return (checkpoint and _promises(pod)) or _label(pod, SERVING) == "true"
 
 
-def patience_s(pods: list[Object], *, checkpoint: bool) -> float:
-    """How long pods may take until they are ready to go."""
-    waits = [_patience_s(pod) for pod in pods if checkpoint and _promises(pod)]
+def preparation_timeout_s(pods: list[Object], *, checkpoint: bool) -> float:
+    """Time that pods may take to be ready for eviction, in seconds."""
+    waits = [_checkpoint_timeout_s(pod) for pod in pods if checkpoint and _promises(pod)]
     return max(waits, default=0.0) + DRAIN_S
 
 
-def marked(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...]) -> Rejected | None:
-    """Note on the pods which decision is about them, all or none."""
+def mark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...]) -> Rejected | None:
+    """Annotate the pods with the decision, all or none."""
     for i, pod in enumerate(pods):
         body = {"metadata": {"annotations": {MARK: decision}, "uid": pod["metadata"]["uid"]}}
         answer = api.call("PATCH", _path(pod), body, query, MERGE)
         if not answer.ok:
-            taken_back(api, pods[:i], decision, query)
+            unmark_pods(api, pods[:i], decision, query)
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             return refused(answer, f"marking pod {name}")
     return None
 
 
-def prepared(
+def prepare(
     api: Api, pods: list[Object], decision: str, begun_ns: int, now_ns: int, *, checkpoint: bool
 ) -> tuple[str, str]:
-    """Do what is next, for all pods at once: what is waited for, and what came of the checkpoints.
+    """Do the next steps for all pods at once; return what is awaited, and the result of the checkpoints.
 
-    The first is empty once all may go.
+    The first is empty once all pods may be evicted.
     """
-    asked = [pod for pod in pods if checkpoint and _promises(pod)]
-    for pod in asked:
-        if note_of(pod, REQUESTED) != decision:
+    with_checkpoint = [pod for pod in pods if checkpoint and _promises(pod)]
+    for pod in with_checkpoint:
+        if annotation_of(pod, REQUESTED) != decision:
             _patch(api, pod, decision, {"annotations": {REQUESTED: decision}})
-    late = [pod for pod in asked if note_of(pod, CONFIRMED) != decision]
-    waits = [pod for pod in late if now_ns < begun_ns + round(_patience_s(pod) * _NS)]
+    late = [pod for pod in with_checkpoint if annotation_of(pod, CONFIRMED) != decision]
+    waits = [pod for pod in late if now_ns < begun_ns + round(_checkpoint_timeout_s(pod) * _NS)]
     if waits:
-        return f"{len(asked) - len(late)} of {len(asked)} checkpoints are confirmed: {_names(waits)} is awaited", ""
-    came = f"{len(asked) - len(late)} of {len(asked)} checkpoints were confirmed" if asked else ""
+        confirmed = len(with_checkpoint) - len(late)
+        return f"{confirmed} of {len(with_checkpoint)} checkpoints are confirmed: {_names(waits)} is awaited", ""
+    checkpoints = (
+        f"{len(with_checkpoint) - len(late)} of {len(with_checkpoint)} checkpoints were confirmed"
+        if with_checkpoint
+        else ""
+    )
     serving = [pod for pod in pods if _label(pod, SERVING) == "true"]
     for pod in serving:
         _patch(api, pod, decision, {"labels": {SERVING: DRAINING}})
     drained = [pod for pod in pods if _label(pod, SERVING) in ("true", DRAINING)]
-    waited = patience_s(pods, checkpoint=checkpoint)
+    waited = preparation_timeout_s(pods, checkpoint=checkpoint)
     if drained and now_ns < begun_ns + round(waited * _NS):
         still = _with_load(api, drained)
         if still:
-            return f"load is taken off {_names(still)}", came
-    return "", came
+            return f"load is taken off {_names(still)}", checkpoints
+    return "", checkpoints
 
 
-def taken_back(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...] = ()) -> None:
-    """Let pods that stay serve again, and take the notes off them."""
+def unmark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[str, str], ...] = ()) -> None:
+    """Remove the annotations of pods that stay, and let them serve again."""
     for pod in pods:
-        if note_of(pod, MARK) not in ("", decision):
+        if annotation_of(pod, MARK) not in ("", decision):
             continue
         metadata: Object = {"annotations": {MARK: None, REQUESTED: None, CONFIRMED: None}}
         if _label(pod, SERVING) == DRAINING:
             metadata["labels"] = {SERVING: "true"}
         metadata["uid"] = pod["metadata"]["uid"]
-        api.call("PATCH", _path(pod), {"metadata": metadata}, query or _by(decision), MERGE)
+        api.call("PATCH", _path(pod), {"metadata": metadata}, query or _field_manager(decision), MERGE)
 
 
-def without_room(api: Api, namespace: str, pods: list[Object]) -> str:
-    """Which disruption budget has no room for all of the pods at once, or empty."""
+def exceeded_budget(api: Api, namespace: str, pods: list[Object]) -> str:
+    """Disruption budget that does not allow to evict all pods at once; empty if there is none."""
     budgets = api.listed(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
     if not budgets.ok:
         return refused(budgets, f"listing the disruption budgets of namespace {namespace}").detail
@@ -140,12 +145,12 @@ def _with_load(api: Api, pods: list[Object]) -> list[Object]:
 
 def _patch(api: Api, pod: Object, decision: str, metadata: Object) -> None:
     body = {"metadata": {**metadata, "uid": pod["metadata"]["uid"]}}
-    if api.call("PATCH", _path(pod), body, _by(decision), MERGE).ok:
+    if api.call("PATCH", _path(pod), body, _field_manager(decision), MERGE).ok:
         for part, changes in metadata.items():
             pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **changes}
 
 
-def _by(decision: str) -> tuple[tuple[str, str], ...]:
+def _field_manager(decision: str) -> tuple[tuple[str, str], ...]:
     return (("fieldManager", manager(decision)),)
 
 
@@ -168,9 +173,9 @@ def _gang(pod: Object) -> str:
 
 
 def _promises(pod: Object) -> bool:
-    return note_of(pod, PROMISE) == ON_REQUEST
+    return annotation_of(pod, CHECKPOINT) == ON_REQUEST
 
 
-def _patience_s(pod: Object) -> float:
-    text = note_of(pod, TIMEOUT)
+def _checkpoint_timeout_s(pod: Object) -> float:
+    text = annotation_of(pod, TIMEOUT)
     return min(float(text), LONGEST_S) if text.isdecimal() else CHECKPOINT_S

@@ -1,4 +1,4 @@
-"""Which object runs a workload: the one that says so, or the one that is called like it."""
+"""Finds the object that runs a workload, by annotation or by name."""
 
 import time
 from threading import Lock
@@ -11,50 +11,50 @@ from flyball_actuators.platforms.kubernetes.kinds import (
     KINDS,
     Kind,
     Object,
-    note_of,
+    annotation_of,
     owner_of,
     phase_of,
 )
 
 ANNOTATION = "flyball.dev/workload"
 VOLCANO = "batch.volcano.sh/"
-_OLD_S = 60.0
+_RELIST_S = 60.0
 
 
 class Target(NamedTuple):
-    """One controller."""
+    """A controller by kind, namespace and name."""
 
     kind: str
     namespace: str
     name: str
 
     @property
-    def of(self) -> Kind:
+    def controller(self) -> Kind:
         """Its kind."""
         return BY_NAME[self.kind]
 
     @property
     def path(self) -> str:
         """Its path in the API."""
-        return self.of.path(self.namespace, self.name)
+        return self.controller.path(self.namespace, self.name)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
 class Targets:
-    """The controllers in some namespaces, by workload; listed anew when one is not known, and once a minute."""
+    """The controllers of some namespaces, by workload; listed again for an unknown workload, and once a minute."""
 
     def __init__(self, api: Api, namespaces: tuple[str, ...], kinds: tuple[Kind, ...] = KINDS) -> None:
         self._api, self._namespaces, self._kinds = api, namespaces, kinds
         self._lock = Lock()
         self._known: dict[str, tuple[Target, ...]] = {}
-        self._listed_s = -_OLD_S
+        self._listed_s = -_RELIST_S
 
     def find(self, workload: str) -> tuple[Target, Object] | Rejected:
-        """The object that runs a workload, read now; ``Rejected`` where none does, or more than one."""
+        """Read the object that runs a workload; ``Rejected`` if there is none or more than one."""
         with self._lock:
-            if workload not in self._known or time.monotonic() - self._listed_s >= _OLD_S:
+            if workload not in self._known or time.monotonic() - self._listed_s >= _RELIST_S:
                 problem = self._list()
                 if problem is not None:
                     return problem
@@ -70,7 +70,7 @@ class Targets:
         if len(found) > 1:
             return Rejected(
                 "invalid",
-                f"{' and '.join(map(str, found))} both say that they run workload {workload!r}; correct the "
+                f"{' and '.join(map(str, found))} both claim workload {workload!r}; correct the "
                 f"annotation {ANNOTATION} of one",
             )
         target = found[0]
@@ -84,12 +84,12 @@ class Targets:
         return target, answer.body
 
     def read(self, target: Target) -> Object | Rejected:
-        """An object as it is now; ``Rejected`` where there is none."""
+        """Read an object; ``Rejected`` if it does not exist."""
         answer = self._api.get(target.path)
         return dict(answer.body) if answer.ok else refused(answer, f"reading {target}")
 
     def forget(self) -> None:
-        """List anew before the next answer."""
+        """List again before the next answer."""
         with self._lock:
             self._known = {}
 
@@ -102,28 +102,28 @@ class Targets:
                     continue
                 if not answer.ok:
                     return refused(answer, f"listing the {kind.resource} of namespace {namespace}")
-                for thing in answer.body:
-                    if owner_of(thing).get("kind") in BY_NAME:  # what commands it is found, too
+                for obj in answer.body:
+                    if owner_of(obj).get("kind") in BY_NAME:  # what commands it is found, too
                         continue
-                    name = thing["metadata"]["name"]
-                    known.setdefault(workload_of(thing), []).append(Target(kind.name, namespace, name))
+                    name = obj["metadata"]["name"]
+                    known.setdefault(workload_of(obj), []).append(Target(kind.name, namespace, name))
         self._known = {workload: tuple(targets) for workload, targets in known.items()}
         self._listed_s = time.monotonic()
         return None
 
 
-def version_of(thing: Object) -> str:
-    """Which object it is, and the version of its specification; what stops Volcano's jobs is not in that."""
-    phase = phase_of(thing) if _of_volcano(thing) else ""
+def version_of(obj: Object) -> str:
+    """Uid and generation of an object; for Volcano also whether it is aborted, which is not in the specification."""
+    phase = phase_of(obj) if _of_volcano(obj) else ""
     stopped = f"/{phase}" if phase.startswith("Abort") else ""
-    return f"{thing['metadata']['uid']}/{thing['metadata'].get('generation', 0)}{stopped}"
+    return f"{obj['metadata']['uid']}/{obj['metadata'].get('generation', 0)}{stopped}"
 
 
-def _of_volcano(thing: Object) -> bool:
-    return str(thing.get("apiVersion", "")).startswith(VOLCANO)
+def _of_volcano(obj: Object) -> bool:
+    return str(obj.get("apiVersion", "")).startswith(VOLCANO)
 
 
-def workload_of(thing: Object) -> str:
-    """The workload that an object runs: its annotation or, without one, ``namespace/name`` as agents call its pods."""
-    metadata = thing["metadata"]
-    return note_of(thing, ANNOTATION) or f"{metadata['namespace']}/{metadata['name']}"
+def workload_of(obj: Object) -> str:
+    """Workload of an object: its annotation, else ``namespace/name``, as agents name its pods."""
+    metadata = obj["metadata"]
+    return annotation_of(obj, ANNOTATION) or f"{metadata['namespace']}/{metadata['name']}"

@@ -1,4 +1,4 @@
-"""Volcano is told by Commands: one object for each, which it takes away once it has read it."""
+"""Sends Commands to Volcano: one object each, which Volcano deletes once it has read it."""
 
 import hashlib
 
@@ -10,30 +10,30 @@ from flyball_actuators.platforms.kubernetes.targets import Target
 BUS = "bus.volcano.sh/v1alpha1"
 
 
-def commanded(
-    api: Api, target: Target, thing: Object, wanted: int, query: tuple[tuple[str, str], ...]
+def send_command(
+    api: Api, target: Target, obj: Object, wanted: int, query: tuple[tuple[str, str], ...]
 ) -> Answer | Rejected:
-    """Tell Volcano to abort a job, or to resume it; the same decision again is the same Command."""
+    """Send a Command to abort or resume a job; the same decision sends the same Command."""
     owner = {
-        "apiVersion": target.of.group,
+        "apiVersion": target.controller.group,
         "kind": "Job",
         "name": target.name,
-        "uid": thing["metadata"]["uid"],
+        "uid": obj["metadata"]["uid"],
         "controller": True,
     }
-    said = dict(query).get("fieldManager", "")
+    manager = dict(query).get("fieldManager", "")
     body = {
         "apiVersion": BUS,
         "kind": "Command",
         "metadata": {
-            "name": f"flyball-{hashlib.sha256(said.encode()).hexdigest()[:32]}",
+            "name": f"flyball-{hashlib.sha256(manager.encode()).hexdigest()[:32]}",
             "namespace": target.namespace,
             "ownerReferences": [owner],
         },
         "target": owner,
         "action": "ResumeJob" if wanted else "AbortJob",
         "reason": "Flyball",
-        "message": said,
+        "message": manager,
     }
     answer = api.call("POST", f"/apis/{BUS}/namespaces/{target.namespace}/commands", body, query, JSON)
     if answer.ok or answer.status == 409:  # it is there already, and not read yet

@@ -1,3 +1,3 @@
-"""Kueue: gangs admitted where and when Flyball says, suspended and resumed by the queue that owns them."""
+"""Driver ``kueue``: starts and stops jobs through their queue, and places gangs through an admission check."""
 
 from flyball_actuators.platforms.kueue.platform import KueuePlatform as KueuePlatform

@@ -1,4 +1,4 @@
-"""The state of Flyball's admission check on an entry, written under the version that was read."""
+"""Writes the state of Flyball's admission check on a Workload, with the resource version that was read."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,27 +8,27 @@ from flyball_actuators.platforms.kubernetes.api import Api, refused
 from flyball_actuators.platforms.kueue.entry import Check, Entry
 
 JSON_PATCH = "application/json-patch+json"
-_CHANGED = (409, 422)  # a test that fails is told as 422
+_CHANGED = (409, 422)  # a failed JSON patch test returns 422
 
 
 def admit(
     api: Api, entry: Entry, name: str, found: Check, message: str, place: dict[str, str], by: str
 ) -> Rejected | bool:
-    """Say Ready, with the labels of the nodes for each pod set; ``False`` where the entry has changed meanwhile."""
-    sets = [part["name"] for part in entry.thing["spec"].get("podSets", ())]
+    """Set Ready, with node labels for each pod set; ``False`` if the Workload has changed meanwhile."""
+    sets = [part["name"] for part in entry.obj["spec"].get("podSets", ())]
     updates = [{"name": part, "nodeSelector": place} for part in sets] if place else []
-    return _said(api, entry, name, found, {"state": "Ready", "message": message, "podSetUpdates": updates}, by)
+    return _write_state(api, entry, name, found, {"state": "Ready", "message": message, "podSetUpdates": updates}, by)
 
 
 def evict(api: Api, entry: Entry, name: str, found: Check, message: str, by: str, *, dry_run: bool) -> Rejected | bool:
-    """Say Retry: Kueue stops the gang and queues it again, and asks the check anew once there is quota."""
-    return _said(api, entry, name, found, {"state": "Retry", "message": message}, by, dry_run=dry_run)
+    """Set Retry: Kueue stops the gang, queues it again, and asks the check again once there is quota."""
+    return _write_state(api, entry, name, found, {"state": "Retry", "message": message}, by, dry_run=dry_run)
 
 
-def _said(
+def _write_state(
     api: Api, entry: Entry, name: str, found: Check, state: dict[str, Any], by: str, *, dry_run: bool = False
 ) -> Rejected | bool:
-    metadata, now = entry.thing["metadata"], f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    metadata, now = entry.obj["metadata"], f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     body = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {

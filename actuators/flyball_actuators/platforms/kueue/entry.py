@@ -1,4 +1,4 @@
-"""A job's entry in Kueue: the Workload that Kueue makes of a job, and what it shows."""
+"""Kueue's Workload object of a job."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ _JOB_UID = "kueue.x-k8s.io/job-uid"
 
 
 class Check(NamedTuple):
-    """The state of one admission check of an entry; ``at`` is its place in the list."""
+    """State of one admission check of a Workload; ``at`` is its index in the list."""
 
     at: int
     state: str
@@ -22,58 +22,58 @@ class Check(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A Workload as it was read."""
+    """A Workload object as it was read."""
 
-    thing: Object
+    obj: Object
 
     @property
     def name(self) -> str:
-        """Its name."""
-        return str(self.thing["metadata"]["name"])
+        """Name of the Workload object."""
+        return str(self.obj["metadata"]["name"])
 
     @property
     def path(self) -> str:
-        """Its path in the API."""
-        return entries_path(self.thing["metadata"]["namespace"], self.name)
+        """API path of the Workload object."""
+        return entries_path(self.obj["metadata"]["namespace"], self.name)
 
     @property
     def version(self) -> str:
-        """Which object it is, and the version of its specification."""
-        return f"{self.thing['metadata']['uid']}/{self.thing['metadata'].get('generation', 0)}"
+        """Uid and generation of the Workload object."""
+        return f"{self.obj['metadata']['uid']}/{self.obj['metadata'].get('generation', 0)}"
 
     @property
     def active(self) -> bool:
         """Whether it may be queued and run."""
-        return bool(self.thing["spec"].get("active", True))
+        return bool(self.obj["spec"].get("active", True))
 
     @property
     def gang(self) -> int:
-        """The pods that go together."""
-        return sum(part.get("count", 1) for part in self.thing["spec"].get("podSets", ()))
+        """Number of pods, over all pod sets."""
+        return sum(part.get("count", 1) for part in self.obj["spec"].get("podSets", ()))
 
     @property
     def assignments(self) -> list[Object]:
-        """What quota it holds, by pod set; empty without quota."""
-        admission: Object = status_of(self.thing).get("admission") or {}
+        """Quota assigned to each pod set; empty without quota."""
+        admission: Object = status_of(self.obj).get("admission") or {}
         return list(admission.get("podSetAssignments") or ())
 
     @property
     def queue(self) -> str:
-        """The cluster queue that gave it quota, or the local queue that it waits in."""
-        admission: Object = status_of(self.thing).get("admission") or {}
-        return str(admission.get("clusterQueue") or self.thing["spec"].get("queueName", ""))
+        """Cluster queue that assigned the quota, or the local queue it waits in."""
+        admission: Object = status_of(self.obj).get("admission") or {}
+        return str(admission.get("clusterQueue") or self.obj["spec"].get("queueName", ""))
 
     def is_true(self, condition: str) -> bool:
-        """Whether a condition holds."""
+        """Whether a condition is true."""
         return self._condition(condition).get("status") == "True"
 
     def since(self, condition: str) -> str:
-        """When a condition last changed, as the server wrote it."""
+        """Last transition time of a condition, as the server wrote it."""
         return str(self._condition(condition).get("lastTransitionTime", ""))
 
     def check(self, name: str) -> Check | None:
-        """The state of an admission check, ``None`` where the queue does not ask it."""
-        states: list[Object] = status_of(self.thing).get("admissionChecks") or []
+        """State of an admission check, ``None`` if the queue does not use it."""
+        states: list[Object] = status_of(self.obj).get("admissionChecks") or []
         return next(
             (
                 Check(i, str(one.get("state", "")), list(one.get("podSetUpdates") or ()))
@@ -85,35 +85,35 @@ class Entry(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """Kueue's own words on why it is not admitted."""
+        """Kueue's message on why it is not admitted."""
         for condition in ("QuotaReserved", "Evicted"):
             found = self._condition(condition)
             if found.get("status") == ("False" if condition == "QuotaReserved" else "True") and found.get("message"):
                 return str(found["message"])
-        return f"queue {self.queue} has not looked at it yet"
+        return f"queue {self.queue} has not processed it yet"
 
     def _condition(self, name: str) -> Object:
-        conditions: list[Object] = status_of(self.thing).get("conditions") or []
+        conditions: list[Object] = status_of(self.obj).get("conditions") or []
         nothing: Object = {}
         return next((one for one in conditions if one.get("type") == name), nothing)
 
 
 def entries_path(namespace: str, name: str = "") -> str:
-    """Path of a Workload, or of the list of those in a namespace."""
+    """Path of a Workload, or of the list in a namespace."""
     base = f"/apis/{GROUP}/namespaces/{namespace}/workloads"
     return f"{base}/{name}" if name else base
 
 
-def entry_of(api: Api, target: Target, thing: Object) -> Entry | Rejected:
-    """The Workload of a job, read now; ``Rejected`` where Kueue has made none."""
-    labels: dict[str, str] = thing["metadata"].get("labels") or {}
+def entry_of(api: Api, target: Target, obj: Object) -> Entry | Rejected:
+    """Read the Workload of a job; ``Rejected`` if Kueue has created none."""
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
     if QUEUE not in labels:
         return Rejected(
             "no_platform",
             f"{target} is in no queue of Kueue; label it {QUEUE}: NAME, or name its workload in `workloads` of an "
             "entry with driver kubernetes",
         )
-    uid = thing["metadata"]["uid"]
+    uid = obj["metadata"]["uid"]
     answer = api.listed(entries_path(target.namespace), (("labelSelector", f"{_JOB_UID}={uid}"),))
     if not answer.ok:
         return refused(answer, f"listing the Workloads of {target}")

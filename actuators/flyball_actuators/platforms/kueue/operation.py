@@ -14,10 +14,10 @@ GIVE_UP_NS = 900 * 1_000_000_000
 
 
 class Queued(Operation, frozen=True, kw_only=True, omit_defaults=True):
-    """What was submitted for one decision about a job in a queue.
+    """The submission of one decision on a queued job.
 
-    ``place`` are the labels of the nodes that it is to run on, as a query string. Where the decision ``woke`` it, it
-    sleeps again if it is given up after ``until_ns``; where it ``moves``, it ran elsewhere.
+    ``place`` are the required node labels, as a query string. ``woke``: the decision activated the job, which is
+    deactivated again if the operation is given up after ``until_ns``. ``moves``: the job ran elsewhere.
     """
 
     place: str = ""
@@ -26,31 +26,31 @@ class Queued(Operation, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def selector(self) -> dict[str, str]:
-        """The labels of the nodes."""
+        """The required node labels."""
         return dict(parse_qsl(self.place))
 
 
 def queued(
-    decision: Scale | Preempt, target: Target, thing: Object, place: dict[str, str], now_ns: int, *, woke: bool
+    decision: Scale | Preempt, target: Target, obj: Object, place: dict[str, str], now_ns: int, *, activated: bool
 ) -> Queued:
-    """The operation of a decision about a job as it was read."""
+    """The operation of a decision on a job as it was read."""
     return Queued(
         verb="count",
         decision=decision.id,
         kind=target.kind,
         namespace=target.namespace,
         name=target.name,
-        uid=thing["metadata"]["uid"],
+        uid=obj["metadata"]["uid"],
         replicas=decision.replicas,
         frees=decision.replicas == 0,
         place=urlencode(place),
-        woke=woke,
+        woke=activated,
         until_ns=now_ns + GIVE_UP_NS,
     )
 
 
 def decode(text: str) -> Queued:
-    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
     try:
         return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Queued, strict=False)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Where a gang is to run: the labels of nodes that follow from a decision, and what would contradict them."""
+"""Node labels that a decision requires for a gang, and conflicts with Kueue's assignment."""
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
@@ -10,9 +10,9 @@ ZONE, TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 
 
 def place_of(api: Api, decision: Scale) -> dict[str, str] | Rejected:
-    """The labels of the nodes that a decision chose; empty where it leaves that open.
+    """Node labels of the offer that a decision chose; empty if it chose none.
 
-    An offer that is called like a ResourceFlavor has the labels of that flavor, too.
+    An offer with the name of a ResourceFlavor also gets that flavor's node labels.
     """
     parts = [part for part in decision.mix if part.replicas]
     if not parts:
@@ -35,10 +35,10 @@ def place_of(api: Api, decision: Scale) -> dict[str, str] | Rejected:
     return labels
 
 
-def contradiction(api: Api, entry: Entry, place: dict[str, str]) -> str:
-    """What of an entry's flavors and pods says otherwise than a place; empty: nothing does.
+def conflicting_labels(api: Api, entry: Entry, place: dict[str, str]) -> str:
+    """What in the Workload's flavors or pods conflicts with the labels; empty if nothing does.
 
-    Raises :class:`PlatformError` where a flavor cannot be read.
+    Raises :class:`PlatformError` if a flavor cannot be read.
     """
     for part in entry.assignments:
         flavors: dict[str, str] = part.get("flavors") or {}
@@ -46,14 +46,14 @@ def contradiction(api: Api, entry: Entry, place: dict[str, str]) -> str:
             labels = _labels_of(api, flavor)
             if isinstance(labels, Rejected):
                 raise PlatformError(labels.detail)
-            said = _other(labels, place)
-            if said:
-                return f"Kueue gave it quota of flavor {flavor}, which has {said}"
-    for part in entry.thing["spec"].get("podSets", ()):
+            conflict = _first_conflict(labels, place)
+            if conflict:
+                return f"Kueue gave it quota of flavor {flavor}, which has {conflict}"
+    for part in entry.obj["spec"].get("podSets", ()):
         spec: Object = part.get("template", {}).get("spec") or {}
-        said = _other(spec.get("nodeSelector") or {}, place)
-        if said:
-            return f"its pods ask for {said}"
+        conflict = _first_conflict(spec.get("nodeSelector") or {}, place)
+        if conflict:
+            return f"its pods require {conflict}"
     return ""
 
 
@@ -66,5 +66,5 @@ def _labels_of(api: Api, flavor: str) -> dict[str, str] | Rejected:
     return dict(answer.body.get("spec", {}).get("nodeLabels") or {})
 
 
-def _other(labels: dict[str, str], place: dict[str, str]) -> str:
+def _first_conflict(labels: dict[str, str], place: dict[str, str]) -> str:
     return next((f"{key}={labels[key]}" for key in sorted(place) if labels.get(key, place[key]) != place[key]), "")

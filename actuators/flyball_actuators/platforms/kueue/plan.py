@@ -1,7 +1,7 @@
-"""What a decision changes of a job's entry in Kueue, and what Kueue cannot do."""
+"""The changes that a decision makes to a Workload in Kueue, and what Kueue does not support."""
 
 from flyball_actuators.platforms.base import Rejected
-from flyball_actuators.platforms.kubernetes.kinds import Object, note_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_actuators.platforms.kueue.entry import PRIORITY_CLASS, Entry
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
@@ -9,41 +9,41 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scal
 PRIORITY = "flyball.dev/priority"
 
 
-def beyond(target: Target, thing: Object, entry: Entry, decision: AnyDecision) -> Rejected | None:
-    """What Kueue cannot do."""
+def unsupported(target: Target, obj: Object, entry: Entry, decision: AnyDecision) -> Rejected | None:
+    """Rejection for what Kueue cannot do."""
     if isinstance(decision, Migrate | Check):
         return Rejected("unsupported", f"Kueue cannot move one pod of {target}; preempt it, and start it elsewhere")
     if isinstance(decision, Scale) and (decision.power_limit_w or decision.resources):
         return Rejected("unsupported", f"Kueue gives {target} neither power nor resources; decide on replicas alone")
-    whole = target.of.show({**thing, "spec": {**thing["spec"], "suspend": False}}).replicas
+    whole = target.controller.status({**obj, "spec": {**obj["spec"], "suspend": False}}).replicas
     if decision.replicas not in (0, whole):
         return Rejected(
-            "unsupported", f"Kueue starts and stops {target} as a whole; ask for all {whole} replicas or none"
+            "unsupported", f"Kueue starts and stops {target} as a whole; request all {whole} replicas or none"
         )
-    shown = target.of.show(thing)
+    shown = target.controller.status(obj)
     if shown.finished:
-        return Rejected("conflict", f"{target} has ended; start it anew, or remove the workload")
+        return Rejected("conflict", f"{target} has ended; start it again, or remove the workload")
     return None
 
 
-def changes(decision: Scale | Preempt, thing: Object, entry: Entry) -> Object:
-    """What is to be written to an entry: whether it may run, and a priority that nobody else has set."""
+def changes(decision: Scale | Preempt, obj: Object, entry: Entry) -> Object:
+    """Fields to write to a Workload: whether it may run, and a priority if nothing else sets one."""
     found: Object = {}
     if entry.active != bool(decision.replicas):
         found["active"] = bool(decision.replicas)
-    labels: dict[str, str] = thing["metadata"].get("labels") or {}
-    text = note_of(thing, PRIORITY)
-    by_class = PRIORITY_CLASS in labels or entry.thing["spec"].get("priorityClassRef")
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
+    text = annotation_of(obj, PRIORITY)
+    by_class = PRIORITY_CLASS in labels or entry.obj["spec"].get("priorityClassRef")
     if decision.replicas and text.lstrip("-").isdecimal() and not by_class:
         priority = int(text)
-        if entry.thing["spec"].get("priority", 0) != priority:
+        if entry.obj["spec"].get("priority", 0) != priority:
             found["priority"] = priority
     return found
 
 
-def words(
+def describe(
     target: Target,
-    thing: Object,
+    obj: Object,
     entry: Entry,
     decision: Scale | Preempt,
     place: dict[str, str],
@@ -51,12 +51,12 @@ def words(
     *,
     dry_run: bool,
 ) -> str:
-    """What Kueue is told, in words."""
-    told = "would be" if dry_run else "is"
+    """The changes as text."""
+    be = "would be" if dry_run else "is"
     if not decision.replicas:
-        return f"{target} {told} inactive in Kueue, which stops its {entry.gang} pods"
-    if place and target.of.show(thing).replicas:
-        return f"{target} {told} to run on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}"
+        return f"{target} {be} inactive in Kueue, which stops its {entry.gang} pods"
+    if place and target.controller.status(obj).replicas:
+        return f"{target} {be} to run on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}"
     where = f", on nodes with {', '.join(f'{k}={v}' for k, v in place.items())}" if place else ""
     priority = f" with priority {to_write['priority']}" if "priority" in to_write else ""
-    return f"{target} {told} let in by Kueue{priority}{where}, once {entry.queue} has quota for its {entry.gang} pods"
+    return f"{target} {be} admitted by Kueue{priority}{where}, once {entry.queue} has quota for its {entry.gang} pods"

@@ -18,17 +18,17 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.count import watch_count
-from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, writer_of
+from flyball_actuators.platforms.kubernetes.count import poll_count
+from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, field_manager_of
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, manager
-from flyball_actuators.platforms.kubernetes.pods import written_by
+from flyball_actuators.platforms.kubernetes.pods import managed_by
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
+from flyball_actuators.platforms.kueue.admission import CHECK, HOLD_S, AdmissionCheckController
 from flyball_actuators.platforms.kueue.check import admit, evict
-from flyball_actuators.platforms.kueue.door import CHECK, HOLD_S, Door
 from flyball_actuators.platforms.kueue.entry import GROUP, Entry, entry_of
 from flyball_actuators.platforms.kueue.operation import Queued, decode, queued
-from flyball_actuators.platforms.kueue.place import contradiction, place_of
-from flyball_actuators.platforms.kueue.plan import beyond, changes, words
+from flyball_actuators.platforms.kueue.place import conflicting_labels, place_of
+from flyball_actuators.platforms.kueue.plan import changes, describe, unsupported
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -39,10 +39,10 @@ _TRIES = 4
 
 
 class KueuePlatform:
-    """Starts and stops the queued jobs of some namespaces through Kueue, and says where they run.
+    """Starts and stops queued jobs of some namespaces through Kueue, and chooses their nodes.
 
-    A gang stops by ``spec.active: false`` of its Workload, and Kueue does the rest; it starts once Kueue has quota for
-    it, on the nodes that Flyball's admission check names. Flyball writes to no job. With ``live`` false the check
+    A gang is stopped by ``spec.active: false`` of its Workload; Kueue does the rest. It starts once Kueue has quota for
+    it, on the nodes that Flyball's admission check requires. Flyball writes to no job. With ``live`` false the check
     holds nothing back. Raises :class:`ConfigError` for what cannot be served.
     """
 
@@ -67,98 +67,100 @@ class KueuePlatform:
         self._api = Api(entry.kubeconfig, entry.timeout_s, where, RBAC)
         self._targets = Targets(self._api, entry.namespaces, QUEUED)
         self._check = check
-        self._door = Door(self._api, check, entry.namespaces, hold_s if live else 0.0, entry.poll_s)
+        self._admission = AdmissionCheckController(
+            self._api, check, entry.namespaces, hold_s if live else 0.0, entry.poll_s
+        )
 
     def close(self) -> None:
-        """Let in nobody any more."""
-        self._door.close()
+        """Stop the admission check controller."""
+        self._admission.close()
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The pods that run, or are about to, and whether Kueue holds the job back."""
+        """Pods that run or will run, and whether Kueue suspends the job."""
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return found
-        target, thing, entry = found
-        shown = target.of.show(thing)
+        target, obj, entry = found
+        shown = target.controller.status(obj)
         return SubjectState(
             replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended, version=entry.version
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Tell Kueue, provided that the job's entry is still the one that was observed."""
+        """Change the job's Workload if it is unchanged since it was observed."""
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return found
-        target, thing, entry = found
+        target, obj, entry = found
         if entry.version != observed.version:
-            return Rejected("conflict", f"{target} was changed since it was looked at; decide again on what it is now")
-        problem = beyond(target, thing, entry, decision)
+            return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
+        problem = unsupported(target, obj, entry, decision)
         if problem is not None:
             return problem
         assert not isinstance(decision, Migrate | Check)
         place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
         if isinstance(place, Rejected):
             return place
-        if place and not self._door.is_asked():
+        if place and not self._admission.is_configured():
             return Rejected(
                 "unsupported",
                 f"the decision names where {target} is to run, and the cluster has no AdmissionCheck {self._check}; "
                 "make it as infra/examples/kueue.yaml does",
             )
-        woke = bool(decision.replicas) and not entry.active
-        operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)
-        runs = bool(place and target.of.show(thing).replicas)
-        to_write = {} if runs else changes(decision, thing, entry)
-        if decision.replicas and not dry_run:  # before Kueue is told, or the door may let it in without a place
-            self._door.take(operation.uid, decision.id)
-        moved = self._told(operation, entry, to_write, runs=runs, dry_run=dry_run)
-        if isinstance(moved, Rejected):
-            self._door.leave(operation.uid, decision.id)
-            return moved
-        operation = msgspec.structs.replace(operation, moves=moved)
+        activated = bool(decision.replicas) and not entry.active
+        operation = queued(decision, target, obj, place, time.time_ns(), activated=activated)
+        runs = bool(place and target.controller.status(obj).replicas)
+        to_write = {} if runs else changes(decision, obj, entry)
+        if decision.replicas and not dry_run:  # before the write, or the check may admit it without a place
+            self._admission.claim(operation.uid, decision.id)
+        evicted = self._apply(operation, entry, to_write, runs=runs, dry_run=dry_run)
+        if isinstance(evicted, Rejected):
+            self._admission.release(operation.uid, decision.id)
+            return evicted
+        operation = msgspec.structs.replace(operation, moves=evicted)
         return Handle(
             operation="" if dry_run else operation.encode(),
             expected=expected_of(decision, SubjectState()),
-            answer=words(target, thing, entry, decision, place, to_write, dry_run=dry_run),
+            answer=describe(target, obj, entry, decision, place, to_write, dry_run=dry_run),
         )
 
     def poll(self, handle: Handle) -> Progress:
-        """How far Kueue is; once it has quota for a gang, the check lets it in where the decision says."""
+        """Progress in Kueue; once a gang has quota, the check admits it to the decided nodes."""
         if handle.operation == OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation, now_ns = decode(handle.operation), time.time_ns()
         if operation.replicas:
-            self._door.take(operation.uid, operation.decision)
+            self._admission.claim(operation.uid, operation.decision)
         progress = self._progress(operation, now_ns)
         if isinstance(progress, Running) and now_ns >= operation.until_ns:
-            progress = self._given_up(operation, progress.answer)
+            progress = self._give_up(operation, progress.answer)
         if isinstance(progress, Running):
             return progress
-        self._door.leave(operation.uid, operation.decision)
+        self._admission.release(operation.uid, operation.decision)
         if isinstance(progress, Done) and operation.place:  # it is there, so the offer that was chosen is what it has
             return progress._replace(observed=msgspec.structs.replace(progress.observed, mix=handle.expected.mix))
         return progress
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's own mark on the job's entry.
+        """Find the operation by the decision's field manager on the Workload.
 
-        A start that had nothing to write may be said again, which changes nothing.
+        A start that had nothing to write may be submitted again, which changes nothing.
         """
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
         if isinstance(decision, Migrate | Check):
             return None
-        target, thing, entry = found
+        target, obj, entry = found
         expected = expected_of(decision, SubjectState())
-        if written_by(entry.thing, manager(decision.id)):
+        if managed_by(entry.obj, manager(decision.id)):
             place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
             if isinstance(place, Rejected):
                 raise PlatformError(place.detail)
-            woke = bool(decision.replicas) and writer_of(entry.thing, "active") == repr(manager(decision.id))
-            operation = queued(decision, target, thing, place, time.time_ns(), woke=woke)
+            activated = bool(decision.replicas) and field_manager_of(entry.obj, "active") == repr(manager(decision.id))
+            operation = queued(decision, target, obj, place, time.time_ns(), activated=activated)
             return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
-        if not changes(decision, thing, entry) or (observed is not None and entry.version == observed.version):
+        if not changes(decision, obj, entry) or (observed is not None and entry.version == observed.version):
             return None
         answer = f"{target} was changed in Kueue by somebody else since the decision was claimed; look at it"
         return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
@@ -170,18 +172,20 @@ class KueuePlatform:
         entry = entry_of(self._api, *found)
         return entry if isinstance(entry, Rejected) else (*found, entry)
 
-    def _told(self, operation: Queued, entry: Entry, to_write: Object, *, runs: bool, dry_run: bool) -> Rejected | bool:
-        """Tell Kueue; whether it has to stop a gang that runs elsewhere."""
+    def _apply(
+        self, operation: Queued, entry: Entry, to_write: Object, *, runs: bool, dry_run: bool
+    ) -> Rejected | bool:
+        """Write the changes; return whether Kueue must stop a gang that runs elsewhere."""
         if to_write:
             answer = self._write(entry, to_write, operation.decision, dry_run=dry_run)
             if not answer.ok:
                 return refused(answer, f"setting {operation.target} in Kueue")
-        return self._moved(operation, entry, dry_run=dry_run) if runs else False
+        return self._evict_misplaced(operation, entry, dry_run=dry_run) if runs else False
 
     def _write(self, entry: Entry, changes: Object, decision: str, *, dry_run: bool) -> Answer:
-        """Change an entry's specification, provided that it is still the one that was read.
+        """Change a Workload's specification if its generation is unchanged.
 
-        Kueue writes the status often, which is no change of what was judged.
+        Kueue writes the status often; such changes do not matter.
         """
         query = (("fieldManager", manager(decision)), *((("dryRun", "All"),) if dry_run else ()))
         tries = 0
@@ -198,11 +202,11 @@ class KueuePlatform:
             if answer.status != 409 or tries == _TRIES:
                 return answer
 
-    def _moved(self, operation: Queued, entry: Entry, *, dry_run: bool) -> Rejected | bool:
-        """Have Kueue stop a gang that runs, unless it is where it is to be; whether that was needed."""
+    def _evict_misplaced(self, operation: Queued, entry: Entry, *, dry_run: bool) -> Rejected | bool:
+        """Let Kueue evict a running gang unless it is placed as decided; return whether it was evicted."""
         check = entry.check(self._check)
         if check is None:
-            return Rejected("unsupported", f"cluster queue {entry.queue} does not ask admission check {self._check}")
+            return Rejected("unsupported", f"cluster queue {entry.queue} does not use admission check {self._check}")
         if self._placed(operation, entry):
             return False
         by = manager(operation.decision)
@@ -211,40 +215,40 @@ class KueuePlatform:
         )
         if isinstance(done, Rejected):
             return done
-        return done or Rejected("conflict", f"{operation.target} changed while it was told; decide again")
+        return done or Rejected("conflict", f"{operation.target} changed while it was written; decide again")
 
     def _progress(self, operation: Queued, now_ns: int) -> Progress:
         target = operation.target
-        thing = self._targets.read(target)
-        if isinstance(thing, Rejected) or thing["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; whoever deleted it has decided otherwise")
-        shown = target.of.show(thing)
+        obj = self._targets.read(target)
+        if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
+            return Failed(f"{target} is gone; somebody deleted it")
+        shown = target.controller.status(obj)
         state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
         if shown.finished:
             return Superseded(f"{target} has ended by itself", state)
-        entry = entry_of(self._api, target, thing)
+        entry = entry_of(self._api, target, obj)
         if isinstance(entry, Rejected):
             return Running(entry.detail)
         if entry.active != bool(operation.replicas):
             now = "may run again" if entry.active else "is to stop"
-            return Superseded(f"{target} {now} in Kueue, by {writer_of(entry.thing, 'active')}", state)
+            return Superseded(f"{target} {now} in Kueue, by {field_manager_of(entry.obj, 'active')}", state)
         if not operation.replicas:
             if shown.replicas or entry.assignments:  # others can use its quota only once Kueue has taken it back
                 return Running(f"Kueue is to stop {target}")
-            return watch_count(self._api, operation, now_ns)
+            return poll_count(self._api, operation, now_ns)
         if not entry.is_true("Admitted"):
-            return self._let_in(operation, entry, state)
+            return self._admit(operation, entry, state)
         leaves = operation.moves or entry.is_true("Evicted")  # an eviction ends when Kueue has taken the quota back
         if leaves and not self._placed(operation, entry):
             return Running(f"Kueue is to stop {target}, and to admit it elsewhere")
         if operation.place and not self._placed(operation, entry):
-            return Failed(f"{target} was admitted before Flyball had said where; it runs where Kueue chose", state)
+            return Failed(f"{target} was admitted before Flyball chose its nodes; it runs where Kueue placed it", state)
         if shown.replicas != operation.replicas:
             return Running(f"Kueue has admitted {target}, and is to start it")
-        return watch_count(self._api, operation, now_ns)
+        return poll_count(self._api, operation, now_ns)
 
-    def _let_in(self, operation: Queued, entry: Entry, state: SubjectState) -> Progress:
-        """Say where a gang is to run, as soon as there is quota for it."""
+    def _admit(self, operation: Queued, entry: Entry, state: SubjectState) -> Progress:
+        """Set the node labels of a gang as soon as it has quota."""
         target = operation.target
         if not entry.is_true("QuotaReserved"):
             return Running(f"{target} waits: {entry.waits_for}")
@@ -252,8 +256,8 @@ class KueuePlatform:
         if check is None:
             if operation.place:
                 return Failed(
-                    f"cluster queue {entry.queue} does not ask admission check {self._check}, so nobody can say where "
-                    f"{target} is to run; add it to admissionChecksStrategy",
+                    f"cluster queue {entry.queue} does not use admission check {self._check}, so Flyball cannot "
+                    f"choose where {target} runs; add it to admissionChecksStrategy",
                     state,
                 )
             return Running(f"{target} has quota of {entry.queue}, and waits for other checks")
@@ -261,10 +265,10 @@ class KueuePlatform:
             return Running(f"{target} has quota of {entry.queue}; Flyball's check is {check.state}")
         why = stopped()
         if why:
-            return Running(f"nothing is carried on: {why}")
-        otherwise = contradiction(self._api, entry, operation.selector)
-        if otherwise:
-            return self._given_up(operation, f"{otherwise}, and the decision says {operation.place}", now=True)
+            return Running(f"nothing is continued: {why}")
+        conflict = conflicting_labels(self._api, entry, operation.selector)
+        if conflict:
+            return self._give_up(operation, f"{conflict}, and the decision requires {operation.place}", now=True)
         done = admit(
             self._api, entry, self._check, check, f"decision {operation.decision}", operation.selector,
             manager(operation.decision),
@@ -272,7 +276,7 @@ class KueuePlatform:
         if isinstance(done, Rejected):
             return Running(f"{target} has quota of {entry.queue}: {done.detail}")
         where = f" to nodes with {operation.place}" if operation.place else ""
-        return Running(f"{target} has quota of {entry.queue}, and is let in{where}")
+        return Running(f"{target} has quota of {entry.queue}, and is admitted{where}")
 
     def _placed(self, operation: Queued, entry: Entry) -> bool:
         check = entry.check(self._check)
@@ -281,20 +285,20 @@ class KueuePlatform:
             (update.get("nodeSelector") or {}).items() >= operation.selector.items() for update in updates
         )
 
-    def _given_up(self, operation: Queued, why: str, *, now: bool = False) -> Failed:
-        """Leave it as it was found: who was woken by the decision, and does not run, sleeps again."""
+    def _give_up(self, operation: Queued, why: str, *, now: bool = False) -> Failed:
+        """Restore the state before: deactivate a job that the decision activated and that does not run."""
         target = operation.target
         late = "" if now else "not within 15 minutes: "
-        found = self._find_again(operation)
+        found = self._find_entry(operation)
         if found is None or not operation.woke or found.is_true("Admitted"):
             return Failed(f"{late}{why}")
         answer = self._write(found, {"active": False}, operation.decision, dry_run=False)
         again = "it is inactive again" if answer.ok else f"it is still active ({answer.message}); look at it"
         return Failed(f"{late}{why}; {target}: {again}")
 
-    def _find_again(self, operation: Queued) -> Entry | None:
-        thing = self._targets.read(operation.target)
-        if isinstance(thing, Rejected):
+    def _find_entry(self, operation: Queued) -> Entry | None:
+        obj = self._targets.read(operation.target)
+        if isinstance(obj, Rejected):
             return None
-        entry = entry_of(self._api, operation.target, thing)
+        entry = entry_of(self._api, operation.target, obj)
         return None if isinstance(entry, Rejected) else entry

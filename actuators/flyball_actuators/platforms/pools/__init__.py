@@ -12,7 +12,7 @@ from flyball_contracts.records import Pool
 
 CLOUDS = ("aws", "gcp", "azure")
 POOLED = (*CLOUDS, "karpenter")
-"""Drivers that have pools of machines."""
+"""Drivers with pools of machines."""
 
 
 def cloud(entry: PlatformConfig, where: str, busy: Busy) -> Platform:
@@ -24,7 +24,7 @@ def cloud(entry: PlatformConfig, where: str, busy: Busy) -> Platform:
 
 
 def pools_of(config: ActuatorConfig, now_ns: int) -> Sequence[Pool]:
-    """The pools of a configuration, as records for others."""
+    """The configured pools, as records to publish."""
     return [
         Pool(
             pool=pool.name,

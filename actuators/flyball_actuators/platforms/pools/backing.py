@@ -1,4 +1,4 @@
-"""What holds the machines of one pool: a group, a fleet, a scale set. Each kind is one member."""
+"""The cloud resource behind a pool: a group, a fleet, a scale set. Each kind is a class."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -8,14 +8,14 @@ from flyball_actuators.platforms.pools.operation import Operation
 from flyball_contracts.records import Scale, SubjectState
 
 Busy = Callable[[str], frozenset[str]]
-"""Nodes of a cell on which a replica runs, as the inventories show them."""
+"""Returns the nodes of a cell with replicas on them, as the inventories show them."""
 
 
-class Held(NamedTuple):
-    """What a pool holds: machines that are asked for, and those that run.
+class PoolState(NamedTuple):
+    """State of a pool: machines that are requested, and machines that run.
 
-    ``version`` changes with whatever a decision may have rested on. The cloud itself keeps the number between
-    ``least`` and ``most``.
+    ``version`` changes with everything that a decision may depend on. The cloud itself limits the number to ``least``
+    to ``most``.
     """
 
     machines: int
@@ -26,32 +26,32 @@ class Held(NamedTuple):
 
     @property
     def state(self) -> SubjectState:
-        """As a subject of decisions."""
+        """The pool as a subject state."""
         return SubjectState(replicas=self.machines, ready=self.ready, version=self.version)
 
 
 class Backing(Protocol):
-    """Machines of one pool. All but :meth:`grow`, :meth:`shrink` and :meth:`watch` read only."""
+    """Machines of one pool. All methods except :meth:`grow`, :meth:`shrink` and :meth:`poll` only read."""
 
-    def look(self) -> Held | Rejected:
-        """What there is now."""
+    def observe(self) -> PoolState | Rejected:
+        """State of the pool now."""
         ...
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Ask for as many machines as the decision says; the same call again must not buy more.
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Request the decision's number of machines; the same call again must not buy more.
 
-        Raises :class:`PlatformError` where it is not known what became of it. ``Rejected``: nothing was bought.
+        Raises :class:`PlatformError` if the effect is unknown. ``Rejected``: nothing was bought.
         """
         ...
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Return machines until there are as many as the decision says; the same call again must not return more."""
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Return machines down to the decision's number; the same call again must not return more."""
         ...
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """How far an operation is; steps that are safe to repeat may carry it on."""
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Progress of an operation; may advance it by steps that are safe to repeat."""
         ...
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """What the cloud shows of a decision: its operation, ``None`` where nothing does, ``Rejected``: unknown."""
+        """Operation of a decision; ``None`` if there certainly is none, ``Rejected`` if unknown."""
         ...

@@ -1,4 +1,4 @@
-"""The name of an operation on a pool: all that another process needs to go on with it."""
+"""The name of an operation on a pool: everything that another process needs to continue it."""
 
 import hashlib
 from typing import Literal
@@ -14,10 +14,10 @@ GIVE_UP_S = 900.0
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was submitted for one decision: ``machines`` are asked for, where there were ``before``.
+    """The submission of one decision: ``machines`` are requested where there were ``before``.
 
-    ``ids`` are the machines that are returned, with commas. ``call`` is the cloud's own name of the request, ``seen``
-    what it had told before it. ``short`` says why fewer came than were asked for. Given up after ``until_ns``.
+    ``ids`` are the machines to return, comma-separated. ``call`` is the cloud's id of the request, ``seen`` the newest
+    event before it. ``short`` says why fewer came than requested. Given up after ``until_ns``.
     """
 
     verb: Literal["grow", "shrink"]
@@ -33,11 +33,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def machine_ids(self) -> list[str]:
-        """The machines that are returned."""
+        """Ids of the machines to return."""
         return [one for one in self.ids.split(",") if one]
 
     def handle(self, answer: str, *, dry_run: bool = False) -> Handle:
-        """As the port has it."""
+        """As a handle of the platform interface."""
         expected = SubjectState(replicas=self.machines, ready=self.machines)
         return Handle(operation="" if dry_run else self.encode(), expected=expected, answer=answer)
 
@@ -47,7 +47,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def operation_of(decision: Scale, pool: str, before: int, now_ns: int, **more: str) -> Operation:
-    """The operation of a decision about a pool that had ``before`` machines."""
+    """The operation of a decision on a pool that had ``before`` machines."""
     return Operation(
         verb="grow" if decision.replicas >= before else "shrink",
         decision=decision.id,
@@ -60,7 +60,7 @@ def operation_of(decision: Scale, pool: str, before: int, now_ns: int, **more: s
 
 
 def decode(text: str) -> Operation:
-    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
     try:
         return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
     except msgspec.ValidationError as error:
@@ -68,17 +68,17 @@ def decode(text: str) -> Operation:
 
 
 def token(decision: Scale, what: str = "") -> str:
-    """The request token of a decision: the same for the same decision, about the same pool, whoever sends it."""
-    said = "\0".join((decision.id, decision.target, str(decision.replicas), what))
-    return hashlib.sha256(said.encode()).hexdigest()
+    """Request token of a decision: the same for the same decision on the same pool, whoever sends it."""
+    message = "\0".join((decision.id, decision.target, str(decision.replicas), what))
+    return hashlib.sha256(message.encode()).hexdigest()
 
 
 def token_uuid(decision: Scale, what: str = "") -> str:
-    """The same as a UUID."""
+    """The token as a UUID."""
     return str(UUID(hex=token(decision, what)[:32], version=4))
 
 
 def mark(decision: str) -> str:
-    """A decision as the value of a label: what a cloud takes, and as it is where it can be."""
+    """A decision as a label value: its id if a cloud accepts that, else a hash."""
     plain = len(decision) <= 63 and decision.isascii() and decision.replace("-", "").replace("_", "").isalnum()
     return decision if plain and decision == decision.lower() else hashlib.sha256(decision.encode()).hexdigest()[:40]

@@ -1,4 +1,4 @@
-"""Which machines of a pool go."""
+"""Chooses the machines of a pool to return."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -7,10 +7,10 @@ from flyball_actuators.platforms.base import Rejected
 
 
 class Machine(NamedTuple):
-    """One machine of a pool; ``names`` are what its node may be called.
+    """One machine of a pool; ``names`` are the possible names of its node.
 
-    ``started`` orders machines by age. It is not taken while it is ``protected``, and ``leaving`` is the decision by
-    which it was marked to go.
+    ``started`` orders machines by age. A ``protected`` machine is not taken; ``leaving`` is the decision that marked it
+    for return.
     """
 
     id: str
@@ -24,10 +24,10 @@ class Machine(NamedTuple):
 def choose(
     machines: Iterable[Machine], count: int, decision: str, busy: frozenset[str], named: Collection[str] = ()
 ) -> list[Machine] | Rejected:
-    """The machines to return: none that is protected, or on which inventories show work.
+    """Choose machines to return: none that is protected, or that runs work according to the inventories.
 
-    What the decision has marked before goes first, then what it has ``named`` by its node, then what does not run yet,
-    then the youngest.
+    In this order: machines the decision has already marked, machines it has ``named`` by node, machines not running
+    yet, the youngest.
     """
     known = list(machines)
     free = [m for m in known if not m.protected and not m.names & busy]

@@ -1,8 +1,8 @@
-"""A node that we drained is checked by a batch job, and takes work again where that ends with status 0.
+"""Checks a node that Flyball drained by a batch job, and resumes the node if the job exits with status 0.
 
-No job runs on a drained node. So the node is reserved for the actuator's own user, for as long as a check may take, and
-then resumed: it is open for that job alone. Where the check fails the node is drained again before the reservation
-goes. Reservation and job are called after the decision, so each step is safe to repeat.
+No job can run on a drained node. So the node is reserved for the actuator's user for as long as a check may take, and
+then resumed: only that job can use it. If the check fails, the node is drained again before the reservation is deleted.
+Reservation and job are named after the decision, so each step is safe to repeat.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from flyball_contracts.records import Check, SubjectState
 
 PREFIX = "flyball-check-"
 OURS = "flyball"
-"""What the reason of a node that we drained begins with."""
+"""Prefix of the reason of a node that Flyball drained."""
 DEADLINE_S, SLACK_S = 1_800.0, 600.0
 _OUTPUT = "/tmp"
 _NS = 1_000_000_000
@@ -33,7 +33,7 @@ _GPUS = re.compile(r"\bgpu(?::[^:,(\s]+)?:(\d+)")
 
 
 class _Node(NamedTuple):
-    """What Slurm shows of a node; ``held`` are the cores that jobs have."""
+    """State of a node in Slurm; ``held`` is the number of cores allocated to jobs."""
 
     state: str
     reason: str
@@ -43,17 +43,17 @@ class _Node(NamedTuple):
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no new jobs."""
+        """Whether the node takes no new jobs."""
         return "DRAIN" in self.state or "DOWN" in self.state
 
     @property
     def shown(self) -> SubjectState:
-        """Its state, as the port has it."""
+        """The node as a subject state."""
         return SubjectState(suspended=self.closed, version=f"{self.closed}/{self.reason}")
 
 
 class Checks:
-    """The checks of one cluster."""
+    """The node checks of one cluster."""
 
     def __init__(self, commands: Commands, config: CheckConfig, partitions: tuple[str, ...]) -> None:
         self._commands, self._config, self._partitions = commands, config, partitions
@@ -64,7 +64,7 @@ class Checks:
         return node if isinstance(node, Rejected) else node.shown
 
     def submit(self, decision: Check, observed: SubjectState, now_ns: int, *, dry_run: bool) -> Handle | Rejected:
-        """Reserve the node, provided that it was us who drained it and that it is empty."""
+        """Reserve the node, if Flyball drained it and it is empty, and start the check."""
         node = self._node(decision.node)
         if isinstance(node, Rejected):
             return node
@@ -75,9 +75,9 @@ class Checks:
         what = f"{shlex.join(self._config.command)} on {decision.node}, alone in reservation {job}"
         if dry_run:
             return Handle(operation="", expected=expected, answer=f"would run {what}")
-        said = self._reserve(decision.node, job)
-        if said is not None:
-            return said
+        problem = self._reserve(decision.node, job)
+        if problem is not None:
+            return problem
         operation = self._operation(decision, now_ns)
         begun = self._begin(operation)
         if begun is not None:
@@ -85,10 +85,10 @@ class Checks:
             return begun
         return Handle(operation=operation.encode(), expected=expected, answer=f"runs {what}")
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """How the job is getting on; in the end the node is open for all, or drained as before."""
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Progress of the job; in the end the node is open for all jobs, or drained as before."""
         if why := stopped():
-            return Running(f"nothing is carried on: {why}")
+            return Running(f"nothing is continued: {why}")
         name, node = name_of(operation.decision), operation.node
         job = self._job(name)
         if job is None:
@@ -97,22 +97,22 @@ class Checks:
                 return Done(SubjectState(replicas=0, suspended=False), now_ns, f"{node} takes jobs again")
             return self._failed(operation, f"Slurm knows no job {name} any more")
         if job.state == "COMPLETED":
-            problem = self._commands.tell("scontrol", "delete", f"ReservationName={name}")
+            problem = self._commands.apply("scontrol", "delete", f"ReservationName={name}")
             if problem is not None and problem.code != "unknown_target":
                 return Running(problem.detail)
-            said = f"job {job.key} ran {shlex.join(self._config.command)} on {node} and ended with status 0"
-            return Done(SubjectState(replicas=0, suspended=False), now_ns, said)
-        if job.over:
+            done = f"job {job.key} ran {shlex.join(self._config.command)} on {node} and ended with status 0"
+            return Done(SubjectState(replicas=0, suspended=False), now_ns, done)
+        if job.ended:
             return self._failed(
                 operation, f"job {job.key} on {node} ended as {job.state}; its output is in {_OUTPUT}/{name}.* there"
             )
         if now_ns >= operation.until_ns:
-            self._commands.tell("scancel", job.key)
+            self._commands.apply("scancel", job.key)
             return self._failed(operation, f"job {job.key} has not ended in time; it was {job.state}")
         return Running(f"job {job.key} checks {node}: {job.state}")
 
     def find(self, decision: Check, now_ns: int) -> Handle | None:
-        """The operation of a decision whose reservation there is; without its job, that is begun now."""
+        """The operation of a decision whose reservation exists; its job is started if it is missing."""
         name = name_of(decision.id)
         if self._job(name) is None and not self._is_reserved(name):
             return None
@@ -125,10 +125,11 @@ class Checks:
 
     def _possible(self, decision: Check, node: _Node, observed: SubjectState) -> Rejected | None:
         if node.shown.version != observed.version:
-            return Rejected("conflict", f"node {decision.node} was changed since it was looked at; decide again")
+            return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
         if not node.closed or not node.reason.startswith(OURS):
             return Rejected(
-                "conflict", f"node {decision.node} was not drained by us: {node.reason!r}; who did opens it"
+                "conflict",
+                f"node {decision.node} was not drained by Flyball: {node.reason!r}; whoever drained it resumes it",
             )
         if "DOWN" in node.state:
             return Rejected("conflict", f"node {decision.node} is {node.state}: no job can run there; start its slurmd")
@@ -144,27 +145,27 @@ class Checks:
 
     def _reserve(self, node: str, name: str) -> Rejected | None:
         minutes = max(1, round((DEADLINE_S + SLACK_S) / 60.0))
-        made = self._commands.tell(
+        made = self._commands.apply(
             "scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now", f"Duration={minutes}",
             f"Nodes={node}", f"Users={_user()}", "Flags=MAINT,IGNORE_JOBS",
         )  # fmt: skip
         return None if made is None or "Duplicate" in made.detail else made
 
     def _begin(self, operation: Operation) -> Rejected | None:
-        """Resume the node, which is reserved, and submit the job."""
+        """Resume the reserved node and submit the job."""
         node, name = operation.node, name_of(operation.decision)
         shown = self._node(node)
         if isinstance(shown, Rejected):
             return shown
         if shown.closed:
-            problem = self._commands.tell("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            problem = self._commands.apply("scontrol", "update", f"NodeName={node}", "State=RESUME")
             if problem is not None:
                 return problem
         partition = next(one for one in self._partitions if one in shown.partitions)
         # Whoever reads the decision knows the job's name: a file of that name could be a link that waits in /tmp.
         output = f'exec >"$(mktemp {_OUTPUT}/{name}.XXXXXXXX)" 2>&1'
         script = f"{output}; export {GPUS}={shown.gpus}; exec {shlex.join(self._config.command)}"
-        answer = self._commands.may(
+        answer = self._commands.run(
             "sbatch", "--parsable", f"--job-name={name}", f"--reservation={name}", f"--nodelist={node}",
             f"--partition={partition}", "--exclusive", "--nodes=1", "--no-requeue", "--chdir=/tmp",
             f"--time={max(1, round(DEADLINE_S / 60.0))}", "--output=/dev/null",
@@ -172,21 +173,21 @@ class Checks:
         )  # fmt: skip
         return answer if isinstance(answer, Rejected) else None
 
-    def _failed(self, operation: Operation, words: str) -> Progress:
-        problem = self._close(operation, words)
+    def _failed(self, operation: Operation, why: str) -> Progress:
+        problem = self._close(operation, why)
         if problem is not None:
-            return Running(f"{words}; {problem.detail}")
-        return Failed(f"{words}; it stays drained", _CLOSED)
+            return Running(f"{why}; {problem.detail}")
+        return Failed(f"{why}; it stays drained", _CLOSED)
 
-    def _close(self, operation: Operation, words: str) -> Rejected | None:
-        """Drain the node, and only then let go of the reservation."""
-        reason = f"Reason={OURS} {operation.decision}: {words}"
-        said = self._commands.tell("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)
-        if said is not None:
-            return said
+    def _close(self, operation: Operation, why: str) -> Rejected | None:
+        """Drain the node, and only then delete the reservation."""
+        reason = f"Reason={OURS} {operation.decision}: {why}"
+        problem = self._commands.apply("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)
+        if problem is not None:
+            return problem
         name = name_of(operation.decision)
         if self._is_reserved(name):
-            return self._commands.tell("scontrol", "delete", f"ReservationName={name}")
+            return self._commands.apply("scontrol", "delete", f"ReservationName={name}")
         return None
 
     def _job(self, name: str) -> Job | None:
@@ -194,23 +195,22 @@ class Checks:
         return max(found, key=lambda job: job.order, default=None)
 
     def _is_reserved(self, name: str) -> bool:
-        said = self._commands.ask("scontrol", "-o", "show", "reservation")
-        return f"ReservationName={name} " in said
+        return f"ReservationName={name} " in self._commands.query("scontrol", "-o", "show", "reservation")
 
     def _node(self, name: str) -> _Node | Rejected:
-        said = self._commands.may("scontrol", "-o", "show", "node", name)
-        if isinstance(said, Rejected):
-            return said
-        words = dict(re.findall(r"\b(State|CPUAlloc|Gres|Partitions)=(\S+)", said))
-        if "State" not in words:
+        output = self._commands.run("scontrol", "-o", "show", "node", name)
+        if isinstance(output, Rejected):
+            return output
+        fields = dict(re.findall(r"\b(State|CPUAlloc|Gres|Partitions)=(\S+)", output))
+        if "State" not in fields:
             return Rejected("unknown_target", f"Slurm has no node {name!r}; agents must call it as Slurm does")
-        reason = re.search(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| [A-Z]\w+=)", said)
+        reason = re.search(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| [A-Z]\w+=)", output)
         return _Node(
-            state=words["State"],
+            state=fields["State"],
             reason=reason[1] if reason else "",
-            held=int(words.get("CPUAlloc", "0")),
-            gpus=sum(map(int, _GPUS.findall(words.get("Gres", "")))),
-            partitions=tuple(one for one in words.get("Partitions", "").split(",") if one),
+            held=int(fields.get("CPUAlloc", "0")),
+            gpus=sum(map(int, _GPUS.findall(fields.get("Gres", "")))),
+            partitions=tuple(one for one in fields.get("Partitions", "").split(",") if one),
         )
 
     def _operation(self, decision: Check, now_ns: int) -> Operation:
@@ -221,7 +221,7 @@ class Checks:
 
 
 def name_of(decision: str) -> str:
-    """The name of a decision's job and reservation."""
+    """Name of a decision's job and reservation."""
     return PREFIX + hashlib.sha256(decision.encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The signal at which a job writes a checkpoint, and how long it takes: what ``sbatch --signal`` says."""
+"""The signal on which a job writes a checkpoint, and the time it needs: what ``sbatch --signal`` sets."""
 
 import re
 from typing import NamedTuple
@@ -7,27 +7,27 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.jobs import Job
 
-NOTE = "flyball.dev/checkpoint="
+COMMENT = "flyball.dev/checkpoint="
 DEFAULT_S, LONGEST_S = 60, 600
 _FORM = re.compile(r"(?:([RB]+):)?([A-Za-z0-9]+)(?:@(\d+))?")
 _OPTION = re.compile(r"#SBATCH\s+(?:.*\s)?--signal[=\s]\s*(\S+)")
 
 
 class Checkpoint(NamedTuple):
-    """``signal`` goes to the batch script, or to the steps; ``grace_s`` later the job is stopped."""
+    """``signal`` is sent to the batch script or to the steps; ``grace_s`` seconds later the job is stopped."""
 
     signal: str
     script: bool
     grace_s: int
 
     def send(self, commands: Commands, job: Job) -> Rejected | None:
-        """Send the signal; once more does no harm."""
+        """Send the signal; safe to repeat."""
         to = ("--batch",) if self.script else ()
-        return commands.tell("scancel", f"--signal={self.signal}", *to, job.key)
+        return commands.apply("scancel", f"--signal={self.signal}", *to, job.key)
 
 
 def parse(text: str) -> Checkpoint | None:
-    """A checkpoint as ``--signal=[R|B:]SIGNAL[@SECONDS]`` says it."""
+    """Parse ``--signal=[R|B:]SIGNAL[@SECONDS]``."""
     found = _FORM.fullmatch(text.strip("'\""))
     if found is None:
         return None
@@ -36,22 +36,22 @@ def parse(text: str) -> Checkpoint | None:
 
 
 def checkpoint_of(commands: Commands, job: Job) -> Checkpoint | None:
-    """What a job says in its comment, else in the ``#SBATCH`` lines of its script.
+    """Checkpoint of a job, from its comment, else from the ``#SBATCH`` lines of its script.
 
-    Slurm tells nobody what was given to ``sbatch`` on the command line.
+    Slurm does not show the options of the ``sbatch`` command line.
     """
     for word in job.comment.split():
-        if word.startswith(NOTE):
-            return parse(word.removeprefix(NOTE))
+        if word.startswith(COMMENT):
+            return parse(word.removeprefix(COMMENT))
     if not job.batch:
         return None
-    script = commands.may("scontrol", "write", "batch_script", job.key, "-")
+    script = commands.run("scontrol", "write", "batch_script", job.key, "-")
     if isinstance(script, Rejected):
         return None
     for line in script.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             break
-        said = _OPTION.match(line)
-        if said:
-            return parse(said[1])
+        option = _OPTION.match(line)
+        if option:
+            return parse(option[1])
     return None

@@ -1,13 +1,13 @@
-"""Slurm's own commands: arguments in, text out. What Slurm said no to is told from what nobody knows."""
+"""Runs Slurm's commands: arguments in, text out. A refusal by Slurm is distinguished from an unknown result."""
 
 import os
 import subprocess
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.calls import note
+from flyball_actuators.platforms.calls import record_call
 from flyball_contracts.records.commands.outcomes import RefusalCode
 
-# Variables that change what the commands show, or which cluster they ask.
+# Variables that change the output of the commands, or the cluster they query.
 _OURS = ("SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
 _OPERATOR = "run the actuator as SlurmUser or as an operator (sacctmgr modify user NAME set adminlevel=operator)"
 _AGAIN = "decide again on what the queue shows now"
@@ -31,43 +31,46 @@ _NO: tuple[tuple[str, RefusalCode, str], ...] = (
 
 
 class Commands:
-    """Runs the commands of one cluster, without a shell; ``conf`` is its slurm.conf, empty for the machine's own."""
+    """Runs the commands of one cluster, without a shell.
+
+    ``conf`` is its slurm.conf, empty for the machine's default.
+    """
 
     def __init__(self, conf: str, timeout_s: float) -> None:
         self._conf, self._timeout_s = conf, timeout_s
 
-    def ask(self, *command: str) -> str:
-        """What a command prints; :class:`PlatformError` where it fails."""
-        code, out, problem = self._run(command)
+    def query(self, *command: str) -> str:
+        """Output of a command; :class:`PlatformError` if it fails."""
+        code, out, problem = self._execute(command)
         if code:
             raise PlatformError(f"{' '.join(command)}: {problem or f'status {code}'}")
         return out
 
-    def tell(self, *command: str) -> Rejected | None:
-        """Have something done; ``Rejected`` where Slurm says no.
+    def apply(self, *command: str) -> Rejected | None:
+        """Run a command that changes something; ``Rejected`` if Slurm refuses it.
 
-        Raises :class:`PlatformError` where it is not known what became of it.
+        Raises :class:`PlatformError` if its effect is unknown.
         """
-        done = self.may(*command)
+        done = self.run(*command)
         return done if isinstance(done, Rejected) else None
 
-    def may(self, *command: str) -> str | Rejected:
-        """What a command prints, or ``Rejected`` where Slurm says no; raises as :meth:`tell` does."""
+    def run(self, *command: str) -> str | Rejected:
+        """Output of a command, or ``Rejected`` if Slurm refuses it; raises as :meth:`apply`."""
         what = command[0], " ".join(command[1:])
         try:
-            code, out, problem = self._run(command)
+            code, out, problem = self._execute(command)
         except PlatformError as error:
-            note(*what, f"no answer: {error}")
+            record_call(*what, f"no answer: {error}")
             raise
-        note(*what, f"exit {code}{f': {problem}' if problem else ''}")
+        record_call(*what, f"exit {code}{f': {problem}' if problem else ''}")
         if not code:
             return out
-        for words, refusal, remedy in _NO:
-            if words in problem:
+        for text, refusal, remedy in _NO:
+            if text in problem:
                 return Rejected(refusal, f"{' '.join(command)}: {problem}; {remedy}")
         raise PlatformError(f"{' '.join(command)}: {problem or f'status {code}'}")
 
-    def _run(self, command: tuple[str, ...]) -> tuple[int, str, str]:
+    def _execute(self, command: tuple[str, ...]) -> tuple[int, str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         conf = self._conf or os.environ.get("SLURM_CONF", "")
         plain = {"LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # no list of array tasks is cut off

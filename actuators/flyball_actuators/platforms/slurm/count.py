@@ -1,15 +1,15 @@
-"""Replicas up and down: held jobs are released, running jobs are requeued and held."""
+"""Scales workloads: releases held jobs, requeues and holds running jobs."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.slurm.commands import Commands
-from flyball_actuators.platforms.slurm.effects import Step, set_mark, start, stop
+from flyball_actuators.platforms.slurm.effects import StepStatus, set_mark, start, stop
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, queue
 from flyball_actuators.platforms.slurm.marks import Mark, Verb
 from flyball_actuators.platforms.slurm.operation import Operation
-from flyball_actuators.platforms.slurm.targets import jobs_of, named
+from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
@@ -17,28 +17,28 @@ _NS = 1_000_000_000
 
 
 class Choice(NamedTuple):
-    """Which jobs are stopped, or started."""
+    """The jobs to stop or to start."""
 
     verb: Verb
     jobs: tuple[Job, ...]
 
 
 def choose(jobs: Iterable[Job], decision: Scale | Preempt) -> Choice | Rejected:
-    """The jobs that a decision commands, or why it cannot be done."""
+    """The jobs that a decision stops or starts, or why it cannot be carried out."""
     known = list(jobs)
-    asked = [job for job in known if job.asked]
-    change = decision.replicas - len(asked)
+    requested = [job for job in known if job.requested]
+    change = decision.replicas - len(requested)
     if isinstance(decision, Scale):
-        return _start(known, change, decision) if change >= 0 else _stop(asked, -change, ())
+        return _start(known, change, decision) if change >= 0 else _stop(requested, -change, ())
     if change > 0:
-        return Rejected("conflict", f"only {len(asked)} jobs of {decision.workload!r} are not held; decide again")
-    return _stop(asked, -change, decision.victims)
+        return Rejected("conflict", f"only {len(requested)} jobs of {decision.workload!r} are not held; decide again")
+    return _stop(requested, -change, decision.victims)
 
 
 def count(
     commands: Commands, jobs: list[Job], decision: Scale | Preempt, now_ns: int, *, dry_run: bool
 ) -> Handle | Rejected:
-    """Mark the jobs, then begin; a crash in between leaves marks, by which it is found again."""
+    """Mark the jobs, then begin; after a crash the marks identify the decision."""
     choice = choose(jobs, decision)
     if isinstance(choice, Rejected):
         return choice
@@ -50,16 +50,16 @@ def count(
         does = "released" if choice.verb == "start" else "requeued and held"
         return Handle(operation="", expected=expected, answer=f"would be {does}: {names}")
     for job in choice.jobs:
-        said = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
-        if said is not None:
-            return said
+        rejected = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
+        if rejected is not None:
+            return rejected
     operation = operation_of(decision, choice.verb, (job.key for job in choice.jobs), now_ns)
-    begun = watch_count(commands, operation, (), now_ns)
+    begun = poll_count(commands, operation, (), now_ns)
     return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
 
 
 def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now_ns: int) -> Operation:
-    """What is submitted for a decision."""
+    """The operation of a decision."""
     return Operation(
         verb="count",
         decision=decision.id,
@@ -72,35 +72,35 @@ def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now
     )
 
 
-def watch_count(commands: Commands, operation: Operation, partitions: tuple[str, ...], now_ns: int) -> Progress:
-    """Take the next step of each job; done once all have left their nodes, or run."""
+def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, ...], now_ns: int) -> Progress:
+    """Do the next step of each job; done once all have left their nodes, or run."""
     known = queue(commands)
-    steps: list[Step] = []
+    statuses: list[StepStatus] = []
     refused: list[str] = []
     for key in operation.keys:
         job = known.get(key)
         mark = job.mark if job is not None else None
         if job is None or mark is None or mark.decision != operation.decision:
-            steps.append(_elsewhere(key, job, mark))
+            statuses.append(_unmarked(key, job, mark))
             continue
-        step = (
+        status = (
             stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
             if mark.verb == "stop"
             else start(commands, job, mark, now_ns)
         )
-        if isinstance(step, Step):
-            steps.append(step)
-        elif step.code == "conflict":
-            steps.append(Step(step.detail))  # it has changed by itself; the next look shows to what
+        if isinstance(status, StepStatus):
+            statuses.append(status)
+        elif status.code == "conflict":
+            statuses.append(StepStatus(status.detail))  # it has changed by itself; the next look shows to what
         else:
-            refused.append(step.detail)
+            refused.append(status.detail)
     state = _state(known, operation.workload, partitions)
-    answer = "; ".join([*refused, *dict.fromkeys(step.words for step in steps)]) or "no job has to change"
+    answer = "; ".join([*refused, *dict.fromkeys(status.message for status in statuses)]) or "no job has to change"
     if refused:
         return Failed(answer, state)
-    if any(step.lost for step in steps):
+    if any(status.lost for status in statuses):
         return Superseded(answer, state)
-    if not all(step.settled for step in steps):
+    if not all(status.settled for status in statuses):
         late = not operation.serve and now_ns >= operation.until_ns  # a start may wait for room for any time
         return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if late else Running(answer)
     if operation.serve and (state.ready or 0) < min(operation.replicas, state.replicas or 0):
@@ -108,12 +108,12 @@ def watch_count(commands: Commands, operation: Operation, partitions: tuple[str,
     return Done(state, now_ns, answer)
 
 
-def _elsewhere(key: str, job: Job | None, mark: Mark | None) -> Step:
-    """What became of a job that does not bear our mark."""
-    if job is None or job.over:
-        return Step(f"job {key} has ended", settled=True)
+def _unmarked(key: str, job: Job | None, mark: Mark | None) -> StepStatus:
+    """Status of a job that does not have this decision's mark."""
+    if job is None or job.ended:
+        return StepStatus(f"job {key} has ended", settled=True)
     whose = f"decision {mark.decision}" if mark is not None else "somebody who took its mark away"
-    return Step(f"{job.label} was commanded by {whose} since", lost=True)
+    return StepStatus(f"{job.label} was commanded by {whose} since", lost=True)
 
 
 def _state(known: Queue, workload: str, partitions: tuple[str, ...]) -> SubjectState:
@@ -126,8 +126,10 @@ def _state(known: Queue, workload: str, partitions: tuple[str, ...]) -> SubjectS
 def shown(jobs: Iterable[Job]) -> SubjectState:
     """Jobs as replicas."""
     known = list(jobs)
-    asked = sum(job.asked for job in known)
-    return SubjectState(replicas=asked, ready=sum(job.ready for job in known), suspended=bool(known) and not asked)
+    requested = sum(job.requested for job in known)
+    return SubjectState(
+        replicas=requested, ready=sum(job.ready for job in known), suspended=bool(known) and not requested
+    )
 
 
 def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
@@ -137,19 +139,19 @@ def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
         return Rejected(
             "unsupported",
             f"{decision.replicas} replicas of {decision.workload!r} are {more - len(held)} more than there are jobs, "
-            f"and only users submit jobs; ask for {most} at most, or submit more (sbatch --hold)",
+            f"and only users submit jobs; request {most} at most, or submit more (sbatch --hold)",
         )
     return Choice("start", tuple(held[:more]))
 
 
-def _stop(asked: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
-    first = list(dict.fromkeys(job for victim in victims if (job := named(asked, victim)) is not None))
-    latest = sorted(asked, key=lambda job: (job.pending, job.start_s, *job.order), reverse=True)
+def _stop(requested: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
+    first = list(dict.fromkeys(job for victim in victims if (job := job_of_replica(requested, victim)) is not None))
+    latest = sorted(requested, key=lambda job: (job.pending, job.start_s, *job.order), reverse=True)
     rest = [job for job in latest if job not in first and (job.pending or (job.requeue and job.batch))]
     fixed = [job for job in first[:fewer] if not (job.pending or (job.requeue and job.batch))]
     chosen = [*first, *rest][:fewer]
     if fixed or len(chosen) < fewer:
-        which = ", ".join(job.label for job in fixed or asked if not (job.requeue and job.batch))
+        which = ", ".join(job.label for job in fixed or requested if not (job.requeue and job.batch))
         return Rejected(
             "unsupported",
             f"{which} cannot be requeued: stopping would end it for good; submit it with sbatch --requeue, or name "

@@ -1,4 +1,4 @@
-"""The jobs of a cluster, as ``squeue --json`` shows them. Each task of a job array is a job, also while it waits."""
+"""The jobs of a cluster, from ``squeue --json``. Each task of a job array is a job, also while pending."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of
 
-_OVER = frozenset(
+_ENDED = frozenset(
     {
         "BOOT_FAIL",
         "CANCELLED",
@@ -28,16 +28,16 @@ _OVER = frozenset(
 
 
 _BESIDE = ("COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED")
-"""What versions after 22.05 say beside the state of a job, and 22.05 in its place: the first of these counts."""
+"""Flags that versions after 22.05 list beside a job's state, and 22.05 shows in its place: the first match counts."""
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
 class Job(NamedTuple):
     """One job. It may start from ``eligible_s`` on; ``nodes``, ``excluded`` and ``required`` are host lists.
 
-    ``task`` is its number in the job array ``array``, which is 0 where it is of none. Tasks that nobody has commanded
-    and that wait are one record of Slurm's, and have no ``id`` of their own: 0. ``wide`` is on how many nodes it runs,
-    and ``part`` whether it is of a heterogeneous job.
+    ``task`` is its index in job array ``array``; ``array`` is 0 for a job outside arrays. Pending tasks that nobody has
+    changed share one record in Slurm and have no ``id``: 0. ``wide`` is its number of nodes, and ``part`` whether it
+    belongs to a heterogeneous job.
     """
 
     id: int
@@ -63,38 +63,38 @@ class Job(NamedTuple):
 
     @property
     def key(self) -> str:
-        """How commands call it: ``ID``, or ``ARRAY_TASK``."""
+        """Id in commands: ``ID``, or ``ARRAY_TASK``."""
         return f"{self.array}_{self.task}" if self.array else str(self.id)
 
     @property
     def order(self) -> tuple[int, int]:
-        """Older jobs first, and tasks by their numbers."""
+        """Sort key: older jobs first, tasks by index."""
         return self.array or self.id, self.task
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended, and is only remembered."""
-        return self.state in _OVER
+    def ended(self) -> bool:
+        """Whether it has ended and is only remembered."""
+        return self.state in _ENDED
 
     @property
     def completing(self) -> bool:
-        """Whether it is on its way off its nodes, to wait again or to end."""
+        """Whether it is leaving its nodes, to be requeued or to end."""
         return self.state == "COMPLETING"
 
     @property
     def pending(self) -> bool:
-        """Whether it waits, held or not."""
+        """Whether it is pending, held or not."""
         return self.state in ("PENDING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT")
 
     @property
     def held(self) -> bool:
-        """Whether it waits until it is released, or will once it is off its nodes."""
+        """Whether it is held, or will be once it has left its nodes."""
         return self.priority == 0 and (self.pending or self.completing)
 
     @property
-    def asked(self) -> bool:
-        """Whether it runs, or does as soon as there is room."""
-        return not (self.over or self.completing or self.held)
+    def requested(self) -> bool:
+        """Whether it counts as a requested replica: it runs, or will as soon as there is room."""
+        return not (self.ended or self.completing or self.held)
 
     @property
     def ready(self) -> bool:
@@ -103,41 +103,41 @@ class Job(NamedTuple):
 
     @property
     def mark(self) -> Mark | None:
-        """The decision that was the last to command it."""
+        """The decision that changed it last."""
         return mark_of(self.comment)
 
     @property
     def label(self) -> str:
-        """Its label in words."""
+        """Its id and name, for messages."""
         return f"job {self.key} ({self.name})"
 
 
 Queue = Mapping[str, Job]
-"""Jobs by what commands call them."""
+"""Jobs by :attr:`Job.key`."""
 
 
 def queue(commands: Commands) -> Queue:
-    """All jobs that the controller knows, those that have just ended as well."""
-    text = commands.ask("squeue", "--all", "--json")
+    """All jobs that the controller knows, including those that have just ended."""
+    text = commands.query("squeue", "--all", "--json")
     try:
-        told: dict[str, Any] = msgspec.json.decode(text)
-        errors: list[Any] = told.get("errors") or []
+        reply: dict[str, Any] = msgspec.json.decode(text)
+        errors: list[Any] = reply.get("errors") or []
         if errors:
             raise PlatformError(f"squeue --json: {errors}")
-        return {job.key: job for entry in told["jobs"] for job in _jobs(entry)}
+        return {job.key: job for entry in reply["jobs"] for job in _jobs(entry)}
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise PlatformError(f"squeue --json: not the answer that is known from Slurm 22.05: {error!r}") from error
 
 
 def nodes_of(commands: Commands, hosts: str) -> list[str]:
-    """The nodes of a host list such as ``gpu[1-3]``."""
+    """Nodes of a host list such as ``gpu[1-3]``."""
     if "[" not in hosts:
         return [node for node in hosts.split(",") if node]
-    return commands.ask("scontrol", "show", "hostnames", hosts).split()
+    return commands.query("scontrol", "show", "hostnames", hosts).split()
 
 
 def _jobs(entry: Mapping[str, Any]) -> Iterator[Job]:
-    """The job of an entry, or the tasks that wait in it."""
+    """The job of an entry, or its pending tasks."""
     job = _job(entry)
     waiting = str(entry.get("array_task_string") or "")
     if not (job.array and waiting):
@@ -178,18 +178,18 @@ def _job(entry: Mapping[str, Any]) -> Job:
 
 
 def _number(value: Any) -> int:
-    """A number, plain or as versions after 22.05 write it; none is 0."""
+    """A number, plain or in the format of versions after 22.05; 0 if absent."""
     if isinstance(value, Mapping):
         return int(cast("Mapping[str, Any]", value).get("number") or 0)
     return int(value or 0)
 
 
 def _state(value: Any) -> str:
-    """The state, one word or as versions after 22.05 write it."""
+    """The state, as one string or in the list format of versions after 22.05."""
     if isinstance(value, str):
         return value
-    words = [str(word) for word in value]
-    return next((word for word in _BESIDE if word in words), words[0])
+    parts = [str(part) for part in value]
+    return next((part for part in _BESIDE if part in parts), parts[0])
 
 
 def _hosts(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The mark of a decision on a job: a word in its comment, beside what the comment had."""
+"""The mark of a decision in a job's comment, beside the rest of the comment."""
 
 import re
 from typing import Literal, NamedTuple
@@ -9,9 +9,9 @@ _FORM = re.compile(r"flyball:([^\s:]+):(stop|start|started|move|moved)\.(\d+)\.(
 
 
 class Mark(NamedTuple):
-    """What ``decision`` does to a job that had ``restarts`` when it was marked, with ``jobs`` marked in all.
+    """What ``decision`` does to a job that had ``restarts`` when it was marked; ``jobs`` were marked in all.
 
-    ``started`` and ``moved``: the job was released. ``due_s``: it was asked for a checkpoint, and is stopped then.
+    ``started`` and ``moved``: the job was released. ``due_s``: a checkpoint was requested, and the job is stopped then.
     """
 
     decision: str
@@ -26,7 +26,7 @@ class Mark(NamedTuple):
 
 
 def mark_of(comment: str) -> Mark | None:
-    """The mark in a comment."""
+    """Parse the mark in a comment."""
     for word in reversed(comment.split()):
         found = _FORM.fullmatch(word)
         if found:
@@ -37,5 +37,5 @@ def mark_of(comment: str) -> Mark | None:
 
 
 def marked(comment: str, mark: Mark) -> str:
-    """A comment with this mark instead of an earlier one."""
+    """The comment with this mark in place of an earlier one."""
     return " ".join([*(word for word in comment.split() if not _FORM.fullmatch(word)), str(mark)])

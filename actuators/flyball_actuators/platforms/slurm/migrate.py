@@ -1,17 +1,17 @@
-"""A job leaves a node: it is requeued and held, the node is excluded, and it is released.
+"""Moves a job off a node: requeue and hold it, exclude the node, release it.
 
-A node that it leaves because of a failing device is drained first, so that nothing new lands there.
+If a failing device is the reason, the node is drained first, so that no new job starts there.
 """
 
 import re
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
 from flyball_actuators.platforms.slurm.commands import Commands
-from flyball_actuators.platforms.slurm.effects import Step, release, set_mark, stop
+from flyball_actuators.platforms.slurm.effects import StepStatus, release, set_mark, stop
 from flyball_actuators.platforms.slurm.jobs import Job, nodes_of, queue
 from flyball_actuators.platforms.slurm.marks import Mark
 from flyball_actuators.platforms.slurm.operation import Operation
-from flyball_actuators.platforms.slurm.targets import named
+from flyball_actuators.platforms.slurm.targets import job_of_replica
 from flyball_contracts.records import Migrate, SubjectState
 
 GIVE_UP_S = 900.0
@@ -21,29 +21,29 @@ _STATE = re.compile(r"\bState=(\S+)")
 
 def migrate(commands: Commands, jobs: list[Job], decision: Migrate, now_ns: int, *, dry_run: bool) -> Handle | Rejected:
     """Mark the job, then begin."""
-    job = named(jobs, decision.replica)
+    job = job_of_replica(jobs, decision.replica)
     if job is None or not job.ready or decision.from_node not in nodes_of(commands, job.nodes):
         return Rejected("conflict", f"replica {decision.replica} does not run on {decision.from_node}; decide again")
     problem = _possible(commands, job, decision)
     if problem is not None:
         return problem
-    replicas = sum(one.asked for one in jobs)
+    replicas = sum(one.requested for one in jobs)
     nodes = {decision.replica: decision.to_node} if decision.to_node else {}
     expected = SubjectState(replicas=replicas, ready=replicas, nodes=nodes)
     if dry_run:
         drained = f"{decision.from_node} drained, " if decision.from_device else ""
         answer = f"would be: {drained}{job.label} requeued without {decision.from_node}"
         return Handle(operation="", expected=expected, answer=answer)
-    said = set_mark(commands, job, Mark(decision.id, "move", job.restarts, 1))
-    if said is not None:
-        return said
+    rejected = set_mark(commands, job, Mark(decision.id, "move", job.restarts, 1))
+    if rejected is not None:
+        return rejected
     operation = move_of(decision, job.key, now_ns)
-    begun = watch_move(commands, operation, now_ns)
+    begun = poll_move(commands, operation, now_ns)
     return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
 
 
 def move_of(decision: Migrate, job: str, now_ns: int) -> Operation:
-    """What is submitted for a decision."""
+    """The operation of a decision."""
     return Operation(
         verb="migrate",
         decision=decision.id,
@@ -57,10 +57,10 @@ def move_of(decision: Migrate, job: str, now_ns: int) -> Operation:
     )
 
 
-def watch_move(commands: Commands, operation: Operation, now_ns: int) -> Progress:
-    """Take the next step; done once the job runs without the node."""
+def poll_move(commands: Commands, operation: Operation, now_ns: int) -> Progress:
+    """Do the next step; done once the job runs without the node."""
     job = queue(commands).get(operation.keys[0])
-    if job is None or job.over:
+    if job is None or job.ended:
         return Superseded(f"{operation.replica} has ended by itself")
     places = nodes_of(commands, job.nodes) if job.ready else []
     state = SubjectState(nodes={operation.replica: places[0] if places else ""})
@@ -74,12 +74,12 @@ def watch_move(commands: Commands, operation: Operation, now_ns: int) -> Progres
         return Failed(f"{job.label} was started on {operation.node} again before it was excluded; decide again", state)
     if job.held and mark.verb == "moved":
         return Superseded(f"{job.label} was held by somebody else", state)
-    step = _step(commands, operation, job, mark, now_ns)
-    if isinstance(step, Rejected):
-        return Running(step.detail) if step.code == "conflict" else Failed(step.detail, state)
+    status = _next_step(commands, operation, job, mark, now_ns)
+    if isinstance(status, Rejected):
+        return Running(status.detail) if status.code == "conflict" else Failed(status.detail, state)
     if now_ns >= operation.until_ns:
-        return Failed(f"after {GIVE_UP_S:.0f} s: {step.words}", state)
-    return Running(step.words)
+        return Failed(f"after {GIVE_UP_S:.0f} s: {status.message}", state)
+    return Running(status.message)
 
 
 def _possible(commands: Commands, job: Job, decision: Migrate) -> Rejected | None:
@@ -96,25 +96,25 @@ def _possible(commands: Commands, job: Job, decision: Migrate) -> Rejected | Non
     return None
 
 
-def _step(commands: Commands, operation: Operation, job: Job, mark: Mark, now_ns: int) -> Step | Rejected:
+def _next_step(commands: Commands, operation: Operation, job: Job, mark: Mark, now_ns: int) -> StepStatus | Rejected:
     if job.ready:
         problem = _drain(commands, operation) if operation.drain else None
         return problem or stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
     if job.completing:
-        return Step(f"{job.label} is leaving {job.nodes}")
+        return StepStatus(f"{job.label} is leaving {job.nodes}")
     if not job.pending:
-        return Step(f"{job.label} is {job.state}")
+        return StepStatus(f"{job.label} is {job.state}")
     if mark.verb == "moved":
-        return Step(f"{job.label} waits for room without {operation.node}")
+        return StepStatus(f"{job.label} waits for room without {operation.node}")
     excluded = ",".join(dict.fromkeys([*nodes_of(commands, job.excluded), operation.node]))
-    said = release(commands, job, mark._replace(verb="moved"), now_ns, f"ExcNodeList={excluded}")
-    return said or Step(f"{job.label} is released without {operation.node}")
+    rejected = release(commands, job, mark._replace(verb="moved"), now_ns, f"ExcNodeList={excluded}")
+    return rejected or StepStatus(f"{job.label} is released without {operation.node}")
 
 
 def _drain(commands: Commands, operation: Operation) -> Rejected | None:
-    """Keep new jobs off the node; one that is drained or down already keeps its reason."""
-    found = _STATE.search(commands.ask("scontrol", "-o", "show", "node", operation.node))
+    """Drain the node; one that is drained or down keeps its reason."""
+    found = _STATE.search(commands.query("scontrol", "-o", "show", "node", operation.node))
     if found is not None and ("DRAIN" in found[1] or "DOWN" in found[1]):
         return None
     reason = f"Reason=flyball {operation.decision}"
-    return commands.tell("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)
+    return commands.apply("scontrol", "update", f"NodeName={operation.node}", "State=DRAIN", reason)

@@ -1,4 +1,4 @@
-"""The name of an operation: all that another process needs to go on with it."""
+"""The name of an operation: everything that another process needs to continue it."""
 
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
@@ -10,11 +10,10 @@ from flyball_actuators.platforms.slurm.targets import key_of
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was submitted for one decision; ``jobs`` are those that it marks, with commas.
+    """The submission of one decision; ``jobs`` are the marked jobs, comma-separated.
 
-    ``count``: ``replicas`` are asked for, and with ``serve`` they are to run. ``migrate``: ``replica`` is to leave
-    ``node``. ``check``: a job checks ``node``. ``until_ns`` is when a job that has not stopped, or not moved, or not
-    ended, is given up.
+    ``count``: set ``replicas``; with ``serve`` they must run. ``migrate``: ``replica`` leaves ``node``. ``check``: a
+    job checks ``node``. The operation is given up after ``until_ns``.
     """
 
     verb: Literal["count", "migrate", "check"]
@@ -31,7 +30,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def keys(self) -> list[str]:
-        """The jobs."""
+        """Keys of the jobs."""
         return [one for one in self.jobs.split(",") if one]
 
     def encode(self) -> str:
@@ -40,7 +39,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def decode(text: str) -> Operation:
-    """The operation of an outcome; :class:`PlatformError` for another platform's."""
+    """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
     try:
         operation = msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
         if any(key_of(key) != key for key in operation.keys):

@@ -7,12 +7,12 @@ from pathlib import Path
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.slurm.check import Checks
 from flyball_actuators.platforms.slurm.commands import Commands
-from flyball_actuators.platforms.slurm.count import count, operation_of, shown, watch_count
+from flyball_actuators.platforms.slurm.count import count, operation_of, poll_count, shown
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
 from flyball_actuators.platforms.slurm.marks import Verb
-from flyball_actuators.platforms.slurm.migrate import migrate, move_of, watch_move
+from flyball_actuators.platforms.slurm.migrate import migrate, move_of, poll_move
 from flyball_actuators.platforms.slurm.operation import decode
-from flyball_actuators.platforms.slurm.targets import jobs_of, key_of, named, runs, version_of
+from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, runs, version_of
 from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -24,9 +24,9 @@ _OVERWRITTEN = "overwritten"
 class SlurmPlatform:
     """Carries out decisions on the jobs of some partitions.
 
-    A workload is the jobs whose comment has ``flyball.dev/workload=NAME`` or, without that, whose name it is; a replica
-    is a job, or a task of a job array. Slurm knows no token and no version: each decision is marked in the comments of
-    its jobs before anything else is done, and what it did is read back from the queue.
+    A workload is the jobs whose comment contains ``flyball.dev/workload=NAME`` or, without that, whose name is NAME; a
+    replica is a job or a task of a job array. Slurm has neither request tokens nor versions: each decision is first
+    marked in the comments of its jobs, and its progress is read from the queue.
     """
 
     name = "slurm"
@@ -48,7 +48,7 @@ class SlurmPlatform:
         self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """The workload's jobs, and the nodes of the replicas that the decision names, which must be its own."""
+        """Jobs of the workload, and the nodes of the replicas that the decision names, which must be its own."""
         if isinstance(decision, Check):
             return self._checks.observe(decision)
         known = queue(self._commands)
@@ -72,7 +72,7 @@ class SlurmPlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Mark the jobs and begin, provided nobody has commanded them since they were observed."""
+        """Mark the jobs and begin, if nobody has changed them since they were observed."""
         if isinstance(decision, Check):
             return self._checks.submit(decision, observed, self._clock(), dry_run=dry_run)
         jobs = jobs_of(queue(self._commands), decision.workload, self._partitions)
@@ -80,29 +80,29 @@ class SlurmPlatform:
             return jobs
         if version_of(jobs) != observed.version:
             return Rejected(
-                "conflict", f"the jobs of {decision.workload!r} were changed since they were looked at; decide again"
+                "conflict", f"the jobs of {decision.workload!r} were changed since they were observed; decide again"
             )
         if isinstance(decision, Migrate):
             return migrate(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
-        problem = _beyond(decision) if isinstance(decision, Scale) else None
+        problem = _unsupported(decision) if isinstance(decision, Scale) else None
         return problem or count(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
-        """What the queue shows; what is left to do is done."""
+        """Progress from the queue; does the steps that are left."""
         if handle.operation == _OVERWRITTEN:
             return Failed(f"unknown outcome: {handle.answer}")
         operation = decode(handle.operation)
         if operation.verb == "check":
-            return self._checks.watch(operation, self._clock())
+            return self._checks.poll(operation, self._clock())
         if operation.verb == "migrate":
-            return watch_move(self._commands, operation, self._clock())
-        return watch_count(self._commands, operation, self._partitions, self._clock())
+            return poll_move(self._commands, operation, self._clock())
+        return poll_count(self._commands, operation, self._partitions, self._clock())
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
-        """Look for the decision's marks.
+        """Find the operation by the decision's marks.
 
-        Nothing is done before all jobs are marked: with marks on some of them, it was never begun. With none, on jobs
-        that are not those that were observed, somebody may have hidden them: then the outcome is unknown.
+        Nothing is done before all jobs are marked: with marks on only some, it was never started. Without marks, on
+        jobs that differ from the observed ones, the marks may have been overwritten: the outcome is unknown.
         """
         if isinstance(decision, Check):
             return self._checks.find(decision, self._clock())
@@ -133,7 +133,7 @@ class SlurmPlatform:
         return Handle(operation=counted.encode(), expected=expected, answer="found on the jobs")
 
     def _place(self, job: Job, replica: str) -> str:
-        """The node of a replica; empty where its job does not run."""
+        """Node of a replica; empty if its job does not run."""
         if not job.ready:
             return ""
         nodes = nodes_of(self._commands, job.nodes)
@@ -142,13 +142,13 @@ class SlurmPlatform:
 
 
 def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Rejected | None:
-    """The job of a replica; ``None`` where it has ended, ``Rejected`` where it is not the workload's own."""
+    """Job of a replica; ``None`` if it has ended, ``Rejected`` if it belongs to another workload."""
     if key_of(replica) is None:
         return Rejected(
             "invalid", f"replica {replica!r} names no job; let agents call it by job and node: unset FLYBALL_REPLICA"
         )
-    own, other = named(jobs, replica), named(known.values(), replica)
-    if own is None and other is not None and not other.over and not runs(other, workload):
+    own, other = job_of_replica(jobs, replica), job_of_replica(known.values(), replica)
+    if own is None and other is not None and not other.ended and not runs(other, workload):
         return Rejected(
             "invalid", f"{other.label} is not one of workload {workload!r}; name a replica of the workload itself"
         )
@@ -156,7 +156,7 @@ def _own(known: Queue, jobs: list[Job], workload: str, replica: str) -> Job | Re
 
 
 def _begun(job: Job) -> bool:
-    """Whether anything was done to a marked job."""
+    """Whether a marked job was changed."""
     mark = job.mark
     if mark is None:
         return False
@@ -165,14 +165,14 @@ def _begun(job: Job) -> bool:
     return not job.held
 
 
-def _beyond(decision: Scale) -> Rejected | None:
-    """What a Scale may ask for that Slurm cannot do."""
-    for what, asked in (
+def _unsupported(decision: Scale) -> Rejected | None:
+    """Rejection for what a Scale may request that Slurm cannot do."""
+    for what, requested in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),
         ("other resources", decision.resources),
     ):
-        if asked:
+        if requested:
             name = repr(decision.workload)
             return Rejected("unsupported", f"platform slurm cannot give {name} {what}; decide on replicas alone")
     return None

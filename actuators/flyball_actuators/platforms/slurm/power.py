@@ -1,8 +1,8 @@
-"""Machines of a partition that Slurm turns off and on (``SuspendProgram``, ``ResumeProgram``), as a pool.
+"""Nodes of a partition that Slurm powers off and on (``SuspendProgram``, ``ResumeProgram``), as a pool of machines.
 
-Nodes that are powered down can be brought back. A decision marks the nodes in their comments, then turns them on, or
-off those on which nothing runs. A node that is told again to come waits in vain for a second start, so it is told only
-while Slurm shows that it was not. Slurm itself turns off what is idle for ``SuspendTime``.
+A decision marks nodes in their comments, then powers them up, or powers down idle ones. A second power-up of a node
+that is starting would wait in vain for another start, so it is sent only while Slurm shows that the first was not.
+Slurm itself powers down nodes that are idle for ``SuspendTime``.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from flyball_actuators.platforms.base import (
     Superseded,
 )
 from flyball_actuators.platforms.calls import stopped
-from flyball_actuators.platforms.pools.backing import Held
+from flyball_actuators.platforms.pools.backing import PoolState
 from flyball_actuators.platforms.pools.operation import Operation, operation_of
 from flyball_actuators.platforms.pools.platform import PoolPlatform
 from flyball_actuators.platforms.slurm.commands import Commands
@@ -40,7 +40,7 @@ _BROKEN = frozenset({"DOWN", "FAIL", "FAILING", "DRAIN"})
 
 
 class Node(NamedTuple):
-    """One node; ``flags`` are its state and all that is said beside it, in capitals."""
+    """One node; ``flags`` are its state and all state flags, in capitals."""
 
     name: str
     flags: frozenset[str]
@@ -50,24 +50,24 @@ class Node(NamedTuple):
 
     @property
     def off(self) -> bool:
-        """Whether it is turned off, or about to be."""
+        """Whether it is powered down, or about to be."""
         if not self.flags.isdisjoint(_GOING):
             return True
         return "POWERED_DOWN" in self.flags and self.flags.isdisjoint(_COMING)
 
     @property
-    def asleep(self) -> bool:
-        """Whether it is turned off, and may be turned on."""
+    def resumable(self) -> bool:
+        """Whether it is powered down and can be powered up."""
         return self.off and not self.broken and self.flags.isdisjoint(_GOING)
 
     @property
     def broken(self) -> bool:
-        """Whether somebody must look at it first."""
+        """Whether it needs an operator first."""
         return not self.flags.isdisjoint(_BROKEN)
 
     @property
     def on(self) -> bool:
-        """Whether it is on, or about to be; so it costs, also while jobs cannot start on it."""
+        """Whether it is powered up, or about to be, and so costs money, even if jobs cannot start on it."""
         return not self.off
 
     @property
@@ -82,7 +82,7 @@ class Node(NamedTuple):
 
 
 def power_pools(entry: PlatformConfig, where: str, clock: Callable[[], int] = time.time_ns) -> PoolPlatform:
-    """The pools of a Slurm entry: partitions; raises :class:`ConfigError` for another kind."""
+    """The partition pools of a Slurm entry; raises :class:`ConfigError` for another kind of pool."""
     for i, pool in enumerate(entry.pools):
         if pool.kind != "partition":
             raise ConfigError(f"{where}.pools[{i}].kind: driver slurm has no {pool.kind}; set kind: partition")
@@ -92,31 +92,31 @@ def power_pools(entry: PlatformConfig, where: str, clock: Callable[[], int] = ti
 
 
 class PowerSave:
-    """The nodes of one partition as machines of the pool ``name``."""
+    """The nodes of one partition as machines of pool ``name``."""
 
     def __init__(self, commands: Commands, name: str, partition: str, clock: Callable[[], int]) -> None:
         self._commands, self._name, self._partition, self._clock = commands, name, partition, clock
-        self._asks: tuple[str, ...] = ("sinfo", "--json")
+        self._query: tuple[str, ...] = ("sinfo", "--json")
 
-    def look(self) -> Held | Rejected:
-        """Nodes that are on; at most those that nobody has to look at first."""
+    def observe(self) -> PoolState | Rejected:
+        """Nodes that are on; the maximum excludes nodes that need an operator."""
         nodes = self._nodes()
-        return nodes if isinstance(nodes, Rejected) else _held(nodes)
+        return nodes if isinstance(nodes, Rejected) else _pool_state(nodes)
 
-    def grow(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Turn nodes on, those first that a decision that crashed has marked."""
-        return self._change(decision, held, "on", dry_run=dry_run)
+    def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Power nodes up, first those that an interrupted decision has marked."""
+        return self._change(decision, current, "on", dry_run=dry_run)
 
-    def shrink(self, decision: Scale, held: Held, *, dry_run: bool) -> Handle | Rejected:
-        """Turn nodes off on which nothing runs."""
-        return self._change(decision, held, "off", dry_run=dry_run)
+    def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
+        """Power idle nodes down."""
+        return self._change(decision, current, "off", dry_run=dry_run)
 
-    def watch(self, operation: Operation, now_ns: int) -> Progress:
-        """Done once the nodes are as asked for; those that a crash has left out are told now."""
+    def poll(self, operation: Operation, now_ns: int) -> Progress:
+        """Done once the nodes are in the requested state; repeats what a crash left undone."""
         found = self._nodes()
         if isinstance(found, Rejected):
             return Failed(f"unknown outcome: {found.detail}")
-        state = _held(found).state
+        state = _pool_state(found).state
         nodes = [node for node in found if node.name in operation.machine_ids]
         theirs = [node.name for node in nodes if _decision(node) != operation.decision]
         if theirs:
@@ -131,20 +131,22 @@ class PowerSave:
             )
         left = [node for node in nodes if not (node.ready if grows else "POWERED_DOWN" in node.flags)]
         if not left:
-            return Done(state, now_ns, f"{len(nodes)} nodes of partition {self._partition!r} are {_words(operation)}")
-        late = [node for node in left if (node.asleep if grows else not node.off)]
+            return Done(
+                state, now_ns, f"{len(nodes)} nodes of partition {self._partition!r} are {_on_or_off(operation)}"
+            )
+        late = [node for node in left if (node.resumable if grows else not node.off)]
         why = stopped() if late else ""
         if late and not why:
-            said = self._tell(late, "on" if grows else "off")
-            if said is not None:
-                return Failed(said.detail, state)
-        words = f"{len(nodes) - len(left)} of {len(nodes)} nodes are {_words(operation)}"
+            problem = self._set_power(late, "on" if grows else "off")
+            if problem is not None:
+                return Failed(problem.detail, state)
+        text = f"{len(nodes) - len(left)} of {len(nodes)} nodes are {_on_or_off(operation)}"
         if now_ns >= operation.until_ns:
-            return Failed(f"in time, only {words}", state)
-        return Running(f"{words}{f'; nothing is carried on: {why}' if why else ''}")
+            return Failed(f"in time, only {text}", state)
+        return Running(f"{text}{f'; nothing is continued: {why}' if why else ''}")
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
-        """The nodes that bear the decision's mark; with fewer than it has, nothing was begun."""
+        """Nodes with the decision's mark; with fewer marks than stated, nothing was started."""
         nodes = self._nodes()
         if isinstance(nodes, Rejected):
             return nodes
@@ -155,57 +157,59 @@ class PowerSave:
         change = len(ours) if marks[0][2] == "on" else -len(ours)
         return self._handle(decision, decision.replicas - change, ours, "found on the nodes")
 
-    def _change(self, decision: Scale, held: Held, to: Literal["on", "off"], *, dry_run: bool) -> Handle | Rejected:
+    def _change(
+        self, decision: Scale, current: PoolState, to: Literal["on", "off"], *, dry_run: bool
+    ) -> Handle | Rejected:
         found = self._nodes()
         if isinstance(found, Rejected):
             return found
-        count = abs(decision.replicas - held.machines)
-        can = [node for node in found if (node.asleep if to == "on" else node.idle)]
+        count = abs(decision.replicas - current.machines)
+        can = [node for node in found if (node.resumable if to == "on" else node.idle)]
         can.sort(key=lambda node: (_decision(node) != decision.id, node.name))
         if len(can) < count:
             what = "can be turned on" if to == "on" else "are idle; move their jobs first"
             return Rejected(
-                "unsupported", f"{count} nodes of partition {self._partition!r} are asked for, and {len(can)} {what}"
+                "unsupported", f"{count} nodes of partition {self._partition!r} are requested, and {len(can)} {what}"
             )
         nodes = can[:count]
         names = ", ".join(node.name for node in nodes)
         if dry_run:
-            return self._handle(decision, held.machines, nodes, f"would be turned {to}: {names}", dry_run=True)
+            return self._handle(decision, current.machines, nodes, f"would be turned {to}: {names}", dry_run=True)
         for node in nodes:
             kept = [word for word in node.comment.split() if not _MARK.fullmatch(word)]
-            words = " ".join([*kept, f"flyball:{quote(decision.id, safe='')}:{to}.{count}"])
-            said = self._commands.tell("scontrol", "update", f"NodeName={node.name}", f"Comment={words}")
-            if said is not None:
-                return said
-        said = self._tell(nodes, to)
-        if said is not None:
-            for node in nodes:  # nothing was begun, so nothing is found
-                self._commands.tell("scontrol", "update", f"NodeName={node.name}", f"Comment={node.comment}")
-            return said
-        return self._handle(decision, held.machines, nodes, f"nodes {names} are turned {to}")
+            comment = " ".join([*kept, f"flyball:{quote(decision.id, safe='')}:{to}.{count}"])
+            problem = self._commands.apply("scontrol", "update", f"NodeName={node.name}", f"Comment={comment}")
+            if problem is not None:
+                return problem
+        problem = self._set_power(nodes, to)
+        if problem is not None:
+            for node in nodes:  # nothing was started, so nothing may be found
+                self._commands.apply("scontrol", "update", f"NodeName={node.name}", f"Comment={node.comment}")
+            return problem
+        return self._handle(decision, current.machines, nodes, f"nodes {names} are turned {to}")
 
     def _handle(self, decision: Scale, before: int, nodes: list[Node], answer: str, *, dry_run: bool = False) -> Handle:
         ids = ",".join(node.name for node in nodes)
         return operation_of(decision, self._name, before, self._clock(), ids=ids).handle(answer, dry_run=dry_run)
 
-    def _tell(self, nodes: list[Node], to: Literal["on", "off"]) -> Rejected | None:
+    def _set_power(self, nodes: list[Node], to: Literal["on", "off"]) -> Rejected | None:
         state = "POWER_UP" if to == "on" else "POWER_DOWN"
-        return self._commands.tell(
+        return self._commands.apply(
             "scontrol", "update", f"NodeName={','.join(node.name for node in nodes)}", f"State={state}"
         )
 
     def _nodes(self) -> list[Node] | Rejected:
-        text = self._commands.ask(*self._asks)
+        text = self._commands.query(*self._query)
         try:
             answer: dict[str, Any] = msgspec.json.decode(text)
-            if "sinfo" in answer and "nodes" not in answer:  # from 23.02 on it tells of groups of nodes
-                self._asks = ("scontrol", "show", "nodes", "--json")
-                answer = msgspec.json.decode(self._commands.ask(*self._asks))
-            told: list[Mapping[str, Any]] = answer["nodes"]
-            nodes = [_node(entry) for entry in told if self._partition in entry["partitions"]]
+            if "sinfo" in answer and "nodes" not in answer:  # from 23.02 on it reports groups of nodes
+                self._query = ("scontrol", "show", "nodes", "--json")
+                answer = msgspec.json.decode(self._commands.query(*self._query))
+            entries: list[Mapping[str, Any]] = answer["nodes"]
+            nodes = [_node(entry) for entry in entries if self._partition in entry["partitions"]]
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             raise PlatformError(
-                f"{' '.join(self._asks)}: not an answer that is known of Slurm: {error!r}; leave partition pools out"
+                f"{' '.join(self._query)}: not an answer that is known of Slurm: {error!r}; leave partition pools out"
             ) from error
         if nodes:
             return sorted(nodes, key=lambda node: node.name)
@@ -216,12 +220,12 @@ class PowerSave:
         )
 
 
-def _held(nodes: list[Node]) -> Held:
-    said = "\n".join(f"{node.name} {node.off} {node.broken} {node.comment}" for node in nodes)
-    return Held(
+def _pool_state(nodes: list[Node]) -> PoolState:
+    text = "\n".join(f"{node.name} {node.off} {node.broken} {node.comment}" for node in nodes)
+    return PoolState(
         machines=sum(node.on for node in nodes),
         ready=sum(node.ready for node in nodes),
-        version=hashlib.sha256(said.encode()).hexdigest()[:16],
+        version=hashlib.sha256(text.encode()).hexdigest()[:16],
         most=sum(node.on or not node.broken for node in nodes),
     )
 
@@ -243,5 +247,5 @@ def _decision(node: Node) -> str:
     return unquote(found[1]) if found else ""
 
 
-def _words(operation: Operation) -> str:
+def _on_or_off(operation: Operation) -> str:
     return "on" if operation.verb == "grow" else "off"

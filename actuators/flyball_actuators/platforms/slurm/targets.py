@@ -1,4 +1,4 @@
-"""Which jobs run a workload: those that say so, or are called like it."""
+"""Finds the jobs that run a workload, by comment or by name."""
 
 import hashlib
 import re
@@ -8,44 +8,43 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.slurm.jobs import Job, Queue
 
 _KEY = re.compile(r"[0-9]+(?:_[0-9]+)?")
-NOTE = "flyball.dev/workload="
+COMMENT = "flyball.dev/workload="
 BY_ID = "slurm/"
 
 
 def claimed(job: Job) -> str:
-    """The workload that a job's comment names; empty where it names none."""
-    return next((word.removeprefix(NOTE) for word in job.comment.split() if word.startswith(NOTE)), "")
+    """Workload that a job's comment names; empty if it names none."""
+    return next((word.removeprefix(COMMENT) for word in job.comment.split() if word.startswith(COMMENT)), "")
 
 
 def runs(job: Job, workload: str) -> bool:
-    """Whether a job runs a workload: its comment counts, then its name; ``slurm/ID`` is the job of that id.
+    """Whether a job runs a workload: its comment counts, else its name; ``slurm/ID`` is the job with that id.
 
-    An array is called by its own id or, one task alone, ``slurm/ARRAY_TASK``.
+    An array has its own id; a single task is ``slurm/ARRAY_TASK``.
     """
-    said = claimed(job)
-    return said == workload if said else workload in (job.name, *(f"{BY_ID}{n}" for n in (job.key, job.array) if n))
+    claim = claimed(job)
+    return claim == workload if claim else workload in (job.name, *(f"{BY_ID}{n}" for n in (job.key, job.array) if n))
 
 
 def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Job] | Rejected:
-    """The jobs of a workload in some partitions that run, wait or are held, by id; ``Rejected`` without any."""
+    """Running, pending and held jobs of a workload in some partitions, by id; ``Rejected`` if there are none."""
     found = [
         job
         for job in sorted(queue.values(), key=lambda job: job.order)
-        if (job.asked or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
+        if (job.requested or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
     ]
     if not found:
         return Rejected(
             "unknown_target",
             f"no job in partition {', '.join(partitions)} runs workload {workload!r}; submit it with "
-            f"--job-name={workload} or --comment={NOTE}{workload}, or name its partition in actuator.platforms",
+            f"--job-name={workload} or --comment={COMMENT}{workload}, or name its partition in actuator.platforms",
         )
     users = {job.user: job for job in found}
     if len(users) > 1:
         who = " and ".join(f"{job.label} of {user}" for user, job in sorted(users.items()))
         return Rejected(
             "invalid",
-            f"{who} both say that they run workload {workload!r}; only one user may: name the jobs of the other "
-            "differently",
+            f"{who} both claim workload {workload!r}; only one user may: name the jobs of the other differently",
         )
     parts = [job for job in found if job.part]
     if parts:
@@ -58,18 +57,18 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
 
 
 def version_of(jobs: Iterable[Job]) -> str:
-    """What stays the same while nobody commands the jobs, whether they have started or not."""
-    said = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    """Version of the jobs; changes only when somebody changes them, not when they start."""
+    claim = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
+    return hashlib.sha256(claim.encode()).hexdigest()[:16]
 
 
 def key_of(replica: str) -> str | None:
-    """The job of a replica, ``ID.NODE`` or ``ARRAY_TASK``; ``None``: it is none."""
+    """Key of a replica's job, ``ID`` or ``ARRAY_TASK``; ``None`` if the replica names none."""
     key = replica.partition(".")[0]
     return key if _KEY.fullmatch(key) else None
 
 
-def named(jobs: Iterable[Job], replica: str) -> Job | None:
-    """The job of a replica; agents call a task of an array by the id that it has once it runs."""
+def job_of_replica(jobs: Iterable[Job], replica: str) -> Job | None:
+    """Job of a replica; agents name a running array task by its own id."""
     key = key_of(replica)
     return next((job for job in jobs if key in (job.key, str(job.id))), None)

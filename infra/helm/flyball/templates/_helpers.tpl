@@ -14,7 +14,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- with get $image (printf "%sDigest" .what) }}@{{ . }}{{ else }}:{{ $image.tag }}{{ end }}
 {{- end }}
 
-{{/* The configuration: what this chart says, and over it what `config` says. */}}
+{{/* The configuration: this chart's own values, overridden by `config`. */}}
 {{- define "flyball.config" -}}
 {{- $values := .Values -}}
 {{- $door := ternary "0.0.0.0" "127.0.0.1" $values.agent.metrics.open -}}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.audit import table
-from tests.faults.scene import fleet, settings
+from tests.faults.scenario import fleet, settings
 from tests.faults.schedule import schedule
 from tests.faults.trial import failed, judge, run, shown
 

@@ -1,4 +1,4 @@
-"""A door to a Docker engine that can fail; see :class:`Gate`."""
+"""A door to a Docker engine that can fail; see :class:`FaultProxy`."""
 
 import http.client
 import socket
@@ -20,7 +20,7 @@ class Cut(NamedTuple):
     when: Literal["before", "after", "late"]
 
 
-class Gate:
+class FaultProxy:
     """Serves an engine on a Unix socket in ``folder``, and cuts callers off as ``cut`` says; then nobody is until told.
 
     ``calls`` has the calls of callers, by method and path.
@@ -35,17 +35,17 @@ class Gate:
         self._count = 0
         self._late: tuple[int, Callable[[], object]] | None = None
         self._lock = threading.Lock()
-        gate = self
+        proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                gate.serve(self, "GET")
+                proxy.serve(self, "GET")
 
             def do_POST(self) -> None:
-                gate.serve(self, "POST")
+                proxy.serve(self, "POST")
 
             def do_DELETE(self) -> None:
-                gate.serve(self, "DELETE")
+                proxy.serve(self, "DELETE")
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""

@@ -1,12 +1,12 @@
-"""What a decision asks for, in words."""
+"""Describes in a sentence what a decision requests."""
 
 from flyball_contracts.cloudevents import rfc3339
 from flyball_contracts.records import AnyDecision, Check, Migrate, Resources, Scale
 from flyball_contracts.records.pools import pool_of
 
 
-def intent(decision: AnyDecision) -> str:
-    """Past participle of the decision: ``scaled target ... from 4 to 6 replicas``."""
+def describe(decision: AnyDecision) -> str:
+    """The decision as a past participle: ``scaled target ... from 4 to 6 replicas``."""
     pool = pool_of(decision.workload)
     about = f"pool {pool!r}" if pool else f"workload {decision.workload!r}"
     target = f"target {decision.target!r} ({about}, cell {decision.cell!r})"
@@ -35,7 +35,7 @@ def intent(decision: AnyDecision) -> str:
 
 
 def _changes(wanted: Resources, before: Resources) -> str:
-    said = [
+    parts = [
         f"{what} to {new:{form}}" + ("" if old is None else f" instead of {old:{form}}")
         for what, form, new, old in (
             ("CPU cores", "g", wanted.cpu, before.cpu),
@@ -44,4 +44,4 @@ def _changes(wanted: Resources, before: Resources) -> str:
         )
         if new is not None
     ]
-    return " and ".join(said)
+    return " and ".join(parts)

@@ -29,7 +29,7 @@ PROPOSED, DECIDED = "proposals follow from the log", "decisions follow from the 
 SOURCES = frozenset({TELEMETRY.name, EVENTS.name})
 READ = SOURCES | frozenset({DEMAND.name, PROPOSALS.name, DECISIONS.name, *(topic.name for topic in TABLES)})
 """Topics that a :class:`Log` is made of."""
-Said = dict[str, set[bytes]]
+RecordsById = dict[str, set[bytes]]
 
 
 class Log:
@@ -52,7 +52,7 @@ class Log:
         _read_tables(directory, [m for topic in TABLES for m in self.on(topic.name)])
 
 
-def said_again(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> tuple[Finding, Finding]:
+def compare_lanes(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> tuple[Finding, Finding]:
     """Compare proposals of workload lanes, and decisions, with those of fresh lanes on the same logs."""
     directory, count, known = Directory(), partitions[DEMAND.name], parameters(worker)
     workloads: list[Lane] = [
@@ -61,8 +61,8 @@ def said_again(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) ->
     cells: list[Lane] = [CellLane(p, known, directory, count) for p in range(partitions[PROPOSALS.name])]
     log.read_tables(directory)
     theirs = _by_id(m for m in log.on(PROPOSALS.name) if _source(m.headers).startswith("/workload/"))
-    proposals = _compare(PROPOSED, theirs, _again(workloads, log.on(DEMAND.name), PROPOSALS.name))
-    decided = _again(cells, log.on(PROPOSALS.name), DECISIONS.name)
+    proposals = _compare(PROPOSED, theirs, _replay_lanes(workloads, log.on(DEMAND.name), PROPOSALS.name))
+    decided = _replay_lanes(cells, log.on(PROPOSALS.name), DECISIONS.name)
     return proposals, _compare(DECIDED, _by_id(log.on(DECISIONS.name)), decided)
 
 
@@ -73,17 +73,19 @@ class Replay(Engine):
         super().__init__(worker, partitions)
         self._used: dict[tuple[str, str, int], TableOffsets] = {}
         for m in log.on(PROPOSALS.name):
-            said = decode_record(m.topic, m.value, m.headers)
-            if isinstance(said, ProposalTick) and said.table_offsets:
-                self._used.setdefault((said.cell, said.source, said.tick.index), said.table_offsets)
+            record = decode_record(m.topic, m.value, m.headers)
+            if isinstance(record, ProposalTick) and record.table_offsets:
+                self._used.setdefault((record.cell, record.source, record.tick.index), record.table_offsets)
         log.read_tables(self.directory)
 
     def _deliver(self, message: Message) -> Incoming:
-        said = decode_record(message.topic, message.value, message.headers)
-        if isinstance(said, DemandTick):
-            used = self._used.get((said.cell, f"workload/{said.partition}", said.tick.index), said.table_offsets)
-            said = msgspec.structs.replace(said, table_offsets=used)
-            message = message._replace(value=record_message(said, f"/{said.source}").value)
+        record = decode_record(message.topic, message.value, message.headers)
+        if isinstance(record, DemandTick):
+            used = self._used.get(
+                (record.cell, f"workload/{record.partition}", record.tick.index), record.table_offsets
+            )
+            record = msgspec.structs.replace(record, table_offsets=used)
+            message = message._replace(value=record_message(record, f"/{record.source}").value)
         return super()._deliver(message)
 
 
@@ -96,11 +98,11 @@ def replayed(log: Log, worker: WorkerConfig, partitions: Mapping[str, int]) -> t
         for m in engine.feed([_incoming(m) for m in batch]):
             if m.topic not in (DEMAND.name, DECISIONS.name):
                 continue
-            said = decode_record(m.topic, m.value, m.headers)
-            if isinstance(said, DemandTick):
-                demand.append(said)
+            record = decode_record(m.topic, m.value, m.headers)
+            if isinstance(record, DemandTick):
+                demand.append(record)
             else:
-                decisions.append(said)
+                decisions.append(record)
     return demand, decisions
 
 
@@ -115,20 +117,20 @@ def _read_tables(directory: Directory, messages: Iterable[RecordedMessage]) -> N
             directory.read(m.topic, m.partition, m.offset + 1)
 
 
-def _again(lanes: Sequence[Lane], log: Sequence[RecordedMessage], topic: str) -> Said:
+def _replay_lanes(lanes: Sequence[Lane], log: Sequence[RecordedMessage], topic: str) -> RecordsById:
     """What lanes say on a topic, by the ids of the messages."""
-    said: list[Message] = []
+    sent: list[Message] = []
     for p, lane in enumerate(lanes):
-        said += lane.step([_incoming(m)._replace(log_ms=m.timestamp_ms) for m in log if m.partition == p])
-    return _by_id(m for m in said if m.topic == topic)
+        sent += lane.step([_incoming(m)._replace(log_ms=m.timestamp_ms) for m in log if m.partition == p])
+    return _by_id(m for m in sent if m.topic == topic)
 
 
 def _incoming(m: RecordedMessage) -> Incoming:
     return Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers)
 
 
-def _by_id(messages: Iterable[RecordedMessage | Message]) -> Said:
-    contents: Said = defaultdict(set)
+def _by_id(messages: Iterable[RecordedMessage | Message]) -> RecordsById:
+    contents: RecordsById = defaultdict(set)
     for m in messages:
         contents[header(m.headers, "ce_id") or "?"].add(m.value or b"")
     return contents
@@ -138,14 +140,14 @@ def _source(headers: Sequence[tuple[str, bytes | None]]) -> str:
     return header(headers, "ce_source") or ""
 
 
-def _compare(oracle: str, said: Said, again: Said) -> Finding:
+def _compare(oracle: str, recorded: RecordsById, replayed: RecordsById) -> Finding:
     broken: list[str] = []
-    for identity in sorted(said.keys() | again.keys()):
-        theirs, ours = said.get(identity, set()), again.get(identity, set())
+    for identity in sorted(recorded.keys() | replayed.keys()):
+        theirs, ours = recorded.get(identity, set()), replayed.get(identity, set())
         if theirs != ours:
             what = "lost" if not theirs else "made up" if not ours else f"{len(theirs)} contents, another in a replay"
             broken.append(f"{identity}: {what}: {_shown(min(theirs or ours))}")
-    return Finding(oracle, len(said), broken)
+    return Finding(oracle, len(recorded), broken)
 
 
 def _shown(value: bytes) -> str:

@@ -102,7 +102,7 @@ class Service:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
 
-class Stage:
+class Environment:
     """All of it, from the start of the broker to the end of the ``with`` block."""
 
     def __init__(self, folder: Path, jars: Path | None, setup: Setup) -> None:
@@ -134,7 +134,7 @@ class Stage:
             arguments[f"actuator-{i}"] = ["actuate", "--config", str(path)]
             health = self._health[f"worker-{i}"] = folder / f"worker-{i}.health"
             arguments[f"worker-{i}"] = ["worker", "--config", str(common), "--health-file", str(health)]
-        self.services = {name: Service(name, folder, words) for name, words in arguments.items()}
+        self.services = {name: Service(name, folder, args) for name, args in arguments.items()}
         quiet = {"log_level": "0"}  # that the broker is down is what is wanted
         settings = [
             consumer_settings(self.broker.bootstrap, group=group, client_id="faults", extra=quiet)
@@ -172,14 +172,14 @@ class Stage:
     def settle(self, what: str, done: Callable[[], bool], deadline_s: float) -> None:
         """Wait until ``done`` with all services up; those that end by themselves are started again."""
 
-        def look() -> bool:
+        def all_up_and_done() -> bool:
             self._watch([], 0.0)
             try:
                 return done()
             except (KafkaException, TransportError):
                 return False
 
-        wait_until(look, what, deadline_s)
+        wait_until(all_up_and_done, what, deadline_s)
 
     def ends(self, *topics: str) -> dict[Place, int]:
         """Offset after the last message of each partition."""
