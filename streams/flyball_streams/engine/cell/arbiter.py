@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Outcome, Proposal, Tick
+from flyball_contracts.records import AnyDecision, MachineChoice, Outcome, Proposal, Tick
 from flyball_streams.engine.cell.actions.migrate import FAILING, migrate
 from flyball_streams.engine.cell.actions.pause import pause
 from flyball_streams.engine.cell.actions.resize import go_on, resize
 from flyball_streams.engine.cell.actions.scale import bring_back, scale
 from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.machines.choice import Choice
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.cell.mix import choose
 from flyball_streams.engine.cell.pools.buy import buy
 from flyball_streams.engine.cell.pools.give_back import give_back
 from flyball_streams.engine.cell.pools.machines import Machines
@@ -18,6 +18,7 @@ from flyball_streams.engine.cell.pools.stock import follow
 from flyball_streams.engine.cell.pools.wants import lapse
 from flyball_streams.engine.cell.sight import Sight
 from flyball_streams.engine.known import Known
+from flyball_streams.engine.offers import Holdings
 from flyball_streams.engine.parameters import Parameters
 
 QUARANTINE_S = 600.0
@@ -29,7 +30,8 @@ class Arbiter:
     """Decides for one cell, one closed tick at a time.
 
     What it orders is believed until it is seen in the inventories, comes to nothing or expires, so that the next tick
-    neither orders it again nor gives the same GPUs to somebody else.
+    neither orders it again nor gives the same GPUs to somebody else. ``told`` are the choices of machines of the last
+    tick, decided or advised.
     """
 
     def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
@@ -39,6 +41,9 @@ class Arbiter:
         self.memory = Memory()
         self._sight = Sight(directory, cell)
         self._machines = Machines(directory, cell)
+        offers = () if config.choice.mode == "off" else config.choice.offers
+        self._holdings = Holdings(cell, offers, directory)
+        self.told: list[MachineChoice] = []
 
     def heed(self, outcome: Outcome) -> None:
         """Note what became of a decision; the next tick learns it."""
@@ -48,14 +53,15 @@ class Arbiter:
         """Decisions of one tick, at most one about a subject, in a fixed order.
 
         Replicas leave failing devices first, then straggling ones; pauses follow, which make room, then scaling by
-        priority, then resizes. What was preempted comes back when nobody lacks room. In the end machines are bought for
-        what found no room, and returned.
+        priority, on machines that are chosen for it where there are offers, then resizes. What was preempted comes back
+        when nobody lacks room. In the end machines are bought for what found no room, and returned.
         """
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         memory, machines = self.memory, self._machines
         follow(memory.stocks, memory.heard, memory.backoff, machines, tick.end_ns)
         memory.learn(tick.end_ns, rest_ns, self.directory)
+        self.told = []
         lapse(memory.wants, tick.end_ns, tick.period_ns)
         if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
@@ -73,11 +79,13 @@ class Arbiter:
         for p, spec in known:
             if p.action == "pause":
                 yield from pause(cycle, p, spec)
+        choice = Choice(cycle, self._holdings, machines.pools)
+        self.told = choice.told
         for p, spec in known:
             if p.action == "scale" and p.replicas is not None:
                 yield from scale(cycle, p, spec)
-            elif p.action == "choose" and self.config.choice.mode == "act":
-                yield from choose(cycle, p, spec)
+            elif p.action == "choose":
+                yield from choice.choose(p, spec)
         for p, spec in known:
             if p.action == "resize" and self.config.rightsizing.mode == "act":
                 yield from resize(cycle, p, spec)
@@ -86,5 +94,5 @@ class Arbiter:
         if not cycle.unmet:
             yield from bring_back(cycle)
         if memory.stocks:
-            yield from buy(cycle, machines.pools)
+            yield from buy(cycle, machines)
             yield from give_back(cycle, machines)

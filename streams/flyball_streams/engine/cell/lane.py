@@ -134,6 +134,7 @@ class CellLane:
             for decision in arbiter.decide(tick, [p for p in proposals if desk.permits(p)]):
                 desk.note(decision)
                 records.append(decision)
+            records += arbiter.told
             for check in desk.checks(tick, self._lives_ns(tick)):
                 desk.note(check)
                 records.append(check)

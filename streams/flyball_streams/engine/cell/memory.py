@@ -8,6 +8,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Outcome, Proposal
 from flyball_streams.engine.cell.backoff import Backoff
 from flyball_streams.engine.cell.heard import KEPT_S, Heard, forget, heard_in, take
+from flyball_streams.engine.cell.machines.memory import Choices
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
 from flyball_streams.engine.cell.pools.wants import Want
@@ -98,7 +99,7 @@ class Memory(msgspec.Struct):
 
     ``heard`` are outcomes, by decision, that no tick has learned yet; ``backoff`` is what had no effect. ``decided`` is
     the time of the newest decision about each target. ``stocks`` are the machines of pools, and ``wants`` is who lacks
-    room.
+    room. ``choices`` are the machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}
@@ -112,6 +113,7 @@ class Memory(msgspec.Struct):
     decided: dict[str, int] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, Want] = {}
+    choices: Choices = msgspec.field(default_factory=Choices)
 
     def heed(self, outcome: Outcome) -> None:
         """Note an outcome; the next tick learns it."""
@@ -238,9 +240,10 @@ class Memory(msgspec.Struct):
 def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:
     """Places that an order was granted and that no replica has taken yet.
 
-    The platform may have found others: there are never more than replicas that are still to come.
+    The platform may have found others: there are never more than replicas that are still to come. Of a mix, replicas
+    come while others go.
     """
-    missing = max(0, order.replicas - directory.held(workload).replicas)
+    missing = len(order.places) if order.mix else max(0, order.replicas - directory.held(workload).replicas)
     if not missing or not order.places:
         return []
     taken = replicas_at(workload, directory)

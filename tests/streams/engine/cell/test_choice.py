@@ -12,11 +12,11 @@ from tests.streams.engine.scene import CELL, CONFIG, START_NS, Agent, Cell, Out,
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.config import Offer
-from flyball_contracts.records import Allocation, Architecture, Device, Inventory, Proposal, Record, Scale, Signal
+from flyball_contracts.records import Allocation, Architecture, Device, Inventory, MachineChoice, Record, Scale, Signal
 from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine import Engine, Lane
+from flyball_streams.engine.cell.machines.losses import PRIOR_H
 from flyball_streams.engine.parameters import ChoiceParameters
-from flyball_streams.engine.workload.machines.losses import PRIOR_H
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 OFFERS = (
@@ -113,8 +113,8 @@ def mixes(out: Out) -> list[dict[str, int]]:
     return [{part.offer: part.replicas for part in s.mix if part.replicas} for s in out.of(Scale) if s.mix]
 
 
-def proposals(out: Out) -> list[Proposal]:
-    return [p for p in out.proposals() if p.action == "choose"]
+def choices(out: Out) -> list[MachineChoice]:
+    return out.of(MachineChoice)
 
 
 def test_it_moves_to_spot_while_that_is_cheap_and_back_when_it_is_dear() -> None:
@@ -221,9 +221,9 @@ def test_a_platform_that_does_not_heed_the_mix_still_gets_its_replicas() -> None
 def test_advice_is_given_now_and_then_and_decides_nothing() -> None:
     cloud = Cloud(held={"od": 4}, mode="advise")
     out = cloud.play(0, 41)
-    assert 3 <= len(proposals(out)) <= 5
+    assert 3 <= len(choices(out)) <= 5
     assert [s for s in out.of(Scale) if s.mix] == []
-    assert {p.offer: p.replicas for p in proposals(out)[0].mix} == {"od": 0, "spot-a": 2, "spot-b": 2}
+    assert {p.offer: p.replicas for p in choices(out)[0].mix} == {"od": 0, "spot-a": 2, "spot-b": 2}
 
 
 @pytest.mark.parametrize("changes", [{"mode": "off"}, {"offers": ()}])
@@ -233,7 +233,8 @@ def test_without_offers_or_mode_nothing_is_chosen(changes: dict[str, Any]) -> No
     cloud.engine = Engine(config, {name: 1 for name in cloud.engine.partitions})
     cloud.feed(told(*cloud.inventories(), CHAT, *calm()))
     out = cloud.play(0, 25, work=560.0)
-    assert proposals(out) == []
+    assert choices(out) == []
+    assert all(p.action != "choose" for p in out.proposals())
     assert out.of(Scale)
 
 
@@ -243,7 +244,7 @@ def test_offers_without_a_price_or_for_another_cell_or_model_are_no_offers() -> 
     chip = Offer(name="chip", gpu_model="unknown", price_usd_per_hour=0.1)
     blind = Offer(name="blind", gpu_model=A100, market="spot", signals="nowhere")
     cloud = Cloud(held={"dear": 4}, offers=(dear, other, chip, blind))
-    assert proposals(cloud.play(0, 25)) == []
+    assert choices(cloud.play(0, 25)) == []
 
 
 def test_the_architecture_says_which_gpu_serves_cheapest() -> None:
@@ -280,7 +281,7 @@ def test_what_no_offer_describes_stays_and_counts() -> None:
     owned = inventory("own", devices=(Device(id="own/0", model=A100, memory_bytes=1),), allocations=held)
     cloud.feed(told(owned))
     cloud.agents.append(Agent(owned))
-    first = proposals(cloud.play(0, 15, work=200.0))[0]
+    first = choices(cloud.play(0, 15, work=200.0))[0]
     assert sum(part.replicas for part in first.mix) == 4
     assert first.replicas == 5
 
