@@ -180,6 +180,10 @@ class Cycle:
         """Room that is kept for replicas of a workload that are still to come."""
         return self._sight.placed.get(workload, [])
 
+    def keep(self, workload: str, places: list[Place]) -> None:
+        """Note that places taken in this tick are kept for replicas of a workload that are still to come."""
+        self._sight.placed.setdefault(workload, []).extend(places)
+
     def release(self, replicas: Iterable[Replica]) -> None:
         """Count as free what these replicas leave; those who are owed room have it first."""
         self.placement.stop(replicas)

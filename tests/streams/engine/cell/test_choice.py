@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.streams.engine.scene import CELL, CONFIG, START_NS, Agent, Cell, Out, Values, inventory, spec, told
+from tests.streams.engine.scene import CELL, CONFIG, ONE, START_NS, Agent, Cell, Out, Values, inventory, spec, told
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.config import Offer
 from flyball_contracts.records import Allocation, Architecture, Device, Inventory, MachineChoice, Record, Scale, Signal
 from flyball_contracts.records.signals import SignalKind
+from flyball_contracts.topics import DEMAND
 from flyball_streams.engine import Engine, Lane
 from flyball_streams.engine.cell.machines.losses import PRIOR_H
 from flyball_streams.engine.parameters import ChoiceParameters
@@ -315,10 +316,14 @@ def test_nobody_can_tell_that_it_was_restarted_and_a_replay_says_the_same() -> N
     assert sent([*got, after.play(17, 45)]) == expected
 
 
-def test_two_workloads_never_get_more_than_there_is() -> None:
+@pytest.mark.parametrize("other", ["more", "sum"])
+def test_two_workloads_never_get_more_than_there_is_in_one_workload_lane_or_two(other: str) -> None:
     few = tuple(msgspec.structs.replace(o, at_most=5 if o.name == "od" else 1) for o in OFFERS)
-    cloud = Cloud(spec("more", capacity_per_replica=100.0, max_replicas=8), held={"od": 2}, offers=few)
-    held = Allocation(workload="more", replica="more-0", devices=(0,))
+    more = spec(other, capacity_per_replica=100.0, max_replicas=8)
+    cloud = Cloud(more, held={"od": 2}, offers=few)
+    cloud.engine = Engine(cloud.engine.config, ONE | {DEMAND.name: 2})
+    cloud.feed(told(*cloud.inventories(), CHAT, more, *calm()))
+    held = Allocation(workload=other, replica="other-0", devices=(0,))
     node = inventory(
         "od-7", devices=(Device(id="od-7/0", model=A100, memory_bytes=1),), allocations=(held, ),
         capacity_type="on_demand", zone="a", epoch=9, time_ns=START_NS + 9,
@@ -327,10 +332,10 @@ def test_two_workloads_never_get_more_than_there_is() -> None:
     cloud.agents[7].inventory = node
     out = Out([])
     for index in range(12):
-        shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": 300.0}
+        shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": 180.0}
         values = Values({"hw.gpu.utilization{task=general}": 0.9}, {}, shown)
         out.messages.extend(cloud.feed([f for agent in cloud.agents for f in agent.frames(index, values)]).messages)
-    latest: dict[str, dict[str, int]] = {"chat": {"od": 2}, "more": {"od": 1}}
+    latest: dict[str, dict[str, int]] = {"chat": {"od": 2}, other: {"od": 1}}
     for scale in out.of(Scale):
         assert scale.cell == CELL
         latest[scale.workload] = {part.offer: part.replicas for part in scale.mix}

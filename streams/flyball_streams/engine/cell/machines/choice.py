@@ -30,6 +30,8 @@ PATIENCE = 1.5
 """Machines that were asked for are waited for so many times as long as they are said to take."""
 MOST_AT_ONCE = 20
 """Workloads that are chosen for in a tick; it takes some ten milliseconds for each. Others wait, or do without."""
+NOT_TRIED = frozenset({"refused", "superseded", "planned"})
+"""How an order ends for which no offer is to blame."""
 CHEAPER = "what runs can be had cheaper"
 
 
@@ -180,6 +182,7 @@ class Choice:
         room = without_room([*options.priced, *options.full], counts)
         started = [one for one in options.priced if counts[one.offer.name] > held.counts.get(one.offer.name, 0)]
         wait_s = PATIENCE * max((one.option.cold_start_s for one in started), default=0.0)
+        wait_ns = round(max(wait_s, self.cycle.config.decision_ttl_s) * NS_PER_S)
         return Chosen(
             replicas=sum(counts.values()) + held.other,
             mix=dict(counts),
@@ -187,7 +190,8 @@ class Choice:
             reason="; ".join(part for part in (costs, room, p.reason if wants else CHEAPER) if part),
             evidence=(*(p.evidence if wants else ()), *numbers),
             since_ns=now,
-            until_ns=now + round(max(wait_s, self.cycle.config.decision_ttl_s) * NS_PER_S),
+            wait_ns=wait_ns,
+            until_ns=now + wait_ns,
             proposal=p.id,
         )
 
@@ -282,16 +286,17 @@ class Choice:
         said = self._answer(workload, pending)
         if held.counts == {name: pending.mix.get(name, 0) for name in held.counts}:
             del memory.pending[workload]
+        elif said in NOT_TRIED:
+            memory.drop(workload)
         elif said == "failed" or not pending.since_ns <= now < pending.until_ns:
-            if said != "refused":
+            if pending.decision:
                 self._give_up(pending, held, set(self.offers))
             memory.drop(workload)
 
     def _answer(self, workload: str, pending: Chosen) -> str:
-        """How the order of a choice ended; empty while nobody knows. What was refused no offer is to blame for."""
+        """The newest word on the order of a choice; empty while nobody knows."""
         made = self.cycle.memory.orders.get(workload)
-        ours = made is not None and made.mix == pending.mix and made.decided_ns >= pending.since_ns
-        return made.status.status if made is not None and ours and made.status.final else ""
+        return made.status.status if made is not None and made.id == pending.decision else ""
 
     def _give_up(self, pending: Chosen, held: Held, of: set[str]) -> None:
         """Ask no more for a while of those offers that have not delivered."""

@@ -7,9 +7,10 @@ from flyball_streams.engine.cell.machines.losses import Losses
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A choice that was made: replicas in all and by offer, what was said, and until when its machines may take.
+    """A choice that was made: replicas in all and by offer, what was said, and how long its machines may take.
 
-    ``proposal`` is the id of the proposal that it was made for.
+    ``proposal`` is the id of the proposal that it was made for. ``decision`` is that of its newest order, empty
+    while that has to wait.
     """
 
     replicas: int
@@ -18,8 +19,10 @@ class Chosen(msgspec.Struct, frozen=True):
     reason: str
     evidence: tuple[Evidence, ...]
     since_ns: int
+    wait_ns: int
     until_ns: int
     proposal: str
+    decision: str = ""
 
 
 class Choices(msgspec.Struct):
@@ -46,6 +49,12 @@ class Choices(msgspec.Struct):
         for known in (self.pending, self.looked, self.seen, self.needs, self.kept):
             for name in known.keys() - names:
                 del known[name]
+
+    def ordered(self, workload: str, decision: str, now_ns: int) -> None:
+        """Take note of the order of what is pending; the time that it may take counts from the first one."""
+        pending = self.pending[workload]
+        until_ns = pending.until_ns if pending.decision else now_ns + pending.wait_ns
+        self.pending[workload] = msgspec.structs.replace(pending, decision=decision, until_ns=until_ns)
 
     def drop(self, workload: str) -> None:
         """Wait no more for the machines of a workload; what was found to do is looked at again."""

@@ -22,7 +22,7 @@ def order(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> Itera
     if bounded(spec, wanted) != wanted:
         return
     if last is not None and last.mix == counts:
-        _buy(cycle, room, spec, chosen, {})
+        _buy(cycle, room, spec, chosen)
         return
     before = _named({part.offer: part.replicas_before for part in chosen.portions})
     cycle.memory.backoff.reached(name, "choose", before)
@@ -34,20 +34,23 @@ def order(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> Itera
     if waited is None:
         return
     cycle.memory.preempted.pop(name, None)
-    kept = _kept(cycle, room, spec, chosen)
+    places = _taken(cycle, room, spec, chosen)
+    identity = cycle.order(spec, made, places, [], counts)
+    cycle.keep(name, places)
+    cycle.memory.choices.ordered(name, identity, cycle.now_ns)
     verb = "out" if wanted > running else "in"
     change = f"Move the {running} replicas of" if wanted == running else "Scale"
     count = "" if wanted == running else f" {verb} from {running} to {wanted}"
     cited = Evidence(name="proposal", value=1.0, record=chosen.proposal)
     yield Scale(
-        id=cycle.order(spec, made, [place for places in kept.values() for place in places], [], counts),
+        id=identity,
         **cycle.common(name, f"{change} {name}{count}: {chosen.reason}", CONFIDENCE, (*chosen.evidence, cited), waited),
         expected=effect_of(chosen.portions) if chosen.portions else cycle.effect(spec, wanted - running),
         replicas=wanted,
         replicas_before=running,
         mix=chosen.portions,
     )
-    _buy(cycle, room, spec, chosen, kept)
+    _buy(cycle, room, spec, chosen)
 
 
 def effect_of(mix: Sequence[Portion]) -> Effect:
@@ -67,20 +70,19 @@ def effect_of(mix: Sequence[Portion]) -> Effect:
     )
 
 
-def _kept(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> dict[str, list[Place]]:
+def _taken(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> list[Place]:
     """Take room on machines of each offer for the replicas that come, as far as it goes; others are got for them."""
-    found: dict[str, list[Place]] = {}
+    places: list[Place] = []
     for name, count in _to_come(room, spec, chosen).items():
         nodes = frozenset(room.holdings.nodes(name))
-        places = (cycle.placement.place(spec, nodes) for _ in range(count))
-        found[name] = [place for place in places if place is not None]
-    return found
+        found = (cycle.placement.place(spec, nodes) for _ in range(count))
+        places += [place for place in found if place is not None]
+    return places
 
 
-def _buy(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen, kept: Mapping[str, list[Place]]) -> None:
-    """Take note of the replicas for which no room was kept, by the pool that is to buy machines for them."""
-    left = {name: n - len(kept.get(name, ())) for name, n in _to_come(room, spec, chosen).items() if name in room.pools}
-    by_pool = {name: n for name, n in left.items() if n > 0}
+def _buy(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> None:
+    """Take note of the replicas for which there is no room, by the pool that is to buy machines for them."""
+    by_pool = {name: n for name, n in _to_come(room, spec, chosen).items() if name in room.pools}
     note(cycle.memory.wants, spec.workload, sum(by_pool.values()), chosen.proposal, cycle.now_ns, by_pool)
 
 
