@@ -194,8 +194,7 @@ class Ours:
             replicas=need,
             observed_replicas=running,
             alternatives=Alternatives(
-                offers=self.names,
-                work=(1.0,) * len(self.names),
+                work=dict.fromkeys(self.names, 1.0),
                 reference=1.0,
                 cold_start_s=COLD_S,
                 needed=need if need < running else None,

@@ -8,6 +8,8 @@ from flyball_contracts.config import Offer
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.known import Known, Replica
 
+LEAST_PART = 1e-3
+"""Of a GPU that nobody divides further."""
 Kind = tuple[str, str]
 """GPU model and MIG profile, empty for the whole."""
 
@@ -101,6 +103,11 @@ class Holdings:
 def offers_of(cell: str, offers: Sequence[Offer]) -> dict[str, Offer]:
     """Offers that a cell may use, by name."""
     return {offer.name: offer for offer in offers if not offer.cells or cell in offer.cells}
+
+
+def is_chosen_for(spec: WorkloadSpec) -> bool:
+    """Whether machines are chosen for a workload: no gang, and with replicas that take GPUs, or a part of one."""
+    return spec.gang_size <= 1 and LEAST_PART <= spec.gpus_per_replica < math.inf
 
 
 def part_of(spec: WorkloadSpec, offer: Offer) -> PartOf:

@@ -45,7 +45,7 @@ class Market(Court):
             replicas=wanted,
             observed_replicas=running,
             alternatives=Alternatives(
-                offers=self.offers, work=(1.0,) * len(self.offers), reference=1.0, cold_start_s=2.0, needed=needed
+                work=dict.fromkeys(self.offers, 1.0), reference=1.0, cold_start_s=2.0, needed=needed
             ),
             evidence=(Evidence(name="demand", value=1.0),),
         )

@@ -20,7 +20,7 @@ from flyball_streams.engine.cell.machines.memory import Choices, Chosen
 from flyball_streams.engine.cell.machines.mix import order
 from flyball_streams.engine.cell.machines.quotes import quote
 from flyball_streams.engine.cell.machines.room import Room
-from flyball_streams.engine.offers import Held, Holdings, mean_work, part_of
+from flyball_streams.engine.offers import Held, Holdings, is_chosen_for, mean_work, part_of
 from flyball_streams.engine.parameters import ChoiceParameters
 
 PAY_BACK_S = 3_600.0
@@ -70,7 +70,7 @@ class Choice:
         acts = self.config.mode == "act"
         if acts:
             self._watch(name, held)
-        replicas = self._needed(p, there)
+        replicas = self._needed(p, there) if is_chosen_for(spec) else 0
         if replicas <= 0:
             self.memory.drop(name)
             if acts:
@@ -236,8 +236,7 @@ class Choice:
 
     def _options(self, spec: WorkloadSpec, there: Alternatives, held: Held) -> Options | None:
         """What a workload can run on now, ``None`` where nothing is known to serve it."""
-        work = dict(zip(there.offers, there.work, strict=True))
-        options = Options([], [], [])
+        work, options = there.work, Options([], [], [])
         for name, offer in self.offers.items():
             here = held.counts.get(name, 0)
             quoted = quote(self.cycle.directory, self.cycle.cell, offer, spec, self.cycle.now_ns)

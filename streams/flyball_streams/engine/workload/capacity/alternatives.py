@@ -8,7 +8,7 @@ from flyball_contracts.ids import record_id
 from flyball_contracts.records import Alternatives, Proposal, WorkloadSpec
 from flyball_models.capacity import gpus
 from flyball_models.rightsizing import mig
-from flyball_streams.engine.offers import Holdings, Kind, mean_work
+from flyball_streams.engine.offers import Holdings, Kind, is_chosen_for, mean_work
 from flyball_streams.engine.workload.capacity.capacities import requests_on
 from flyball_streams.engine.workload.sizing.sizer import Job, Want
 
@@ -23,14 +23,13 @@ class PerOffer:
     def of(self, job: Job, need: float) -> Alternatives | None:
         """Offers that serve a workload, which needs so many replicas (NaN: not known); ``None`` where none does."""
         spec, running = job.spec, job.demand.replicas
-        if spec.gang_size > 1 or spec.gpus_per_replica <= 0 or spec.cell != self.holdings.cell:
+        if not is_chosen_for(spec) or spec.cell != self.holdings.cell:
             return None
         work = self._work(spec)
         if not work:
             return None
         return Alternatives(
-            offers=tuple(work),
-            work=tuple(work.values()),
+            work=work,
             reference=self._reference(job, work),
             cold_start_s=job.cold_start_s,
             needed=math.ceil(need) if need < running else None,
@@ -74,7 +73,7 @@ def proposed(job: Job, want: Want | None, there: Alternatives) -> Proposal:
     """What the cell lane is to choose machines for; it has the same id as long as it says the same."""
     running, name = job.demand.replicas, job.spec.workload
     needed = running if there.needed is None else there.needed
-    said = (there.offers, there.work, there.reference, there.cold_start_s, there.needed, running)
+    said = (there.work, there.reference, there.cold_start_s, there.needed, running)
     return Proposal(
         id=record_id("Proposal", "choose", job.cell, name, repr(said), "" if want is None else want.id),
         action="choose",
