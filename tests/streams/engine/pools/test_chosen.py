@@ -68,3 +68,5 @@ def test_what_was_decided_came_true(burst: ClosedLoop) -> None:
     ends = [last[d.id] for d in burst.decisions]
     assert ends
     assert {end for end in ends if end != "superseded"} <= {"done", "accepted"}
+    account = burst.fleet.account()
+    assert account.in_time > 0.7 * account.requests, "all but what came while machines started"
