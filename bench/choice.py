@@ -34,12 +34,20 @@ from rich.console import Console
 from rich.table import Table
 
 from flyball_contracts.config import Offer
-from flyball_contracts.records import Allocation, Demand, Device, Inventory, Signal, Tick, WorkloadSpec
+from flyball_contracts.records import (
+    Allocation,
+    Alternatives,
+    Device,
+    Inventory,
+    Proposal,
+    Signal,
+    Tick,
+    WorkloadSpec,
+)
 from flyball_contracts.records.signals import SignalKind
+from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.parameters import ChoiceParameters, Parameters
-from flyball_streams.engine.workload.machines.choice import Choice
-from flyball_streams.engine.workload.sizing.sizer import Job, Want
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 START_S = 1_750_000_200
@@ -150,7 +158,7 @@ def hindsight(market: Market) -> Score:
 
 
 class Ours:
-    """The engine's choice, fed as an engine is: inventories, signals, and what the sizer wants."""
+    """The cell lane's choice, fed as a lane is: inventories, signals, and what is proposed."""
 
     def __init__(self, market: Market, **rules: float) -> None:
         self.market = market
@@ -165,8 +173,7 @@ class Ours:
             workload=NAME, cell=CELL, time_ns=0, kind="inference", max_replicas=1_000, cold_start_s=COLD_S
         )
         self.directory.apply(self.spec)
-        self.choice = Choice(CELL, Parameters(choice=config), self.directory)
-        self.wanted: dict[str, int] = {}
+        self.arbiter = Arbiter(CELL, Parameters(choice=config), self.directory)
         self.known = dict.fromkeys(self.names, 0)
         self.risk = np.zeros((2, len(market.zones)))
         self.risk[0], self.risk[1] = PRIOR_LOSSES, PRIOR_H
@@ -179,19 +186,28 @@ class Ours:
         for name in self.names:
             self._nodes(name, held[name], tick.end_ns)
         running = sum(held.values())
-        demand = Demand(workload=NAME, replicas=running, ready=running, devices=running)
-        view: Any = None  # no forecast is looked at here
-        want = None if need == running else Want("", tick.index, running, need, "the trace says so", 1.0, ())
-        jobs = [Job(self.spec, demand, view, "", 1.0, "measured", COLD_S)]
-        step = self.choice.step(tick, jobs, [want], {NAME: float(need)})
-        for proposal in step.proposals:
-            self.wanted = {part.offer: part.replicas for part in proposal.mix}
-        if NAME not in step.taken:  # nothing serves by its rules: as much on-demand as is missing
-            spot = {name: n for name, n in held.items() if name != ON_DEMAND}
-            self.wanted = spot | {ON_DEMAND: max(0, need - sum(spot.values()))}
-        elif not step.proposals:
-            self.wanted = dict(held)
-        return self.wanted
+        proposal = Proposal(
+            id=f"{tick.index}",
+            action="choose",
+            workload=NAME,
+            reason="the trace says so",
+            replicas=need,
+            observed_replicas=running,
+            alternatives=Alternatives(
+                work=dict.fromkeys(self.names, 1.0),
+                reference=1.0,
+                cold_start_s=COLD_S,
+                needed=need if need < running else None,
+            ),
+        )
+        list(self.arbiter.decide(tick, [proposal]))
+        choices = self.arbiter.memory.choices
+        if NAME in choices.pending:
+            return {part.offer: part.replicas for part in choices.pending[NAME].portions}
+        if need == running or NAME in choices.kept:
+            return dict(held)
+        spot = {name: n for name, n in held.items() if name != ON_DEMAND}  # nothing serves by its rules
+        return spot | {ON_DEMAND: max(0, need - sum(spot.values()))}
 
     def _signals(self, t: int, now: int) -> None:
         market, hours = self.market, self.market.step_s / 3600.0

@@ -21,6 +21,7 @@ from flyball_contracts.records import (
     Incident,
     Inventory,
     Label,
+    MachineChoice,
     Migrate,
     NodeCondition,
     NodeEvent,
@@ -148,6 +149,7 @@ _bind(Profile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_n
 _bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Capacity, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(MachineChoice, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(WorkloadProfile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Waste, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)

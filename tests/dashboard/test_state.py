@@ -10,7 +10,16 @@ from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import DemandTick, NodeEvent, Portion, Preempt, ProposalTick, Resources, WorkloadSpec
+from flyball_contracts.records import (
+    DemandTick,
+    MachineChoice,
+    NodeEvent,
+    Portion,
+    Preempt,
+    ProposalTick,
+    Resources,
+    WorkloadSpec,
+)
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.fleet import FleetView
@@ -65,8 +74,20 @@ def test_advice_to_resize_is_kept_beside_the_proposal_to_scale() -> None:
 def test_the_choice_of_machines_is_kept_beside_it() -> None:
     said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
     (proposal,) = said.proposals
-    choice = replace(proposal, id="p3", action="choose", mix=(Portion(offer="spot", replicas=2),))
-    workload = viewed([replace(said, proposals=(proposal, choice))]).workloads.get(proposal.workload)
+    asked = replace(proposal, id="p3", action="choose")
+    choice = MachineChoice(
+        id="c1",
+        subject=proposal.workload,
+        cell=said.cell,
+        time_ns=said.tick.end_ns,
+        replicas=2,
+        mix=(Portion(offer="spot", replicas=2),),
+        reason="it costs less",
+        proposal="p3",
+    )
+    late = replace(choice, id="c0", time_ns=choice.time_ns - 1)
+    records = [replace(said, proposals=(proposal, asked)), choice, late]
+    workload = viewed(records).workloads.get(proposal.workload)
     assert workload is not None
     assert (workload.proposal, workload.choice) == (proposal, choice)
 

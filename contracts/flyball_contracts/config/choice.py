@@ -21,12 +21,14 @@ class Offer(Section, frozen=True, kw_only=True):
     this offer where model, profile and market are its own, and ``instance_type`` and ``zone`` too where they are
     named; ``zone`` may also be the node's availability zone. ``reserved`` stands for owned machines as well.
 
-    ``signals`` is the zone under which the feeds publish ``spot_price`` (of a machine) and ``spot_risk``, empty: that
-    of ``zone``; for spot they go before ``price_usd_per_hour`` and ``loss_per_hour``, which count while the feeds tell
-    nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts as reclaimed
-    together. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there ``start_s`` after
-    it was asked for. ``speed`` is the work of a replica relative to the other offers that say so, for
-    workloads whose architecture is not known. Only the ``cells`` named may use it; none: all.
+    ``signals`` is the zone under which the feeds publish ``spot_price`` (of a machine) and ``spot_risk``, empty:
+    that of ``zone``; for spot they go before ``price_usd_per_hour`` and ``loss_per_hour``, which count while the
+    feeds tell nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts
+    as reclaimed together. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there
+    ``start_s`` after it was asked for. Of ``reserved`` ones those that are there are all; an offer with the
+    ``name`` of a pool of the cell has those that are there and those that the pool may buy. ``speed`` is the work
+    of a replica relative to the other offers that say so, for workloads whose architecture is not known. Only the
+    ``cells`` named may use it; none: all.
     """
 
     name: OfferName
@@ -58,7 +60,7 @@ class Offer(Section, frozen=True, kw_only=True):
 class ChoiceConfig(Section, frozen=True):
     """Which machines serve an inference workload, by cost and carbon; without ``offers`` nothing is chosen.
 
-    ``advise`` only says so, on the topic of proposals and the dashboard; ``act`` also decides, by a ``Scale`` with a
+    ``advise`` only says so, on the topic of insights and the dashboard; ``act`` also decides, by a ``Scale`` with a
     ``mix``, and then sizes by it: give it a driver that heeds the mix.
 
     A workload is chosen for anew at most once in ten minutes, and moved only for a saving of a tenth of what it costs;

@@ -12,6 +12,7 @@ from flyball_contracts.records.base import (
     TableOffsets as TableOffsets,
     Tick as Tick,
 )
+from flyball_contracts.records.commands.alternatives import Alternatives as Alternatives
 from flyball_contracts.records.commands.controls import Approval as Approval, Stop as Stop
 from flyball_contracts.records.commands.decisions import (
     AnyDecision as AnyDecision,
@@ -56,6 +57,7 @@ from flyball_contracts.records.insights import (
     Capacity as Capacity,
     ColdStart as ColdStart,
     Forecast as Forecast,
+    MachineChoice as MachineChoice,
     Method as Method,
     Plan as Plan,
     Profile as Profile,

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from flyball_contracts.records.base import Evidence, Part, Record, StepS, TimeNs
+from flyball_contracts.records.commands.portion import Portion
 
 
 class Profile(Record, frozen=True):
@@ -161,3 +162,21 @@ class Capacity(Record, frozen=True, kw_only=True):
     first_token_s: float | None = None
     output_token_s: float | None = None
     kv_cache: float | None = None
+
+
+class MachineChoice(Record, frozen=True, kw_only=True):
+    """The machines that the cell lane chose for a workload, and why; in mode ``advise`` nothing else comes of it.
+
+    ``replicas`` are those of ``mix`` and those on machines that no offer describes. ``proposal`` is the one that it was
+    chosen for.
+    """
+
+    id: str
+    subject: str
+    cell: str
+    time_ns: TimeNs
+    replicas: int
+    mix: tuple[Portion, ...]
+    reason: str
+    evidence: tuple[Evidence, ...] = ()
+    proposal: str = ""

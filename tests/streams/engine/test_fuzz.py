@@ -22,8 +22,10 @@ from tests.streams.engine.scene import (
 )
 
 from flyball_contracts.codec import Message, decode_message, record_message
+from flyball_contracts.config import Offer
 from flyball_contracts.records import (
     Allocation,
+    Alternatives,
     Demand,
     DemandTick,
     NodeEvent,
@@ -37,12 +39,18 @@ from flyball_contracts.topics import DEAD_LETTERS, DEMAND, EVENTS, PROPOSALS
 from flyball_streams.engine import Directory, Incoming, Lane
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.node import NodeLane
+from flyball_streams.engine.parameters import ChoiceParameters
 from flyball_streams.engine.workload import WorkloadLane
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HELD = [Allocation(workload="w", replica="0", devices=(0,)), Allocation(workload="w", replica="1", devices=(1, -3, 99))]
 NODE = inventory("node-1", 4, HELD, zone="z", price_usd_per_hour=8.0)
 replace = msgspec.structs.replace
+OFFERS = (
+    Offer(name="own", gpu_model="h100", market="reserved", price_usd_per_hour=1.0),
+    Offer(name="spot", gpu_model="h100", market="spot", price_usd_per_hour=0.5, loss_per_hour=0.1),
+)
+CHOOSES = replace(CONFIG, choice=ChoiceParameters(mode="act", offers=OFFERS, every_s=2.0))
 
 
 def garbage(of: type[Any], /, **fixed: Any) -> st.SearchStrategy[Any]:
@@ -94,6 +102,22 @@ def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: li
         proposals = [incoming(m) for m in sent if m.topic == PROPOSALS.name]
         assert readable(cell.step(proposals)).refusals() == []
     assert lane.stats.ticks >= 6
+
+
+@given(specs, st.lists(st.tuples(strategy(Proposal), strategy(Alternatives)), min_size=1, max_size=4))
+@SETTINGS
+def test_a_cell_lane_that_chooses_machines(
+    workload: WorkloadSpec, asked_for: list[tuple[Proposal, Alternatives]]
+) -> None:
+    cell = CellLane(0, CHOOSES, world(replace(workload, max_replicas=min(workload.max_replicas, 64))))
+    for i in range(12):
+        proposal, there = asked_for[i % len(asked_for)]
+        work = dict(zip(("own", "spot"), [*there.work.values(), 1.0], strict=False))
+        named = replace(proposal, workload="w", action="choose", alternatives=replace(there, work=work))
+        said = ProposalTick(cell=CELL, source="workload/0", tick=tick(i), proposals=(named,))
+        assert readable(cell.step(incoming_records(said))).refusals() == []
+        cell.restore(cell.snapshot())
+    assert cell.stats.ticks >= 6
 
 
 @given(st.lists(specs, max_size=1), st.lists(strategy(Proposal), min_size=1, max_size=6))

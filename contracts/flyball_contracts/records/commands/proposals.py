@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from flyball_contracts.records.base import Evidence, Part, Record, TableOffsets, Tick, TimeNs
-from flyball_contracts.records.commands.portion import Portion
+from flyball_contracts.records.commands.alternatives import Alternatives
 from flyball_contracts.records.commands.resources import Resources
 from flyball_contracts.records.incidents import Symptom
 
@@ -17,7 +17,7 @@ class Proposal(Part, frozen=True, kw_only=True):
 
     ``scale``: ``replicas`` wanted. ``migrate``: away from ``device`` of ``node`` (then ``replica`` names the part).
     ``pause``: until ``until_ns``. ``resize``: each replica is to request ``resources`` instead of ``resources_before``.
-    ``choose``: ``replicas`` on the offers of ``mix``.
+    ``choose``: ``replicas`` wanted, on the cheapest of the ``alternatives`` that the cell lane finds room for.
     ``reason`` is a sentence a person can read. ``id`` stays the same while the content does.
     """
 
@@ -33,7 +33,7 @@ class Proposal(Part, frozen=True, kw_only=True):
     until_ns: TimeNs | None = None
     resources: Resources | None = None
     resources_before: Resources | None = None
-    mix: tuple[Portion, ...] = ()
+    alternatives: Alternatives | None = None
     confidence: float = 0.5
     expected_saving: float | None = None
     evidence: tuple[Evidence, ...] = ()

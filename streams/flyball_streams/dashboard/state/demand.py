@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from flyball_contracts.records import Action, Arrivals, Capacity, Demand, Forecast, Proposal, Tick, WorkloadSpec
+from flyball_contracts.records import (
+    Action,
+    Arrivals,
+    Capacity,
+    Demand,
+    Forecast,
+    MachineChoice,
+    Proposal,
+    Tick,
+    WorkloadSpec,
+)
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.thinned import Thinned
 
@@ -37,6 +47,7 @@ class Workload:
     spec: WorkloadSpec | None = None
     forecast: Forecast | None = None
     capacity: Capacity | None = None
+    choice: MachineChoice | None = None
     proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
@@ -68,11 +79,6 @@ class Workload:
     def advice(self) -> Proposal | None:
         """The latest proposal for other resources."""
         return self.proposals["resize"][1] if "resize" in self.proposals else None
-
-    @property
-    def choice(self) -> Proposal | None:
-        """The latest proposal for other offers."""
-        return self.proposals["choose"][1] if "choose" in self.proposals else None
 
     @property
     def trust(self) -> str:

@@ -19,6 +19,7 @@ from flyball_contracts.records import (
     Forecast,
     Incident,
     Inventory,
+    MachineChoice,
     Migrate,
     NodeCondition,
     NodeEvent,
@@ -113,6 +114,7 @@ class FleetView:
             DemandTick: self._demand,
             Forecast: self._forecast,
             Capacity: self._capacity,
+            MachineChoice: self._choice,
             ProposalTick: self._proposals,
             Signal: self._signal,
             Plan: self._plan,
@@ -279,11 +281,14 @@ class FleetView:
         if workload.capacity is None or capacity.time_ns >= workload.capacity.time_ns:
             workload.capacity = capacity
 
+    def _choice(self, choice: MachineChoice) -> None:
+        workload = self._workload(choice.subject)
+        if workload.choice is None or choice.time_ns >= workload.choice.time_ns:
+            workload.choice = choice
+
     def _proposals(self, record: ProposalTick) -> None:
         for proposal in record.proposals:
-            if proposal.action in ("resize", "choose") or (
-                proposal.action == "scale" and proposal.replicas is not None
-            ):
+            if proposal.action == "resize" or (proposal.action == "scale" and proposal.replicas is not None):
                 self._workload(proposal.workload).propose(proposal, record.tick)
         if record.closes:
             self._tick_closed(record)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Outcome, Proposal, Tick
+from flyball_contracts.records import AnyDecision, MachineChoice, Outcome, Proposal, Tick
 from flyball_streams.engine.cell.actions.migrate import FAILING, migrate
 from flyball_streams.engine.cell.actions.pause import pause
 from flyball_streams.engine.cell.actions.resize import go_on, resize
 from flyball_streams.engine.cell.actions.scale import bring_back, scale
 from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.machines.choice import Choice
 from flyball_streams.engine.cell.memory import Memory
-from flyball_streams.engine.cell.mix import choose
 from flyball_streams.engine.cell.pools.buy import buy
 from flyball_streams.engine.cell.pools.give_back import give_back
 from flyball_streams.engine.cell.pools.machines import Machines
@@ -18,6 +18,7 @@ from flyball_streams.engine.cell.pools.stock import follow
 from flyball_streams.engine.cell.pools.wants import lapse
 from flyball_streams.engine.cell.scheduler_cache import SchedulerCache
 from flyball_streams.engine.known import Known
+from flyball_streams.engine.offers import Holdings
 from flyball_streams.engine.parameters import Parameters
 
 QUARANTINE_S = 600.0
@@ -29,7 +30,8 @@ class Arbiter:
     """Decides for one cell, one closed tick at a time.
 
     An order is in flight until it shows in the inventories, fails or expires, so that the next tick neither orders it
-    again nor gives the same GPUs to another workload.
+    again nor gives the same GPUs to another workload. ``choices`` are the choices of machines of the last tick, decided
+    or advised.
     """
 
     def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
@@ -39,6 +41,9 @@ class Arbiter:
         self.memory = Memory()
         self._cache = SchedulerCache(directory, cell)
         self._machines = Machines(directory, cell)
+        offers = () if config.choice.mode == "off" else config.choice.offers
+        self._holdings = Holdings(cell, offers, directory)
+        self.choices: list[MachineChoice] = []
 
     def receive(self, outcome: Outcome) -> None:
         """Keep the outcome of a decision; the next tick applies it."""
@@ -48,14 +53,16 @@ class Arbiter:
         """Decisions of one tick, at most one about a subject, in a fixed order.
 
         Replicas leave failing devices first, then straggling ones; pauses follow, which make room, then scaling by
-        priority, then resizes. Preempted workloads are restored when no workload lacks room. Last, machines are bought
-        for replicas without room, and empty machines are returned.
+        priority, on machines that are chosen for it where there are offers, then resizes. Preempted workloads are
+        restored when no workload lacks room. Last, machines are bought for replicas without room, and empty machines
+        are returned.
         """
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         memory, machines = self.memory, self._machines
         follow(memory.stocks, memory.reports, memory.backoff, machines, tick.end_ns)
         memory.reconcile(tick.end_ns, rest_ns, self.directory)
+        self.choices = []
         lapse(memory.wants, tick.end_ns, tick.period_ns)
         if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
@@ -73,11 +80,13 @@ class Arbiter:
         for p, spec in known:
             if p.action == "pause":
                 yield from pause(cycle, p, spec)
+        choice = Choice(cycle, self._holdings, machines.pools)
+        self.choices = choice.chosen
         for p, spec in known:
             if p.action == "scale" and p.replicas is not None:
                 yield from scale(cycle, p, spec)
-            elif p.action == "choose" and self.config.choice.mode == "act":
-                yield from choose(cycle, p, spec)
+            elif p.action == "choose":
+                yield from choice.choose(p, spec)
         for p, spec in known:
             if p.action == "resize" and self.config.rightsizing.mode == "act":
                 yield from resize(cycle, p, spec)
@@ -86,5 +95,5 @@ class Arbiter:
         if not cycle.unmet:
             yield from bring_back(cycle)
         if memory.stocks:
-            yield from buy(cycle, machines.pools)
+            yield from buy(cycle, machines)
             yield from give_back(cycle, machines)

@@ -180,6 +180,10 @@ class Cycle:
         """Places reserved for replicas of a workload that are still to come."""
         return self._cache.reserved.get(workload, [])
 
+    def keep(self, workload: str, places: list[Place]) -> None:
+        """Note that places taken in this tick are kept for replicas of a workload that are still to come."""
+        self._cache.reserved.setdefault(workload, []).extend(places)
+
     def release(self, replicas: Iterable[Replica]) -> None:
         """Free the room of these replicas; unplaced replicas get it first."""
         self.placement.stop(replicas)

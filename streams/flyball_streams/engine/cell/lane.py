@@ -135,6 +135,7 @@ class CellLane:
             for decision in arbiter.decide(tick, [p for p in proposals if incidents.permits(p)]):
                 incidents.note(decision)
                 records.append(decision)
+            records += arbiter.choices
             for check in incidents.checks(tick, self._lifetime_ns(tick)):
                 incidents.note(check)
                 records.append(check)

@@ -7,6 +7,7 @@ import msgspec
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Outcome, Proposal
 from flyball_streams.engine.cell.backoff import Backoff
+from flyball_streams.engine.cell.machines.memory import Choices
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
 from flyball_streams.engine.cell.pools.wants import Want
@@ -96,7 +97,8 @@ class Memory(msgspec.Struct):
     placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize of a workload,
     ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by decision, that
     no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the newest decision
-    about each target. ``stocks`` are the machines of pools, ``wants`` the workloads that lack room.
+    about each target. ``stocks`` are the machines of pools, ``wants`` the workloads that lack room, and ``choices`` the
+    machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}
@@ -110,6 +112,7 @@ class Memory(msgspec.Struct):
     decided: dict[str, int] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, Want] = {}
+    choices: Choices = msgspec.field(default_factory=Choices)
 
     def receive(self, outcome: Outcome) -> None:
         """Keep an outcome; the next tick applies it."""
@@ -236,9 +239,10 @@ class Memory(msgspec.Struct):
 def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:
     """Places granted to an order that no replica has taken yet.
 
-    The platform may have found other places, so there are never more than replicas still to come.
+    The platform may have found other places, so there are never more than replicas still to come. Of a mix, replicas
+    come while others go.
     """
-    missing = max(0, order.replicas - directory.held(workload).replicas)
+    missing = len(order.places) if order.mix else max(0, order.replicas - directory.held(workload).replicas)
     if not missing or not order.places:
         return []
     taken = replicas_at(workload, directory)

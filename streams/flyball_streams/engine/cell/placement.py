@@ -7,7 +7,7 @@ open orders stop and take, and what a cycle tries, is written in a journal on to
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -111,26 +111,29 @@ class Placement:
         gpus, models = whole(per_replica(spec)), {model for model in self.total if accepts(spec, model)}
         return sum(free // gpus for (model, _), free in self.free.items() if model in models)
 
-    def place(self, spec: WorkloadSpec) -> Place | None:
-        """Take the room that a replica fits best, the fullest; ``None`` when it fits nowhere."""
+    def place(self, spec: WorkloadSpec, among: Set[str] | None = None) -> Place | None:
+        """Take the room that a replica fits best, the fullest, ``among`` these nodes; ``None`` when it fits nowhere."""
         gpus = per_replica(spec)
         if gpus <= 0:
             return []
         if gpus < 1 - SLACK:
-            return self._share(spec, gpus)
+            return self._share(spec, gpus, among)
         if self.spans(spec):
-            return self._span(spec, whole(gpus))
-        room = self.best(spec, whole(gpus))
+            return self._span(spec, whole(gpus), among)
+        room = self.best(spec, whole(gpus), among=among)
         return None if room is None else self.take([Piece(*room, float(whole(gpus)))])
 
-    def best(self, spec: WorkloadSpec, gpus: int, away_from: str = "", zone: str | None = None) -> Room | None:
+    def best(
+        self, spec: WorkloadSpec, gpus: int, away_from: str = "", zone: str | None = None, among: Set[str] | None = None
+    ) -> Room | None:
         """Room with ``gpus`` free whole GPUs: in the zone if one is given, then the fullest, then by name."""
         found: list[tuple[bool, int, str, str]] = []
         for (model, there), by_free in self._kinds.items():
             if not accepts(spec, model):
                 continue
             for free in sorted(n for n in by_free if n >= gpus):
-                node = next((name for name in by_free[free] if name != away_from), None)
+                there_are = (name for name in by_free[free] if among is None or name in among)
+                node = next((name for name in there_are if name != away_from), None)
                 if node is not None:
                     found.append((zone is not None and there != zone, free, node, model))
                     break
@@ -191,17 +194,17 @@ class Placement:
         self._set(room, free - gpus)
         return True
 
-    def _share(self, spec: WorkloadSpec, gpus: float) -> Place | None:
+    def _share(self, spec: WorkloadSpec, gpus: float, among: Set[str] | None) -> Place | None:
         """Take a share of a GPU that others share already, the fullest, or else of a free one."""
         fit = [
             (min(s for s in left if s >= gpus - SLACK), node, model)
             for (model, node), left in self._shares.items()
-            if accepts(spec, model) and any(s >= gpus - SLACK for s in left)
+            if accepts(spec, model) and (among is None or node in among) and any(s >= gpus - SLACK for s in left)
         ]
         if fit:
             _, node, model = min(fit)
             return self.take([Piece(model, node, gpus)])
-        room = self.best(spec, 1)
+        room = self.best(spec, 1, among=among)
         return None if room is None else self.take([Piece(*room, gpus)])
 
     def _take_share(self, room: Room, gpus: float) -> bool:
@@ -220,12 +223,16 @@ class Placement:
         self._journal.append(undo)
         return True
 
-    def _span(self, spec: WorkloadSpec, gpus: int) -> Place | None:
+    def _span(self, spec: WorkloadSpec, gpus: int, among: Set[str] | None) -> Place | None:
         """Take what is free on as few nodes as it takes, of one model if one has enough."""
-        models = sorted((m for m in self.total if accepts(spec, m)), key=lambda m: (-self.total[m], m))
-        enough = [m for m in models if self.total[m] >= gpus]
-        among = enough[:1] or models
-        rooms = [(room, n) for room, n in self.free.items() if n and room[0] in among]
+        free = {room: n for room, n in self.free.items() if n and (among is None or room[1] in among)}
+        total = self.total if among is None else Counter[str]()
+        for (model, _), n in free.items() if among is not None else ():
+            total[model] += n
+        models = sorted((m for m in total if accepts(spec, m)), key=lambda m: (-total[m], m))
+        enough = [m for m in models if total[m] >= gpus]
+        kept = enough[:1] or models
+        rooms = [(room, n) for room, n in free.items() if room[0] in kept]
         place: Place = []
         for room, n in sorted(rooms, key=lambda item: (-item[1], item[0])):
             if gpus:

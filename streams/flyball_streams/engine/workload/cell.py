@@ -1,6 +1,7 @@
 """One cell in a workload lane: demand by tick, forecasts, schedules and proposals."""
 
 import logging
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_streams.engine.known import Known
+from flyball_streams.engine.offers import Holdings
 from flyball_streams.engine.offsets import NO_OFFSETS
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.symptoms import symptom_of
@@ -27,15 +29,15 @@ from flyball_streams.engine.workload.arrivals import (
     with_arrivals,
     with_unserved,
 )
+from flyball_streams.engine.workload.capacity.alternatives import PerOffer, proposed
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.records import Forecasts
-from flyball_streams.engine.workload.machines.choice import UNCHOSEN, Choice
 from flyball_streams.engine.workload.profile.workloads import WorkloadProfiles
 from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.rightsizing import Rightsizing
-from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, observed_work
+from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, Want, observed_work
 from flyball_streams.engine.workload.step_times import StepTimes
 from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.timing.deferral import Deferral
@@ -62,7 +64,8 @@ class WorkloadCell:
         self.profiles = WorkloadProfiles(cell, self.capacities.starts)
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
         self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
-        self.choice = Choice(cell, config, directory)
+        offers = () if config.choice.mode == "off" else config.choice.offers
+        self.per_offer = PerOffer(Holdings(cell, offers, directory))
         self.stragglers = Stragglers(cell)
         self.step_times = StepTimes(cell, config.health)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
@@ -107,7 +110,6 @@ class WorkloadCell:
             "profiles": self.profiles.state(),
             "sizer": self.sizer.state(),
             "rightsizing": self.rightsizing.state(),
-            "choice": self.choice.state(),
             "stragglers": self.stragglers.state(),
             "step_times": self.step_times.state(),
             "deferral": self.deferral.state(),
@@ -124,7 +126,6 @@ class WorkloadCell:
         self.profiles.load(state["profiles"])
         self.sizer.load(state["sizer"])
         self.rightsizing.load(state["rightsizing"])
-        self.choice.load(state["choice"])
         self.stragglers.load(state["stragglers"])
         self.step_times.load(state["step_times"])
         self.deferral.load(state["deferral"])
@@ -171,16 +172,14 @@ class WorkloadCell:
                 sustained, cold_start_s = self.capacities.of(spec, demand), self.capacities.cold_start_s(spec)
                 jobs.append(Job(spec, demand, view, self.cell, sustained.work_per_s, sustained.source, cold_start_s))
         wants = self.sizer.step(tick, jobs)
-        chosen, taken = self.choice.step(tick, jobs, wants, self.sizer.needs) if self.choice.offers else UNCHOSEN
+        taken = self._choosable(tick, jobs, wants, proposals) if self.per_offer.holdings.offers else frozenset[str]()
         based: dict[str, View] = {}
         for job, want in zip(jobs, wants, strict=True):
             if want is not None:
                 name = job.spec.workload
                 if want.tick == tick.index and name not in due:  # publish the forecast that a proposal is based on
                     based[name] = job.view
-                if name in taken:
-                    continue
-                if proposals.is_new(want.id):
+                if name not in taken and proposals.is_new(want.id):
                     proposals.new[want.id] = Proposal(
                         id=want.id,
                         action="scale",
@@ -192,9 +191,24 @@ class WorkloadCell:
                         evidence=want.evidence,
                     )
         yield from self.forecasts.records(tick, based)
-        for proposal in chosen:
+
+    def _choosable(self, tick: Tick, jobs: list[Job], wants: list[Want | None], proposals: Proposals) -> frozenset[str]:
+        """Propose that machines are chosen for the jobs; those whose sizing that stands for.
+
+        A sum that lacks a source looks like a drop: nobody is moved to fewer machines by it.
+        """
+        taken: set[str] = set()
+        for job, want in zip(jobs, wants, strict=True):
+            there = self.per_offer.of(job, self.sizer.needs.get(job.spec.workload, math.nan))
+            if there is None:
+                continue
+            taken.add(job.spec.workload)
+            if want is None and tick.missing:
+                continue
+            proposal = proposed(job, want, there)
             if proposals.is_new(proposal.id):
                 proposals.new[proposal.id] = proposal
+        return frozenset(taken if self.config.choice.mode == "act" else ())
 
     def _start_from(self, history: History, tick: Tick) -> None:
         """Start from a history; one with another tick period is not used, with a warning for each workload."""
@@ -216,7 +230,7 @@ class WorkloadCell:
         """Drop workloads that were removed or belong to another lane now."""
         here = {spec.workload for spec in owned}
         self.sizer.keep(here)
-        self.choice.keep(here)
+        self.per_offer.keep(here)
 
     def _is_due(self, name: str, tick: Tick) -> bool:
         """Whether a forecast is published at this tick; workloads take turns."""

@@ -10,6 +10,7 @@ import pytest
 from tests.streams.engine.scene import (
     CELL,
     CONFIG,
+    ONE,
     START_NS,
     Agent,
     Cell,
@@ -23,11 +24,12 @@ from tests.streams.engine.scene import (
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import BINDINGS
 from flyball_contracts.config import Offer
-from flyball_contracts.records import Allocation, Architecture, Device, Inventory, Proposal, Record, Scale, Signal
+from flyball_contracts.records import Allocation, Architecture, Device, Inventory, MachineChoice, Record, Scale, Signal
 from flyball_contracts.records.signals import SignalKind
+from flyball_contracts.topics import DEMAND
 from flyball_streams.engine import Engine, Lane
+from flyball_streams.engine.cell.machines.losses import PRIOR_H
 from flyball_streams.engine.parameters import ChoiceParameters
-from flyball_streams.engine.workload.machines.losses import PRIOR_H
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 OFFERS = (
@@ -124,8 +126,8 @@ def mixes(out: Out) -> list[dict[str, int]]:
     return [{part.offer: part.replicas for part in s.mix if part.replicas} for s in out.of(Scale) if s.mix]
 
 
-def proposals(out: Out) -> list[Proposal]:
-    return [p for p in out.proposals() if p.action == "choose"]
+def choices(out: Out) -> list[MachineChoice]:
+    return out.of(MachineChoice)
 
 
 def test_it_moves_to_spot_while_that_is_cheap_and_back_when_it_is_dear() -> None:
@@ -232,9 +234,9 @@ def test_a_platform_that_does_not_follow_the_mix_still_gets_its_replicas() -> No
 def test_advice_is_given_now_and_then_and_decides_nothing() -> None:
     cloud = Cloud(held={"od": 4}, mode="advise")
     out = cloud.play(0, 41)
-    assert 3 <= len(proposals(out)) <= 5
+    assert 3 <= len(choices(out)) <= 5
     assert [s for s in out.of(Scale) if s.mix] == []
-    assert {p.offer: p.replicas for p in proposals(out)[0].mix} == {"od": 0, "spot-a": 2, "spot-b": 2}
+    assert {p.offer: p.replicas for p in choices(out)[0].mix} == {"od": 0, "spot-a": 2, "spot-b": 2}
 
 
 @pytest.mark.parametrize("changes", [{"mode": "off"}, {"offers": ()}])
@@ -244,7 +246,8 @@ def test_without_offers_or_mode_nothing_is_chosen(changes: dict[str, Any]) -> No
     cloud.engine = Engine(config, {name: 1 for name in cloud.engine.partitions})
     cloud.feed(incoming_records(*cloud.inventories(), CHAT, *calm()))
     out = cloud.play(0, 25, work=560.0)
-    assert proposals(out) == []
+    assert choices(out) == []
+    assert all(p.action != "choose" for p in out.proposals())
     assert out.of(Scale)
 
 
@@ -254,7 +257,7 @@ def test_offers_without_a_price_or_for_another_cell_or_model_are_no_offers() -> 
     chip = Offer(name="chip", gpu_model="unknown", price_usd_per_hour=0.1)
     blind = Offer(name="blind", gpu_model=A100, market="spot", signals="nowhere")
     cloud = Cloud(held={"dear": 4}, offers=(dear, other, chip, blind))
-    assert proposals(cloud.play(0, 25)) == []
+    assert choices(cloud.play(0, 25)) == []
 
 
 def test_the_architecture_says_which_gpu_serves_cheapest() -> None:
@@ -291,7 +294,7 @@ def test_what_no_offer_describes_stays_and_counts() -> None:
     owned = inventory("own", devices=(Device(id="own/0", model=A100, memory_bytes=1),), allocations=held)
     cloud.feed(incoming_records(owned))
     cloud.agents.append(Agent(owned))
-    first = proposals(cloud.play(0, 15, work=200.0))[0]
+    first = choices(cloud.play(0, 15, work=200.0))[0]
     assert sum(part.replicas for part in first.mix) == 4
     assert first.replicas == 5
 
@@ -325,10 +328,14 @@ def test_nobody_can_tell_that_it_was_restarted_and_a_replay_says_the_same() -> N
     assert sent([*got, after.play(17, 45)]) == expected
 
 
-def test_two_workloads_never_get_more_than_there_is() -> None:
+@pytest.mark.parametrize("other", ["more", "sum"])
+def test_two_workloads_never_get_more_than_there_is_in_one_workload_lane_or_two(other: str) -> None:
     few = tuple(msgspec.structs.replace(o, at_most=5 if o.name == "od" else 1) for o in OFFERS)
-    cloud = Cloud(spec("more", capacity_per_replica=100.0, max_replicas=8), held={"od": 2}, offers=few)
-    held = Allocation(workload="more", replica="more-0", devices=(0,))
+    more = spec(other, capacity_per_replica=100.0, max_replicas=8)
+    cloud = Cloud(more, held={"od": 2}, offers=few)
+    cloud.engine = Engine(cloud.engine.config, ONE | {DEMAND.name: 2})
+    cloud.feed(incoming_records(*cloud.inventories(), CHAT, more, *calm()))
+    held = Allocation(workload=other, replica="other-0", devices=(0,))
     node = inventory(
         "od-7", devices=(Device(id="od-7/0", model=A100, memory_bytes=1),), allocations=(held, ),
         capacity_type="on_demand", zone="a", epoch=9, time_ns=START_NS + 9,
@@ -337,10 +344,10 @@ def test_two_workloads_never_get_more_than_there_is() -> None:
     cloud.agents[7].inventory = node
     out = Out([])
     for index in range(12):
-        shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": 300.0}
+        shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": 180.0}
         values = Values({"hw.gpu.utilization{task=general}": 0.9}, {}, shown)
         out.messages.extend(cloud.feed([f for agent in cloud.agents for f in agent.frames(index, values)]).messages)
-    latest: dict[str, dict[str, int]] = {"chat": {"od": 2}, "more": {"od": 1}}
+    latest: dict[str, dict[str, int]] = {"chat": {"od": 2}, other: {"od": 1}}
     for scale in out.of(Scale):
         assert scale.cell == CELL
         latest[scale.workload] = {part.offer: part.replicas for part in scale.mix}

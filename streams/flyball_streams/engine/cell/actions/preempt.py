@@ -35,9 +35,11 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     reach, places, here = running, list[Place](), cycle.staying(spec.workload)
     for more in _steps(spec, running, wanted):
         before = placement.mark()
-        found = [
-            placement.place(spec) for _ in range(more - max(reach, here))
-        ]  # replicas that run already have their room
+        found: list[Place | None] = []
+        for _ in range(more - max(reach, here)):  # those that are here have their room
+            found.append(placement.place(spec))
+            if found[-1] is None:
+                break
         if None in found:
             placement.rollback(before)
             break

@@ -12,13 +12,11 @@ from flyball_streams.engine.cell.actions.limits import gang_of
 from flyball_streams.engine.cell.backoff import Attempt, Waited
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.pools.cover import Lacking, Machine, uncovered
-from flyball_streams.engine.cell.pools.machines import Shape
+from flyball_streams.engine.cell.pools.machines import Machines, Shape
 from flyball_streams.engine.cell.pools.prices import Price, price_of
 from flyball_streams.engine.cell.pools.stock import SEEN_S, Change, Stock, subject_of
 from flyball_streams.engine.cell.pools.wants import Want, is_worth_machines
 
-RETRY_S = 1800.0
-"""A pool that lost machines is the last choice for this long."""
 MOST_BOUGHT = 16
 """Machines that one decision adds; more only for a gang, which needs all of them at once."""
 
@@ -43,22 +41,27 @@ class Bought(msgspec.Struct):
     replicas: dict[str, int] = {}
 
 
-def buy(cycle: Cycle, pools: dict[str, Pool]) -> Iterator[Scale]:
-    """Buy machines for replicas without room in free or coming machines, from the cheapest pools that fit."""
+def buy(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
+    """Buy machines for replicas without room in free or coming machines, from the cheapest pools that fit.
+
+    For those whose machines were chosen, their choice has looked for room.
+    """
     stocks = cycle.memory.stocks
     coming = [
-        Machine(stock.shape, float(stock.shape.gpus))
-        for _, stock in sorted(stocks.items())
+        Machine(name, stock.shape, float(stock.shape.gpus))
+        for name, stock in sorted(stocks.items())
         for _ in range(stock.coming)
         if stock.shape is not None
     ]
-    lacking = uncovered(cycle, cycle.memory.wants, coming)
+    lacking = uncovered(cycle, machines, cycle.memory.wants, coming)
     patience_ns = round(cycle.config.pools.buy_after_s * NS_PER_S)
     now_ns = cycle.now_ns
-    ripe = [one for one in lacking if one.want.seen_ns == now_ns and now_ns - one.want.since_ns >= patience_ns]
+    ripe = [
+        one for one in lacking if one.want.seen_ns == now_ns and (one.pool or now_ns - one.want.since_ns >= patience_ns)
+    ]
     options = [
         Option(pool, stock, stock.shape, pool.max_machines - stock.size)
-        for name, pool in pools.items()
+        for name, pool in machines.pools.items()
         if (stock := stocks.get(name)) is not None and stock.shape is not None and pool.max_machines > stock.size
     ]
     while ripe and options:
@@ -96,12 +99,18 @@ def _planned(cycle: Cycle, one: Lacking, options: list[Option], plan: dict[str, 
     """Plan machines for one workload; return the number of replicas that get none."""
     spec, left = one.spec, one.replicas
     for bought in plan.values():
+        if one.pool not in ("", bought.option.pool.pool):
+            continue
         while left and any(machine.take(spec) for machine in bought.machines):
             left -= 1
             _serve(bought, one, 1)
     fit = [
-        o for o in options if o.shape.replicas(spec) and is_worth_machines(spec, cycle.now_ns, o.pool.start_s)
-    ]  # fmt: skip
+        o
+        for o in options
+        if one.pool in ("", o.pool.pool)
+        and o.shape.replicas(spec)
+        and is_worth_machines(spec, cycle.now_ns, o.pool.start_s)
+    ]
     gang = gang_of(spec) > 1
     for option in sorted(fit, key=lambda o: _rank(cycle, o, one, left)):
         each = option.shape.replicas(spec)
@@ -114,7 +123,7 @@ def _planned(cycle: Cycle, one: Lacking, options: list[Option], plan: dict[str, 
         bought = known or Bought(option, price_of(cycle, option.pool, spec), len(fit))
         plan[option.pool.pool] = bought
         for _ in range(count):
-            machine = Machine(option.shape, float(option.shape.gpus))
+            machine = Machine(option.pool.pool, option.shape, float(option.shape.gpus))
             bought.machines.append(machine)
             while left and machine.take(spec):
                 left -= 1
@@ -133,8 +142,7 @@ def _rank(cycle: Cycle, option: Option, one: Lacking, replicas: int) -> tuple[bo
     each = option.shape.replicas(one.spec)
     count = max(1, min(math.ceil(replicas / each), option.room))
     usd = price_of(cycle, option.pool, one.spec).usd_per_hour * count / max(1, min(replicas, count * each))
-    lost_ns = option.stock.lost_ns
-    return 0 < lost_ns <= cycle.now_ns < lost_ns + round(RETRY_S * NS_PER_S), usd, option.pool.pool
+    return option.stock.lost_lately(cycle.now_ns), usd, option.pool.pool
 
 
 def _attempt(bought: Bought) -> Attempt:
@@ -152,14 +160,16 @@ def _order(cycle: Cycle, bought: Bought, waited: Waited) -> Scale:
     since_ns = min(want.since_ns for want in bought.wants.values())
     waited_s = (cycle.now_ns - since_ns) / NS_PER_S
     who = ", ".join(_needs(cycle, name, n) for name, n in bought.replicas.items())
+    chosen = all(want.pools for want in bought.wants.values())
+    why = "cost least there" if chosen else f"found no room for {waited_s:.0f} s, neither free nor by preemption"
     shape, start_s = bought.option.shape, stock.start_s or pool.start_s
     cheapest = f", the cheapest of {bought.choices} pools that fit" if bought.choices > 1 else ""
     coming = f"; {stock.coming} more are on their way" if stock.coming else ""
     lost = "; it lost machines lately" if stock.lost_ns else ""
     reason = (
-        f"Scale pool {pool.pool} out from {made.before} to {made.after} machines: {who} found no room for "
-        f"{waited_s:.0f} s, neither free nor by preemption; a {pool.instance_type} has {shape.gpus} {shape.model} for "
-        f"{price.usd_per_hour:.2f} USD an hour{cheapest}, and is there in about {start_s:.0f} s{coming}{lost}"
+        f"Scale pool {pool.pool} out from {made.before} to {made.after} machines: {who} {why}; "
+        f"a {pool.instance_type} has {shape.gpus} {shape.model} for {price.usd_per_hour:.2f} USD an hour{cheapest}, "
+        f"and is there in about {start_s:.0f} s{coming}{lost}"
     )
     evidence = (
         *(

@@ -8,13 +8,14 @@ import msgspec
 from flyball_contracts.records import WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts
 from flyball_streams.engine.cell.cycle import Cycle
-from flyball_streams.engine.cell.pools.machines import Shape, needed
+from flyball_streams.engine.cell.pools.machines import Machines, Shape, needed
 from flyball_streams.engine.cell.pools.wants import Want
 
 
 class Machine(msgspec.Struct):
-    """A machine that has not started yet, and its GPUs that are still free."""
+    """A machine of a pool that has not started yet, and its GPUs that are still free."""
 
+    pool: str
     shape: Shape
     free: float
 
@@ -28,14 +29,15 @@ class Machine(msgspec.Struct):
 
 
 class Lacking(NamedTuple):
-    """The ``replicas`` of a workload's ``want`` that have no room."""
+    """The ``replicas`` of a workload's ``want`` that have no room; ``pool`` is the one chosen for them, if any."""
 
     want: Want
     spec: WorkloadSpec
     replicas: int
+    pool: str = ""
 
 
-def uncovered(cycle: Cycle, wants: dict[str, Want], coming: Sequence[Machine]) -> list[Lacking]:
+def uncovered(cycle: Cycle, machines: Machines, wants: dict[str, Want], coming: Sequence[Machine]) -> list[Lacking]:
     """Replicas without room, the most important workload first.
 
     They first take free room in this tick's placement, then room in the machines that are ``coming``.
@@ -45,11 +47,14 @@ def uncovered(cycle: Cycle, wants: dict[str, Want], coming: Sequence[Machine]) -
         want, spec = wants[name], cycle.spec(name)
         if spec is None:
             continue
-        replicas = want.replicas
-        while replicas and cycle.placement.place(spec) is not None:
-            replicas -= 1
-        while replicas and any(machine.take(spec) for machine in coming):
-            replicas -= 1
-        if replicas:
-            left.append(Lacking(want, spec, replicas))
+        for pool, replicas in want.pools.items() or (("", want.replicas),):
+            nodes = frozenset(node.node for node in machines.nodes(pool)) if pool else None
+            there = [machine for machine in coming if pool in ("", machine.pool)]
+            lacking = replicas
+            while lacking and cycle.placement.place(spec, nodes) is not None:
+                lacking -= 1
+            while lacking and any(machine.take(spec) for machine in there):
+                lacking -= 1
+            if lacking:
+                left.append(Lacking(want, spec, lacking, pool))
     return left

@@ -17,6 +17,8 @@ UNDER_WAY_S = 3600.0
 """A change without a new report for this long counts as lost."""
 SEEN_S = 60.0
 """Agents publish inventories twice a minute."""
+RETRY_S = 1800.0
+"""A pool that lost machines is the last choice for this long."""
 UNKNOWN = -1
 
 
@@ -70,6 +72,10 @@ class Stock(msgspec.Struct):
     def coming(self) -> int:
         """Machines that were bought and are not ready yet."""
         return max(0, self.change.after - self.ready) if self.change is not None and self.change.grows else 0
+
+    def lost_lately(self, now_ns: int) -> bool:
+        """Whether machines were lost that nobody had returned, not long ago."""
+        return 0 < self.lost_ns <= now_ns < self.lost_ns + round(RETRY_S * NS_PER_S)
 
     @property
     def shape(self) -> Shape | None:

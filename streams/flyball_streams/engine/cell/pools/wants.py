@@ -1,5 +1,8 @@
 """Replicas without room, and since when."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from flyball_contracts.ids import NS_PER_S
@@ -13,7 +16,8 @@ LAPSES_TICKS = 3
 class Want(msgspec.Struct):
     """A workload lacks room for ``replicas`` since ``since_ns``; this was last repeated at ``seen_ns``.
 
-    ``proposal`` is the id of the last proposal that requested them.
+    ``proposal`` is the id of the last proposal that requested them. ``pools`` has the replicas by pool where machines
+    of certain pools were chosen for them; empty: any pool.
     """
 
     workload: str
@@ -21,17 +25,25 @@ class Want(msgspec.Struct):
     since_ns: int
     seen_ns: int
     proposal: str = ""
+    pools: dict[str, int] = {}
 
 
-def note(wants: dict[str, Want], workload: str, replicas: int, proposal: str, now_ns: int) -> None:
-    """Note that a workload lacks room for so many replicas; 0: it has room for all."""
+def note(
+    wants: dict[str, Want],
+    workload: str,
+    replicas: int,
+    proposal: str,
+    now_ns: int,
+    pools: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Note that a workload lacks room for ``replicas``, in certain pools or anywhere; 0: it has room for all."""
     known = wants.get(workload)
     if replicas <= 0:
         wants.pop(workload, None)
     elif known is None:
-        wants[workload] = Want(workload, replicas, now_ns, now_ns, proposal)
+        wants[workload] = Want(workload, replicas, now_ns, now_ns, proposal, dict(pools))
     else:
-        known.replicas, known.seen_ns, known.proposal = replicas, now_ns, proposal
+        known.replicas, known.seen_ns, known.proposal, known.pools = replicas, now_ns, proposal, dict(pools)
 
 
 def lapse(wants: dict[str, Want], now_ns: int, period_ns: int) -> None:

@@ -4,25 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from flyball_contracts.config import Offer
 from flyball_contracts.records import Evidence, Portion, WorkloadSpec
 from flyball_models.capacity import gpus
 from flyball_models.sizing.choice import Mix, Option
-from flyball_streams.engine.workload.machines.offers import Quote, part_of
-
-
-class Chosen(msgspec.Struct, frozen=True):
-    """A choice that was made: replicas in all and by offer, what was said, and until when its machines may take."""
-
-    replicas: int
-    mix: dict[str, int]
-    portions: tuple[Portion, ...]
-    reason: str
-    evidence: tuple[Evidence, ...]
-    since_ns: int
-    until_ns: int
+from flyball_streams.engine.cell.machines.quotes import Quote
+from flyball_streams.engine.offers import part_of
 
 
 class Priced(NamedTuple):
@@ -118,6 +105,21 @@ def explained(
         evidence.append(Evidence(name="choice.carbon", value=mix.carbon_g_per_hour, unit="g/h"))
     quoted = {e: None for p in options for e in p.quote.evidence}
     return "; ".join(parts), (*evidence, *quoted)
+
+
+def without_room(options: Sequence[Priced], counts: Mapping[str, int]) -> str:
+    """A sentence part on the offers that would have been cheaper and have room for no more; empty: there are none."""
+    used = [p for p in options if counts.get(p.offer.name, 0) > p.option.held]
+    dearest = max((_usd_per_work(p) for p in used), default=0.0)
+    full = [p for p in options if counts.get(p.offer.name, 0) >= p.option.most and _usd_per_work(p) < dearest]
+    if not full:
+        return ""
+    names = " and ".join(_kind(p.offer) for p in full)
+    return f"{names} would cost less and {'has' if len(full) == 1 else 'have'} no more room"
+
+
+def _usd_per_work(priced: Priced) -> float:
+    return priced.option.usd_per_hour / priced.option.work_per_s
 
 
 def _kind(offer: Offer) -> str:

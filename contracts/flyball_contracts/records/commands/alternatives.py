@@ -1,0 +1,23 @@
+"""What a replica of a workload serves on each of the offers of the configuration."""
+
+from typing import Annotated
+
+import msgspec
+
+from flyball_contracts.records.base import Part
+
+Work = Annotated[float, msgspec.Meta(ge=1e-30, le=1e30)]
+
+
+class Alternatives(Part, frozen=True, kw_only=True):
+    """The offers that a workload can run on.
+
+    ``work`` is what one replica sustains on each, and ``reference`` what it sustains as the proposal counts replicas,
+    in one common unit. A replica on a machine that is there serves ``cold_start_s`` after it was placed. ``needed`` are
+    the replicas, in the proposal's count, that would do where more run; ``None``: not known, or not fewer.
+    """
+
+    work: dict[str, Work]
+    reference: Work
+    cold_start_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+    needed: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None

@@ -1,0 +1,1 @@
+"""Which machines serve an inference workload: what offers have room for and cost, and how often spot is lost."""

@@ -1,0 +1,150 @@
+"""The offers of one cell, what its workloads hold of each, and what a replica takes of a machine."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from flyball_contracts.config import Offer
+from flyball_contracts.records import Inventory, WorkloadSpec
+from flyball_streams.engine.known import Known, Replica
+
+LEAST_PART = 1e-3
+"""Of a GPU that nobody divides further."""
+Kind = tuple[str, str]
+"""GPU model and MIG profile, empty for the whole."""
+
+
+class Held(NamedTuple):
+    """Replicas of a workload on each offer, and on machines that none describes."""
+
+    counts: Mapping[str, int]
+    other: int
+
+    @property
+    def replicas(self) -> int:
+        """All of them."""
+        return sum(self.counts.values()) + self.other
+
+
+class PartOf(NamedTuple):
+    """Machines that a replica takes, a part of one or several, and replicas that a machine has room for."""
+
+    machines: float
+    replicas_per_machine: float
+
+
+class Holdings:
+    """What is held of the offers of a cell, by the inventories; kept as long as the tables stay the same."""
+
+    def __init__(self, cell: str, offers: Sequence[Offer], directory: Known) -> None:
+        self.cell = cell
+        self.offers = offers_of(cell, offers)
+        self.directory = directory
+        self._version = -1
+        self._held: dict[str, Held] = {}
+        self._gpus: dict[str, float] | None = None
+        self._nodes: dict[str, list[str]] | None = None
+
+    def held(self, workload: str) -> Held:
+        """What runs of a workload; a replica counts where its first part is."""
+        self._renew()
+        found = self._held.get(workload)
+        if found is None:
+            counts = dict.fromkeys(self.offers, 0)
+            other = 0
+            for replica in _first_parts(self.directory.replicas(workload)):
+                name = self._offer_of(replica)
+                if name is None:
+                    other += 1
+                else:
+                    counts[name] += 1
+            found = self._held[workload] = Held(counts, other)
+        return found
+
+    def gpus(self) -> Mapping[str, float]:
+        """GPUs, or instances, of each offer that are held by the cell's workloads."""
+        self._renew()
+        if self._gpus is None:
+            self._gpus = dict.fromkeys(self.offers, 0.0)
+            for spec in self.directory.workloads(self.cell):
+                for replica in self.directory.replicas(spec.workload):
+                    name = self._offer_of(replica)
+                    if name is not None:
+                        self._gpus[name] += len(replica.devices)
+        return self._gpus
+
+    def nodes(self, offer: str) -> Sequence[str]:
+        """Nodes that are machines of an offer, by name; one counts as its first device does."""
+        self._renew()
+        if self._nodes is None:
+            self._nodes = {name: [] for name in self.offers}
+            for node in self.directory.nodes(self.cell):
+                row = next((i for i, d in enumerate(node.devices) if not d.mig_enabled), None)
+                name = None if row is None else self._find(node, row)
+                if name is not None:
+                    self._nodes[name].append(node.node)
+        return self._nodes[offer]
+
+    def _offer_of(self, replica: Replica) -> str | None:
+        inventory = self.directory.inventories[replica.node]
+        if inventory.cell != self.cell or not replica.devices:
+            return None
+        return self._find(inventory, replica.devices[0])
+
+    def _find(self, node: Inventory, row: int) -> str | None:
+        kind = kind_of(node, row)
+        return next((name for name, offer in self.offers.items() if _is_of(offer, node, kind)), None)
+
+    def _renew(self) -> None:
+        if self._version != self.directory.version:
+            self._version, self._held, self._gpus, self._nodes = self.directory.version, {}, None, None
+
+
+def offers_of(cell: str, offers: Sequence[Offer]) -> dict[str, Offer]:
+    """Offers that a cell may use, by name."""
+    return {offer.name: offer for offer in offers if not offer.cells or cell in offer.cells}
+
+
+def is_chosen_for(spec: WorkloadSpec) -> bool:
+    """Whether machines are chosen for a workload: no gang, and with replicas that take GPUs, or a part of one."""
+    return spec.gang_size <= 1 and LEAST_PART <= spec.gpus_per_replica < math.inf
+
+
+def part_of(spec: WorkloadSpec, offer: Offer) -> PartOf:
+    """What a replica of a workload takes of an offer's machines."""
+    each = spec.gpus_per_replica
+    if each <= offer.gpus:
+        return PartOf(each / offer.gpus, math.floor(offer.gpus / each + 1e-9))
+    machines = math.ceil(each / offer.gpus - 1e-9)
+    return PartOf(machines, 1.0 / machines)
+
+
+def mean_work(work: Mapping[str, float], counts: Mapping[str, int]) -> float:
+    """Mean work of the replicas of which it is known, the least there is where none runs."""
+    known = [(n, work[name]) for name, n in counts.items() if n and name in work]
+    total = sum(n for n, _ in known)
+    return sum(n * each for n, each in known) / total if total else min(work.values())
+
+
+def kind_of(inventory: Inventory, row: int) -> Kind:
+    """GPU model and profile of a device; an instance is of its parent's model."""
+    device = inventory.devices[row]
+    parent = next((d for d in inventory.devices if d.id == device.parent), device) if device.parent else device
+    return parent.model, (device.mig_profile or "").removeprefix("MIG ")
+
+
+def _first_parts(replicas: Sequence[Replica]) -> list[Replica]:
+    seen: dict[str, Replica] = {}
+    for replica in replicas:
+        seen.setdefault(replica.name, replica)
+    return list(seen.values())
+
+
+def _is_of(offer: Offer, node: Inventory, kind: Kind) -> bool:
+    market = "reserved" if node.capacity_type == "owned" else node.capacity_type
+    return (
+        (offer.gpu_model, offer.gpu_profile) == kind
+        and offer.market == market
+        and offer.instance_type in ("", node.instance_type)
+        and offer.zone in ("", node.zone, node.availability_zone)
+    )
