@@ -29,12 +29,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.streams.engine.storms import Target, storms
 
 from flyball_contracts.codec import decode_record
-from flyball_contracts.config import SizingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import AnyDecision, DemandTick, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, DEMAND, OUTCOMES
 from flyball_streams.broker.server import LOOPBACK, free_ports
+from flyball_streams.engine.parameters import SizingParameters
 
 SPEED, QUICK_SPEED = 10.0, 120.0
 HOURS = 1.0
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     speed = options.speed or (QUICK_SPEED if options.quick else SPEED)
     reader, status = _run(speed, options.hours, options.seed)
-    found = storms(reader.decisions.values(), reader.outcomes, SizingConfig().cooldown_s)
+    found = storms(reader.decisions.values(), reader.outcomes, SizingParameters().cooldown_s)
     minutes = (reader.last_ns - reader.first_ns) / NS_PER_S / 60
     console = Console(width=None if sys.stdout.isatty() else 120)
     title = f"The demo at {speed:g} x real time: {minutes:.0f} minutes of event time, seed {options.seed}"

@@ -102,7 +102,8 @@ def _open(
 
 
 def _aws_keys(one: AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
-    if one.key_from == "instance":
+    """The key in the environment, else that of the machine's role, in the order of AWS's own tools."""
+    if not any(environ.get(name, "").strip() for name in (one.access_key_env, one.secret_key_env)):
         return RoleKeys(one.metadata_url)
     return FixedKey(
         AwsKey(

@@ -142,7 +142,7 @@ class SizingConfig(Section, frozen=True):
     any work a workload of ``min_replicas`` 0 is scaled to zero; 0 means never, because then something other than its
     replicas (a gateway) must report new demand.
 
-    A workload is scaled at most once in ``cooldown_s``, and in the opposite direction only ``reversal_cooldown_s``
+    A workload is scaled at most once in fifteen seconds, and in the opposite direction only ``reversal_cooldown_s``
     after its last decision. A change of at most a tenth of its replicas is not decided, and one decision takes
     away at most ``max_scale_in`` of them.
 
@@ -156,7 +156,6 @@ class SizingConfig(Section, frozen=True):
     stabilization_window_s: NotNegative = 600.0
     scale_to_zero_after_s: NotNegative = 0.0
     reversal_cooldown_s: NotNegative = 120.0
-    cooldown_s: NotNegative = 15.0
     max_scale_in: Ratio = 0.25
     measured: tuple[Literal["capacity", "cold_start"], ...] = ("capacity", "cold_start")
 
@@ -172,7 +171,6 @@ class WorkerConfig(Section, frozen=True):
 
     app: str = "flyball"
     table_age_s: Positive = 1.0
-    decision_ttl_s: Positive = 120.0
     decision_interval_s: NotNegative = 60.0
     snapshot_every_s: Positive = 30.0
     signing_key: str = ""
@@ -353,9 +351,3 @@ class Config(Section, frozen=True):
     controller: ControllerConfig = ControllerConfig()
     dashboard: DashboardConfig = DashboardConfig()
     influx: InfluxConfig = InfluxConfig()
-
-    def __post_init__(self) -> None:
-        """Refuse decisions that would be too old before they expire."""
-        lives_s = self.worker.decision_ttl_s
-        if lives_s >= MAX_AGE_S:
-            raise ValueError(f"worker.decision_ttl_s is {lives_s:g}; the actuator refuses what is {MAX_AGE_S:g} s old")

@@ -41,14 +41,21 @@ def test_csv(tmp_path: Path) -> None:
 def test_csv_with_quantiles_other_columns_gaps_and_a_unit(tmp_path: Path) -> None:
     rows = ["100,90,110,x", ",,,x", "200,180,220,x", "220,200,240,x"]
     path = write(tmp_path / "p.csv", csv_of(rows, "Time, value,P10,p90,comment"))
-    prices = feed(path, kind="electricity_price", scale=0.001, average=False)
+    prices = feed(path, kind="electricity_price", scale=0.001)
     (signal,) = prices.fetch(NOW_NS)
     assert signal.p50 == pytest.approx((0.2, 0.22))
     assert signal.p10 == pytest.approx((0.18, 0.2))
     assert signal.p90 == pytest.approx((0.22, 0.24))
-    assert (signal.kind, signal.average, prices.left_out) == ("electricity_price", False, 2)
+    assert (signal.kind, prices.left_out) == ("electricity_price", 2)
     prices.fetch(NOW_NS + S)
     assert prices.left_out == 2
+
+
+def test_what_was_issued_before_its_slots_is_a_forecast(tmp_path: Path) -> None:
+    text = csv_of([300, 250, 200])
+    assert feed(write(tmp_path / "a.csv", text)).fetch(NOW_NS)[0].forecast
+    written_ns = NOW_NS + 2 * HOUR_NS
+    assert not feed(write(tmp_path / "b.csv", text, written_ns)).fetch(written_ns)[0].forecast
 
 
 def test_json_with_its_own_time_of_issue(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from flyball_contracts.ids import NS_PER_S
 
 _ROLE = f"{DATA}iam/security-credentials/"
 _SPARE_NS = 300 * NS_PER_S
+_REMEDY = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role"
 
 
 class Keys(Protocol):
@@ -60,11 +61,11 @@ class RoleKeys:
         try:
             role = self._server.text(self._aws.ask(_ROLE), _ROLE)
             if not role:
-                raise FeedError(f"{where}: the instance has no role; attach one, or use key_from: environment")
+                raise FeedError(f"{where}: the instance has no role; {_REMEDY}")
             path = f"{_ROLE}{role}"
             found = self._server.decode(self._aws.ask(path), path, _Credentials)
         except MetadataError as error:
-            raise FeedError(str(error)) from error
+            raise FeedError(f"{error}; {_REMEDY}") from error
         self._key = AwsKey(found.access_key_id, found.secret_access_key, found.token)
         self._ends_ns = time_ns(found.expiration, f"{where}: $.Expiration")
         return self._key
