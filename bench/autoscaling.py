@@ -52,7 +52,7 @@ from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, bloc
 CONFIGURATIONS = ((120.0, 5), (300.0, 5), (600.0, 5), (300.0, 30))
 TARGETS = (0.95, 0.99, 0.999)
 FAULT_TARGET = 0.99
-"""What managers ask for and faults are reported at this target, faults with fewer seeds."""
+"""The target at which replica managers and faults are compared; faults have fewer seeds."""
 FAULT_SEEDS = 2
 APART_SEEDS = 2
 SEEDS = 5
@@ -79,7 +79,7 @@ def synthetic(seeds: int, days: int) -> Traces:
 
 
 def traces_of(data: Path, seeds: int) -> Traces:
-    """Demands of the long traces of a folder, each drawn when it is asked for."""
+    """Demands of the long traces of a folder, each drawn when it is requested."""
     found = open_traces(data)
     long = [name for name, fleet in found.fleets.items() if fleet.seconds >= 14 * DAY_S]
     return ((name, found.demands(name, seeds)) for name in long)

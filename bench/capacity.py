@@ -192,7 +192,7 @@ def _text(value: str | float | None) -> str:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run what was requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two models, one seed, an hour: shows that it works")
     parser.add_argument("--data", type=Path, help="folder with the public traces")

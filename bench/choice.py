@@ -3,7 +3,7 @@
     python bench/choice.py [--quick] [--data DIR] [--json PATH] [--days N] [--part first|second|all]
 
 A need of some replicas, one to a machine, follows a public trace of requests; everybody is told the most of it until a
-machine that is asked for now is ready, so that only lost spot makes work late. A zone takes back what it has no room
+machine that is requested now is ready, so that only lost spot makes work late. A zone takes back what it has no room
 for, at once, and gives no more than it has; a machine is paid for from when it is there, and serves `COLD_S` later.
 What is to go stays until what stands in for it is ready. Rows:
 

@@ -3,7 +3,7 @@
 The real `flyball demo` command runs headless: its fleet obeys, a worker decides, a live actuator acts. A reader beside
 it takes every decision and outcome off its broker. All is judged in event time: no target may have more than
 one decision in any minute, unless a device fails, others lack the room or far more is needed than there is; and what
-was refused may not be said again before its window is over, which doubles with each refusal. The exit status is 1 when
+was refused may not be repeated before its window is over, which doubles with each refusal. The exit status is 1 when
 one of these does not hold.
 
 ``--quick`` is an hour at 120 times real time, in ticks of 20 s.
@@ -135,7 +135,7 @@ def _show(console: Console, found: Sequence[Target], title: str) -> None:
     table = Table(title=title)
     columns = (
         "target", "decisions", "most in a minute", "clock minutes with more", "urgent", "without need", "refused",
-        "said again",
+        "repeated",
     )  # fmt: skip
     for column in columns:
         table.add_column(column, justify="left" if column == "target" else "right")

@@ -1,4 +1,4 @@
-"""Departures on series that nothing was tuned on: false incidents asked for and got, NAB, SMD, and throughput."""
+"""Departures on series that nothing was tuned on: false incidents budgeted and observed, NAB, SMD, and throughput."""
 
 import time
 from collections.abc import Iterator
@@ -127,17 +127,17 @@ def joined(courses: list[Course]) -> Course:
 def budget_rows(name: str, course: Course, budgets: tuple[float, ...], share: float = 1.0) -> Iterator[dict[str, Any]]:
     """Asked and got, with a 90 % interval of the rate."""
     for budget in budgets:
-        got, asked = incidents(course, budget, share), share * budget * course.days / 1000.0
+        got, budgeted = incidents(course, budget, share), share * budget * course.days / 1000.0
         low, high = _poisson_90(got)
         yield {
             "part": "budget",
             "series": name,
             "gpu_days": course.days,
             "per_1000_gpu_days": share * budget,
-            "asked": asked,
+            "asked": budgeted,
             "got": got,
-            "ratio": got / asked,
-            "ratio_90": [low / asked, high / asked],
+            "ratio": got / budgeted,
+            "ratio_90": [low / budgeted, high / budgeted],
         }
 
 

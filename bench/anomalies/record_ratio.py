@@ -134,12 +134,12 @@ def step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFAU
     if not (isinstance(season, np.ndarray) and isinstance(visits, np.ndarray)):
         season, visits = np.array(season), np.array(visits)
     before = _Fields(*(getattr(state, name) for name in _Fields._fields))
-    after, row, count, scores = learn(before, x, mask, season[at], visits[at], config)
+    after, row, count, scores = update(before, x, mask, season[at], visits[at], config)
     season[at], visits[at] = row, count
     return State(season=season, visits=visits, **after._asdict()), scores
 
 
-def _learn(
+def _update(
     state: _Fields, x: Input, mask: Input, season: Input, visits: Input, config: Config
 ) -> tuple[_Fields, Array, Array, Scores]:
     """Return the state, this bin's means and visits, and the scores."""
@@ -203,5 +203,5 @@ def _learn(
     return updated, keep(season_new, season), jnp.where(ok & (visits < 255), visits + 1, visits), scores
 
 
-learn = compiled_step(_learn, donate=False)
+update = compiled_step(_update, donate=False)
 """Not donated: the compiler would copy what it reads after it was written."""

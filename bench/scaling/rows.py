@@ -1,4 +1,4 @@
-"""Rows of ``autoscaling.py``: equal service, what managers ask for, and faults."""
+"""Rows of ``autoscaling.py``: equal service, what managers request, and faults."""
 
 import math
 from collections.abc import Iterable

@@ -35,7 +35,7 @@ def series(data: Path, *, quick: bool) -> list[Rates]:
 
 
 def demands(found: list[Rates]) -> Iterator[tuple[str, list[Demand]]]:
-    """Demand of each series, drawn when it is asked for: one seed, since the days of the series differ by far more."""
+    """Demand of each series, drawn when it is requested: one seed, since the days of the series differ by far more."""
     return ((rates.name, [rates.demand(0)]) for rates in found)
 
 

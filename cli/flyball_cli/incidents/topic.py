@@ -12,7 +12,7 @@ CLIENT = "flyball-incidents"
 
 
 class UnknownIncident(FlyballError):
-    """No incident has the id that was asked for, or more than one begins with it."""
+    """No incident has the id that was requested, or more than one begins with it."""
 
 
 def in_order(found: dict[str, Incident]) -> list[Incident]:

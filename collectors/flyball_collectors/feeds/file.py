@@ -114,7 +114,7 @@ class FileFeed:
         points = [self._point(row, f"{path}: row {i + 1}") for i, row in enumerate(document.data)]
         step_s = self._settings.step_s or smallest_step_s(p.time_ns for p in points)
         if step_s is None or not 1.0 <= step_s <= LONGEST_STEP_S:
-            raise FeedError(f"{path}: the times do not tell how long a slot is (1 s to 31 days); set step_s")
+            raise FeedError(f"{path}: the times do not show how long a slot is (1 s to 31 days); set step_s")
         issued_ns = (
             max(version.mtime_ns, 0) if document.published is None else _time(document.published, f"{path}: published")
         )

@@ -10,7 +10,7 @@ TEN_MINUTES = "it is ten minutes; for another window write a policy with limits"
 CONTEXT = "make it the current context of the kubeconfig"
 GATEWAYS = "write them as agent.workloads.targets, which have workloads; name is replica, kind is server"
 LIST = "feeds is a list; write {source: NAME, zone: ...}"
-PACE = "a feed is asked as often as its provider has something new; leave it out"
+PACE = "a feed is queried as often as its provider has something new; leave it out"
 SPOT = "aws_spot_price aws_spot_advisor azure_spot_price gcp_spot_price"
 
 
@@ -37,7 +37,7 @@ REMOVED = {
     **_of("agent", "gateways", GATEWAYS),
     **_of("agent", "host nvml kmsg", "it runs; switch it off in agent.disabled"),
     **_of("agent.attribution", "enabled", "it runs; switch it off by agent.disabled: [attribution]"),
-    **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is asked"),
+    **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is queried"),
     **_of("agent.export", "otlp_period_s otlp_queue otlp_timeout_s"),
     **_of("agent.attribution", "usage_period_s"),
     **_of("agent.attribution", "groups pod_logs", "pods and jobs are found by the names of the kubelet and of Slurm"),

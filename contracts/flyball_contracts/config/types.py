@@ -57,7 +57,7 @@ class KafkaConfig(Section, frozen=True):
 class AgentConfig(Section, frozen=True):
     """The node agent; an empty ``node`` means what ``FLYBALL_NODE`` says, else the host's name.
 
-    An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are asked for
+    An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are requested
     where ``provider`` is aws, gcp or azure, or is empty and the firmware's names (DMI) are of one of these.
 
     ``rack`` and ``leaf`` (the switch that the GPUs' network hangs on) are names in the cell.
@@ -224,7 +224,7 @@ class PlatformConfig(Section, frozen=True):
     the cluster that ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
     turns nodes on and off that are in ``pools``.
-    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``kueue`` has
+    ``autoscaler`` answers the autoscalers in ``namespaces``, which query ``scaler``, and writes nothing. ``kueue`` has
     the jobs in ``namespaces`` started and stopped by Kueue, and answers AdmissionCheck ``flyball``.
     Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
@@ -235,7 +235,7 @@ class PlatformConfig(Section, frozen=True):
     ``aws``, ``gcp`` and ``azure`` buy and return the machines of ``pools`` for one cell, with what the cloud's own
     library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
     ``account`` the project of gcp or the subscription of azure, ``url`` an endpoint instead of the public one. All
-    pools of the entry together may cost ``budget_usd_per_hour``; null: not said, which live does not take.
+    pools of the entry together may cost ``budget_usd_per_hour``; null: no budget, which live does not take.
     ``karpenter`` sets the limits of the NodePools of a cluster, named in ``pools`` likewise, and keeps pods in
     ``namespaces`` from Karpenter while they must not be moved.
     """
@@ -278,7 +278,8 @@ class ActuatorConfig(Section, frozen=True):
     clock ``wall``. A decision older than
     :data:`MAX_AGE_S` is refused. ``policies``
     are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
-    signed by one that may. ``audit`` is the file that records all that was told, judged, done and seen; empty: none.
+    signed by one that may. ``audit`` is the file that records every decision received, check, call and observation;
+    empty: none.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"

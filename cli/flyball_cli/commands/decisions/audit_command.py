@@ -88,7 +88,7 @@ def show(
     bootstrap: str | None,
     log_level: str,
 ) -> None:
-    """Show what the trail has of one DECISION: what was told, judged, called and said.
+    """Show what the trail has of one DECISION: what was received, checked, called and reported.
 
     DECISION is its id, or the beginning of it.
 

@@ -38,7 +38,7 @@ def command(
     trail: list[AnyEntry] = []
     try:
         trail = entries_about(audit, story.decision.id) if audit.is_file() else []
-    except Broken as error:  # the topics still tell their part
+    except Broken as error:  # the topics still have their part
         click.echo(f"the audit trail is left out: {error}", err=True)
     if as_json:
         document = {"decision": story.decision, "outcomes": story.outcomes, "records": story.records, "audit": trail}

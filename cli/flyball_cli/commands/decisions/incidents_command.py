@@ -81,11 +81,11 @@ def list_(
 @common
 def show(incident: str, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
     """Tell all that is known of an INCIDENT: its id, or the beginning of it."""
-    from flyball_cli.incidents.listing import told
+    from flyball_cli.incidents.listing import described
     from flyball_cli.incidents.topic import find
 
     config = configured(config_path, bootstrap, log_level)
-    for line in told(find(config.kafka, incident, since * DAY_S)):
+    for line in described(find(config.kafka, incident, since * DAY_S)):
         click.echo(line)
 
 
@@ -134,11 +134,11 @@ def label(
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     one = find(config.kafka, incident, since * DAY_S)
-    said = Label(
+    response = Label(
         cell=one.cell, time_ns=time.time_ns(), by=by or who(), reason=reason, incident=one.id, cause=one.cause,
         true=is_true, model=one.model,
     )  # fmt: skip
-    answer(config.kafka, said)
+    answer(config.kafka, response)
     rule = "" if any(s.statistical for s in one.symptoms) else "; it rests on rules, whose limits do not move"
     click.echo(f"{one.id}: {one.cause}{f' on {one.model}' if one.model else ''} was {str(is_true).lower()}{rule}")
 
@@ -181,14 +181,14 @@ def silence(
     preflight(config, "responder")
     now_ns = time.time_ns()
     starts_ns = now_ns if from_ is None else round(from_.replace(tzinfo=UTC).timestamp() * 1e9)
-    said = Silence(
+    response = Silence(
         cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or moment(now_ns).replace(" ", "T"),
         starts_ns=starts_ns, ends_ns=starts_ns + round(for_s * 1e9), **matched,
     )  # fmt: skip
-    answer(config.kafka, said)
+    answer(config.kafka, response)
     click.echo(
-        f"silence {said.name!r} holds until {moment(said.ends_ns)} UTC; to end it before: "
-        f"flyball incidents unsilence {said.name!r} --cell {cell!r}"
+        f"silence {response.name!r} holds until {moment(response.ends_ns)} UTC; to end it before: "
+        f"flyball incidents unsilence {response.name!r} --cell {cell!r}"
     )
 
 
@@ -271,8 +271,8 @@ def readmit(
         raise click.BadParameter("is empty; a quarantine ends only with evidence", param_hint="--evidence")
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
-    said = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
-    answer(config.kafka, said)
+    response = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
+    answer(config.kafka, response)
     click.echo(f"{node} takes work again once the worker has read this; `flyball incidents nodes --all` shows it")
 
 
@@ -315,7 +315,7 @@ def check(
 @click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="An Alertmanager, API v2.")
 @click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="Takes what Alertmanager sends to webhooks.")
 @click.option("--least", type=click.Choice(["info", "warning", "critical"]), default="warning", show_default=True,
-              help="Least severity that is told.")  # fmt: skip
+              help="Least severity that is sent.")  # fmt: skip
 @click.option("--page", default="", metavar="URL", help="Where `flyball dashboard` is served, for links.")
 @click.option("--token-env", metavar="NAME", help="Variable of the environment with the bearer token for all of them.")
 @click.option("--once", is_flag=True, help="End when all that there is was delivered.")

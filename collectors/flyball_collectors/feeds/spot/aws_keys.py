@@ -54,16 +54,16 @@ class RoleKeys:
         self._ends_ns = 0
 
     def key(self, now_ns: int) -> AwsKey:
-        """Key of the role, asked for when it is needed."""
+        """Key of the role, requested when it is needed."""
         if now_ns < self._ends_ns - _SPARE_NS:
             return self._key
         where = f"{self._server.address}{_ROLE}"
         try:
-            role = self._server.text(self._aws.ask(_ROLE), _ROLE)
+            role = self._server.text(self._aws.request(_ROLE), _ROLE)
             if not role:
                 raise FeedError(f"{where}: the instance has no role; {_REMEDY}")
             path = f"{_ROLE}{role}"
-            found = self._server.decode(self._aws.ask(path), path, _Credentials)
+            found = self._server.decode(self._aws.request(path), path, _Credentials)
         except MetadataError as error:
             raise FeedError(f"{error}; {_REMEDY}") from error
         self._key = AwsKey(found.access_key_id, found.secret_access_key, found.token)

@@ -76,7 +76,7 @@ class ProcessReader:
             return None
         for _ in range(_TRIES):
             self._count.value = len(self._infos)
-            if self._gate.ask(name, self._count_at, self._infos):
+            if self._gate.call(name, self._count_at, self._infos):
                 return {
                     int(info.pid): nan if info.memory == NO_MEMORY_VALUE else float(info.memory)
                     for info in self._infos[: self._count.value]
@@ -94,7 +94,7 @@ class ProcessReader:
         """
         for _ in range(_TRIES):
             self._count.value = len(self._samples)
-            if self._gate.ask(_SHARES, self._samples, self._count_at, self._after):
+            if self._gate.call(_SHARES, self._samples, self._count_at, self._after):
                 return self._mean()
             if _SHARES in self._gate.never:
                 return None
