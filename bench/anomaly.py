@@ -6,7 +6,7 @@ The default fleet of the demo, without its failing and its straggling GPU, goes 
 production: checkpoints, bursts, notebooks, and jobs that start and end. ``alarms`` are anomalies of any detector per
 GPU-day, from cold and after the first hour. Then one fault at a time is put into the frames of one GPU for ten minutes;
 it is found when the GPU is named within two minutes. ``record ratio`` is an older detector: each series against its own
-largest residuals, told at a score of 0.8, on the same frames. No public trace has labelled faults of GPUs.
+largest residuals, reported at a score of 0.8, on the same frames. No public trace has labelled faults of GPUs.
 
 ``gangs`` are whole gangs that slow down together, by what they say of their step times: generated ones, clean and
 slowed, and those of the fleet, of which the other detectors see nothing.

@@ -4,11 +4,11 @@
 of settings (at most 40). They are tuned on week 1 of each trace and measured on week 2; costs at a target attainment
 are interpolated on the settings that week 1 left on its Pareto front. Ratios are against tuned HPA, with a paired
 bootstrap over days and seeds; the geometric mean is over the configurations that both sides reached, and how many those
-were is said. Rows that lose stay.
+were is printed. Rows that lose stay.
 
 Without ``--data`` and with ``--quick`` the traces are synthetic: that shows that the script works, not what is claimed.
-Traces are the ServeGen models of two weeks and more in the folder: each is one workload, and how many there are is said
-with the claim. HPA stands there on served utilisation, on the work that arrives, and on the queue.
+Traces are the ServeGen models of two weeks and more in the folder: each is one workload, and how many there are is
+printed with the claim. HPA stands there on served utilisation, on the work that arrives, and on the queue.
 """
 
 import argparse

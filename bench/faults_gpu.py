@@ -2,9 +2,9 @@
 
 ``rate`` is one node lane, one cell lane and what stands between them, on one core: events are decoded, judged whose
 fault they are, gathered into symptoms, put together to incidents, and these are encoded. Ticks and their frames count
-too. ``flood`` is one broken GPU and what a gang of all GPUs says of it, ``codes`` the same GPUs with a hundred XIDs
-each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same; all are to be left at
-once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
+too. ``flood`` is one broken GPU and what a gang of all GPUs reports about it, ``codes`` the same GPUs with a hundred
+XIDs each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same; all are to be
+left at once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
 
 ``stories`` are seeded faults with what follows from them, in random order; a story is right
 when one incident of its kind of place, at its place and with its cause is open at the end, and nothing else of it. The
@@ -74,7 +74,7 @@ Events = Callable[[int, int, Size], list[NodeEvent]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write the figures where asked."""
+    """Measure, print, and write the figures where requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small cell and few stories; supports no claim")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")

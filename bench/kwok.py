@@ -8,7 +8,7 @@ and the fleet serves with what is ready on the cluster. All of it is on this mac
 Latency is from the moment in which the last frame of a decision's tick was on the broker to that in which the API
 server received the write, by its own audit log; on the way stands the moment in which the actuator claimed it. Calls of
 controller and actuator are from the audit log as well; their bytes are counted by a relay in front of the server,
-encrypted as they are. Both are said of the minutes that were measured. The exit status is 1 where a decision took
+encrypted as they are. Both are given for the minutes that were measured. The exit status is 1 where a decision took
 longer than 5 s, or there was none.
 """
 
@@ -332,7 +332,7 @@ def _fill(plane: ControlPlane, cluster: Cluster, nodes: int, replicas: int) -> f
 
 
 def _config(bootstrap: str, folder: Path, plane: ControlPlane, cluster: Cluster, relays: Mapping[str, Relay]) -> Path:
-    """One file for all parts; the controller tells what it sees as a cell of its own."""
+    """One file for all parts; the controller reports what it sees as a cell of its own."""
     files = {name: _behind(plane.kubeconfig(token), relays[name], plane) for name, token in
              (("controller", CONTROLLER), ("actuator", ACTUATOR))}  # fmt: skip
     platform = PlatformConfig(

@@ -1,4 +1,4 @@
-"""What profiles are worth: kinds, families and bottlenecks of labelled telemetry, beside simpler rules.
+"""What profiles are worth: kinds, model families and bottlenecks of labelled telemetry, beside simpler rules.
 
     python bench/profile.py [--quick] [--data FOLDER] [--json PATH]
 

@@ -38,7 +38,7 @@ TARGETS = {"memory": 1e-3, "gpu memory": 1e-3, "cpu": 1e-2}
 KILLS = (5.0, 10.0, 20.0, 50.0, 200.0)
 SLOWS = (5.0, 10.0, 20.0, 40.0, 100.0)
 TUNED = 12
-"""Samples of CPU an hour that are learned from: means of five minutes."""
+"""Samples of CPU an hour that models are fitted to: means of five minutes."""
 
 
 class Series(NamedTuple):

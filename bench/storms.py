@@ -1,4 +1,4 @@
-"""How often the demo decides about a target, and whether it says again what was refused.
+"""How often the demo decides about a target, and whether it repeats what was refused.
 
 The real `flyball demo` command runs headless: its fleet obeys, a worker decides, a live actuator acts. A reader beside
 it takes every decision and outcome off its broker. All is judged in event time: no target may have more than

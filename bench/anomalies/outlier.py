@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 KEPT, RESIDUALS = 16, 3
 _LEAST_KNOWN = 4
-"""Sizes above 0 without which a residual says nothing."""
+"""A residual counts only after so many sizes above 0."""
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
@@ -85,7 +85,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
 def step(
     state: State, x: NDArray[np.float64], day_share: NDArray[np.float64], config: Config = DEFAULT
 ) -> tuple[State, Found]:
-    """Score and learn the windows `x` [N], NaN where a series had none; `day_share` [N] in 0..1 is the time of day."""
+    """Score and fit the windows `x` [N], NaN where a series had none; `day_share` [N] in 0..1 is the time of day."""
     known = np.isfinite(x)
     now: Floats = np.where(known, x, 0.0).astype(np.float32)
     begins, each = known & (state.seen == 0), np.arange(len(now))

@@ -125,9 +125,9 @@ class _Fields(NamedTuple):
 
 
 def step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFAULT) -> tuple[State, Scores]:
-    """Score and learn `x[N]` where `mask[N]`; `bin` is the int32 time-of-day bin of this tick, 0..B-1.
+    """Score `x[N]` and update the state by it where `mask[N]`; `bin` is the int32 time-of-day bin of this tick, 0..B-1.
 
-    The means learn residuals clipped at `clip` standard deviations once warm, so that one extreme value
+    The means are updated by residuals clipped at `clip` standard deviations once warm, so that one extreme value
     does not become the new normal; a series that never moved has no scale yet and is not clipped.
     """
     at, season, visits = int(bin), state.season, state.visits

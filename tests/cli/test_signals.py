@@ -1,4 +1,4 @@
-"""A command that is told to end: while it is imported, while no broker answers, and when its terminal is closed."""
+"""A command that is terminated: while it is imported, while no broker answers, and when its terminal is closed."""
 
 import os
 import signal

@@ -63,7 +63,7 @@ def url(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 class Watched:
-    """A page, with every address that it asked for and every error that it wrote."""
+    """A page, with every address that it requested and every error that it wrote."""
 
     def __init__(
         self, browser: Browser, url: str, width: int, height: int, *, light: bool = False, zone: str = "Asia/Tokyo"

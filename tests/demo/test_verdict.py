@@ -1,4 +1,4 @@
-"""The demo's verdict: what is told done is looked for on the platform."""
+"""The demo's verdict: what is reported as done is looked for on the platform."""
 
 from collections.abc import Callable, Iterator
 

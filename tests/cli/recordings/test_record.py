@@ -50,7 +50,7 @@ def replayed(recording: Path, broker: EmbeddedBroker) -> None:
 
 
 def lose(broker: EmbeddedBroker, lines: Queue[str]) -> None:
-    """Take the broker away once something is recorded, and wait until that is said."""
+    """Take the broker away once something is recorded, and wait until that is logged."""
     until(lines, "first messages are recorded")
     broker.set_down()
     until(lines, "trying again")

@@ -36,14 +36,14 @@ class Survived(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """The last number the writer said it had appended, and the last it said it would acknowledge."""
+    """The last number that the writer reported as appended, and the last that it would acknowledge."""
 
     appended: int
     acknowledged: int
 
 
 def run_and_kill(folder: Path, budget: int, number: int, chance: random.Random) -> Reported:
-    """Start a writer, kill it after a random time, and return what it told."""
+    """Start a writer, kill it after a random time, and return what it reported."""
     receiving, sending = SERVER.Pipe(duplex=False)
     seed, wait_s = chance.randrange(1 << 30), chance.random() ** 2 * 0.05
     process = SERVER.Process(target=write, args=(folder, budget, number, sending, seed), daemon=True)

@@ -23,7 +23,7 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def replicas_at(name: str, t: int) -> tuple[int, int]:
-    """Replicas asked for and ready: two scalings were carried out while the scene ran."""
+    """Replicas requested and ready: two scalings were carried out while the scene ran."""
     requested = SERVICES[name][0]
     ready = requested
     if name == "chat-70b":
@@ -39,7 +39,7 @@ def _ramp(name: str, t: int) -> float:
 
 
 def _demand(name: str, t: int, half: str, work: float) -> Demand:
-    """Half of what a service is asked for; ``chat-70b`` is late while its new replicas start."""
+    """Half of the demand of a service; ``chat-70b`` is late while its new replicas start."""
     running, ready = (n // 2 + (half == "node/1") * (n % 2) for n in replicas_at(name, t))
     late = name == "chat-70b" and 100 < t < 131
     return Demand(
