@@ -1,6 +1,5 @@
 """An incident as an alert of Prometheus: labels that name it, annotations that tell it, and when it is over."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,16 +7,10 @@ import msgspec
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Incident
-from flyball_contracts.records.events import Severity
 
 ALERT = "FlyballIncident"
 HOLD_S = 300.0
 """An alert ends by itself where nobody says so long that it goes on."""
-LEAST: Mapping[Severity, frozenset[Severity]] = {
-    "info": frozenset({"info", "warning", "critical"}),
-    "warning": frozenset({"warning", "critical"}),
-    "critical": frozenset({"critical"}),
-}
 
 
 class Alert(msgspec.Struct, frozen=True):
