@@ -23,12 +23,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.common.report import machine
+from bench.common.report import machine, wide_console
 from bench.forecasts import events_apart
 from bench.scaling import rows, single_requests as single, unseen
 from bench.scaling.rows import BASE, ORACLE, change
@@ -156,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--policies", default=",".join((*OURS, *BASELINES, ORACLE)))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = wide_console(200)
     started, cpu = time.monotonic(), time.process_time()
     keys = [key for key in args.policies.split(",") if key != "forecast_band" or not args.quick]
     if BASE not in keys:

@@ -24,7 +24,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.common.report import machine, machine_line
+from bench.common.report import machine, machine_line, wide_console
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.streams.engine.storms import Target, storms
 
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reader, status = _run(speed, options.hours, options.seed)
     found = storms(reader.decisions.values(), reader.outcomes, SizingParameters().cooldown_s)
     minutes = (reader.last_ns - reader.first_ns) / NS_PER_S / 60
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console()
     title = f"The demo at {speed:g} x real time: {minutes:.0f} minutes of event time, seed {options.seed}"
     _show(console, found, title)
     ends = Counter(o.status for o in reader.outcomes if o.final)

@@ -116,7 +116,7 @@ def test_a_moment_is_written_in_full(time_ns: int) -> None:
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9])?", fullmatch=True)
-NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
+LABELS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
 AMOUNTS = st.floats(0, 1e9)
 POSITIVE = st.floats(1e-3, 1e9)
 
@@ -130,11 +130,11 @@ def specs(draw: st.DrawFn) -> WorkloadSpec:
         cell=draw(NAMES),
         time_ns=NOW,
         kind=draw(st.sampled_from(["inference", "training", "notebook", "batch"])),
-        tenant=draw(NAMES),
+        tenant=draw(LABELS),
         priority=draw(st.integers(-100, 100)),
         gang_size=gang,
         gpus_per_replica=draw(AMOUNTS),
-        gpu_models=tuple(draw(st.lists(NAMES, max_size=2))),
+        gpu_models=tuple(draw(st.lists(LABELS, max_size=2))),
         min_replicas=least,
         max_replicas=max(gang, least) + draw(st.integers(0, 9)),
         capacity_per_replica=draw(AMOUNTS),

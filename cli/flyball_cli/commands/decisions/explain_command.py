@@ -7,7 +7,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, common, configured
 
 
 @click.command("explain")
@@ -33,7 +33,7 @@ def command(
     from flyball_cli.explain.story import read_story
 
     config = configured(config_path, bootstrap, log_level)
-    story = read_story(config.kafka, decision, since * 86_400.0)
+    story = read_story(config.kafka, decision, since * DAY_S)
     audit = Path(config.actuator.audit)
     trail: list[AnyEntry] = []
     try:

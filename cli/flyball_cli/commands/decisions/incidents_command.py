@@ -9,13 +9,11 @@ from typing import Any, get_args
 
 import click
 import msgspec
-from rich.console import Console
 
-from flyball_cli.options import Finite, common, configured, health_option, until_signal
+from flyball_cli.options import DAY_S, Finite, common, configured, health_option, until_signal
+from flyball_cli.terminal import unwrapped_console
 from flyball_contracts.records import Cause
 from flyball_contracts.records.events import Severity
-
-DAY_S = 86_400.0
 
 
 @click.group("incidents")
@@ -30,10 +28,6 @@ def command() -> None:
       flyball incidents silence --cell eu-1 --node n7 --for 7200 --reason moved
       flyball incidents label 3f2a --false --reason "benchmark of ours"
     """
-
-
-def _console() -> Console:
-    return Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=10_000)  # what is cut is of no use
 
 
 def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +64,7 @@ def list_(
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     elif found:
-        _console().print(tabulated(found))
+        unwrapped_console().print(tabulated(found))
     else:
         click.echo("nothing is wrong" if not ended else f"there was no incident in {since:g} days")
 
@@ -202,7 +196,7 @@ def silences_(config_path: Path | None, bootstrap: str | None, log_level: str) -
     config = configured(config_path, bootstrap, log_level)
     table = of_silences(silences(config.kafka), time.time_ns())
     if table.row_count:
-        _console().print(table)
+        unwrapped_console().print(table)
     else:
         click.echo("nothing is silenced")
 
@@ -242,7 +236,7 @@ def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | N
     config = configured(config_path, bootstrap, log_level)
     found = [one for one in read_conditions(config.kafka, since * DAY_S).values() if back or one.condition != "back"]
     if found:
-        _console().print(of_nodes(found))
+        unwrapped_console().print(of_nodes(found))
     else:
         click.echo("no node is out")
 

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, common, configured
 
 
 @click.command("platforms")
@@ -41,7 +41,7 @@ def command(
     if observed:
         from flyball_cli.explain.story import read_sent
 
-        seen = rows(*read_sent(config.kafka, since * 86_400.0))
+        seen = rows(*read_sent(config.kafka, since * DAY_S))
     if as_json:
         made = [
             {
