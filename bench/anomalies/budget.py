@@ -125,7 +125,7 @@ def joined(courses: list[Course]) -> Course:
 
 
 def budget_rows(name: str, course: Course, budgets: tuple[float, ...], share: float = 1.0) -> Iterator[dict[str, Any]]:
-    """Asked and got, with a 90 % interval of the rate."""
+    """Budgeted and observed, with a 90 % interval of the rate."""
     for budget in budgets:
         got, budgeted = incidents(course, budget, share), share * budget * course.days / 1000.0
         low, high = _poisson_90(got)

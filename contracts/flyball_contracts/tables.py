@@ -15,14 +15,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from flyball_contracts.records import Inventory, Outcome, Pool, Record, Signal, WorkloadSpec
-from flyball_contracts.records.responses import AnyResponse
+from flyball_contracts.records.responses import Acknowledgement, AnyResponse, Label, Readmission, Silence
 from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, WORKLOADS
 
 TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES)
 """Topics that are tables, by what :class:`Tables` makes of them."""
 MOST_OUTCOMES = 10_000
 Row: TypeAlias = Inventory | WorkloadSpec | Pool | Signal | Outcome | AnyResponse
-ROWS: Final = (Inventory, WorkloadSpec, Pool, Signal, Outcome, AnyResponse)
+ROWS: Final = (Inventory, WorkloadSpec, Pool, Signal, Outcome, Acknowledgement, Silence, Label, Readmission)
 _STAGES = {"accepted": 0, "running": 1}
 _encode = msgspec.json.Encoder().encode
 

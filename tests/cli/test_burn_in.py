@@ -14,7 +14,7 @@ from flyball_contracts.burn_in import BurnIn, Device, figures, missed, read
 
 
 def test_a_machine_that_is_well_passes_and_reports_it_in_one_line(tmp_path: Path) -> None:
-    result = tmp_path / "told"
+    result = tmp_path / "result"
     done = CliRunner().invoke(flyball, ["doctor", "--burn-in", "0"], env={"FLYBALL_CHECK_RESULT": str(result)})
     assert done.exit_code == 0, done.output
     found = read(done.stdout)

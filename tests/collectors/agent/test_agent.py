@@ -136,7 +136,7 @@ def test_without_a_broker_it_goes_on_and_counts_every_drop(tmp_path: Path, caplo
     assert report.dropped == report.sent >= 104
     warnings = [record.getMessage() for record in caplog.records if NOWHERE in record.getMessage()]
     assert any("kafka.bootstrap or --bootstrap" in warning for warning in warnings)
-    assert len(caplog.records) <= 4  # told, not repeated
+    assert len(caplog.records) <= 4  # logged, not repeated
 
 
 def test_drops_are_reported_once_the_broker_is_back(embedded_broker: StartBroker, tmp_path: Path) -> None:

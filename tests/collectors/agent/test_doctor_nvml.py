@@ -20,7 +20,7 @@ LINK_FIELDS = (161, 162, 163, 221)
 
 
 def fill(stub: NvmlStub) -> None:
-    """Two GPUs of which everything is told, with a number of its own for each thing."""
+    """Two GPUs that report everything, with a number of its own for each thing."""
     stub.set_gpus(2)
     stub.set_switched(4)
     for gpu in range(2):

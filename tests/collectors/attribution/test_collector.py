@@ -58,7 +58,7 @@ class FakeGpus:
 class Reported:
     """A collector that knows a pod by another name."""
 
-    name = "told"
+    name = "reported"
 
     def read(self, now_ns: int, period_ns: int) -> Sequence[Reading | KeyedReading]:
         return []

@@ -107,7 +107,7 @@ def as_json(value: Any, **more: Any) -> Answer:
 
 
 def uk(values: list[float | None], start_ns: int = NOW_NS) -> dict[str, Any]:
-    """The half hour before is told too, as the real one does; ``actual`` is null ahead."""
+    """The half hour before is reported too, as the real one does; ``actual`` is null ahead."""
     step_ns = HALF_HOUR_S * S
     rows = [
         {

@@ -1,4 +1,4 @@
-"""The loop of the feeds: pace, back-off, staleness, what is sent, and what is never said."""
+"""The loop of the feeds: pace, back-off, staleness, what is sent, and what is never logged."""
 
 import logging
 import threading

@@ -436,7 +436,7 @@ def test_the_doctor_reports_whether_the_log_can_be_read(log: Log, tmp_path: Path
 class Request:
     """A collector that notes when it is requested events."""
 
-    name = "asked"
+    name = "request"
 
     def __init__(self, time: FakeTime) -> None:
         self.at_ns: list[int] = []

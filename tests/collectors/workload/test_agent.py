@@ -212,7 +212,7 @@ class Busy:
 
 @contextmanager
 def agent(bootstrap: str, state_dir: Path, workloads: WorkloadsParameters) -> Generator[Listener]:
-    """An agent that runs, and what it is heard to say."""
+    """An agent that runs, and what it logs."""
     stop = threading.Event()
     settings = AgentParameters(
         node="n1", state_dir=str(state_dir), period_s=0.1, spool_bytes=0, disabled=("host", "nvml")

@@ -214,7 +214,7 @@ def test_answers_of_two_engines_and_of_triton() -> None:
     assert reported("vllm", pages).kv_cache == pytest.approx(0.4)  # the mean, as they share the requests
     assert reported("vllm", pages).output_token_mean_s == pytest.approx(sum(GAPS) / 4)
     with_it = reported("triton", [triton(work, tensorrt_llm=True) for work in (THEN, NOW)])
-    assert with_it.first_token_mean_s == pytest.approx(sum(FIVE) / 20)  # told in milliseconds
+    assert with_it.first_token_mean_s == pytest.approx(sum(FIVE) / 20)  # reported in milliseconds
     assert with_it.first_token_p99_s == pytest.approx(0.1 + 0.4 * (0.99 * 5 - 3) / 2)
     assert with_it.kv_cache == 0.6
     without = reported("triton", [triton(work) for work in (THEN, NOW)])

@@ -90,7 +90,7 @@ class ProcessReader:
         """Mean share by process; ``None`` where it is unknown.
 
         The driver only lists who did something in its own sampling period, so that no answer means no work on an
-        idle device, and no new sample on a busy one. Asked for all it has, it would average over minutes.
+        idle device, and no new sample on a busy one. A request for all it has would average over minutes.
         """
         for _ in range(_TRIES):
             self._count.value = len(self._samples)

@@ -1,4 +1,4 @@
-"""The driver's events: each of those that nvml.h has is told as what it is, others as unknown."""
+"""The driver's events: each of those that nvml.h has is reported as what it is, others as unknown."""
 
 import time
 
