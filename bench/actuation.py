@@ -115,7 +115,7 @@ def _in_process(count: int, options: argparse.Namespace) -> int:
     for line in broken[:20]:
         console.print(f"  {line}")
     guard = _guard(QUICK_JUDGED if options.quick else JUDGED)
-    console.print(_told(guard))
+    console.print(_summary(guard))
     if options.json is not None:
         figures = {**machine(), "seed": options.seed, "seconds": took_s, "broken": broken, "guard_us": guard, **totals}
         options.json.write_text(json.dumps(figures, indent=1))
@@ -186,7 +186,7 @@ def _guard(count: int) -> dict[str, float]:
     return {"p50": round(float(p50), 1), "p99": round(float(p99), 1), "p99_cpu": round(float(worked), 1)}
 
 
-def _told(guard: dict[str, float]) -> str:
+def _summary(guard: dict[str, float]) -> str:
     return (
         f"guard: {guard['p50']:g} µs at p50, {guard['p99']:g} µs at p99 ({guard['p99_cpu']:g} µs of CPU time), "
         f"with {WORKLOADS} workloads"
@@ -204,7 +204,7 @@ def _show(verdict: Verdict, took_s: float, count: int, guard: dict[str, float]) 
     console.print(table)
     for line in verdict.broken:
         console.print(f"  {line}")
-    console.print(_told(guard))
+    console.print(_summary(guard))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ must be what went in, in order, and what does not must be counted. The run fails
 
 ``gpus``: reading 8 and 72 GPUs, beside the same calls through nvidia-ml-py; and the whole agent at one tick a second.
 ``soak``: whether memory stays flat, 1800 ticks of 8 GPUs in 90 s instead of 30 min. Both run against a stand-in for
-NVML that answers at once: they tell what the agent costs, not the driver. Every tick reads the full set, the details
+NVML that answers at once: they show what the agent costs, not the driver. Every tick reads the full set, the details
 too (by default they come each 10 s), with 10 new samples in the rings of power and utilisation, and sends it to an
 embedded broker in another process. dcgm-exporter's memory, for comparison: a median of 467 to 484 MiB on nodes of 1 to
 8 GPUs (as published, pytorch/ci-infra issue 1011; not measured here).

@@ -6,12 +6,12 @@ The default fleet of the demo, without its failing and its straggling GPU, goes 
 production: checkpoints, bursts, notebooks, and jobs that start and end. ``alarms`` are anomalies of any detector per
 GPU-day, from cold and after the first hour. Then one fault at a time is put into the frames of one GPU for ten minutes;
 it is found when the GPU is named within two minutes. ``record ratio`` is an older detector: each series against its own
-largest residuals, told at a score of 0.8, on the same frames. No public trace has labelled faults of GPUs.
+largest residuals, reported at a score of 0.8, on the same frames. No public trace has labelled faults of GPUs.
 
 ``gangs`` are whole gangs that slow down together, by what they say of their step times: generated ones, clean and
 slowed, and those of the fleet, of which the other detectors see nothing.
 
-``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
+``budget`` compares the false incidents allowed with those observed, from cold on, on simulated fleets with seeds that
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
 prior was chosen have a row of their own. With ``--data`` NAB by its own rules and SMD without point adjustment follow
 (not with ``--quick``): there each series is alone, which is not what the detector is for.
@@ -162,7 +162,7 @@ class Old:
 
 
 def settings(seed: int, tick_s: float) -> FleetConfig:
-    """The fleet of the demo without its sick GPUs."""
+    """The fleet of the demo without its faulty GPUs."""
     return msgspec.structs.replace(FleetConfig(), seed=seed, tick_s=tick_s, failing=(), straggling=())
 
 
@@ -175,9 +175,9 @@ def incoming(message: Message) -> Incoming:
 
 
 def watched(
-    config: FleetConfig, ticks: int, sick: tuple[Fault, str, float] | None = None
+    config: FleetConfig, ticks: int, faulty: tuple[Fault, str, float] | None = None
 ) -> tuple[dict[str, list[Alarm]], str, int]:
-    """Alarms of both detectors, the sick device, and the number of GPUs; ``sick``: fault, workload, second of begin."""
+    """Alarms of both detectors, the faulty device, the number of GPUs; ``faulty``: fault, workload, start (s)."""
     fleet, engine = Fleet(config, START_NS), Engine(WorkerConfig())
     old, found = Old(fleet), dict[str, list[Alarm]](departure=[], record_ratio=[])
     engine.feed([incoming(m) for m in fleet.messages_at_start()])
@@ -185,11 +185,11 @@ def watched(
     for tick in range(ticks):
         second = tick * config.tick_s
         messages = fleet.tick(tick)
-        since_s = second - sick[2] if sick is not None else -1.0
-        if sick is not None and since_s >= 0 and not device:
-            node, row, device = _held(fleet, sick[1])
-        if sick is not None and 0 <= since_s < FAULT_S:
-            messages = [_with(m, node, row, sick[0], since_s) for m in messages]
+        since_s = second - faulty[2] if faulty is not None else -1.0
+        if faulty is not None and since_s >= 0 and not device:
+            node, row, device = _held(fleet, faulty[1])
+        if faulty is not None and 0 <= since_s < FAULT_S:
+            messages = [_with(m, node, row, faulty[0], since_s) for m in messages]
         frames = decode_frames([m.value or b"" for m in messages if m.topic == TELEMETRY.name])[0]
         for batch in frames:
             if batch.schema == GPU.schema:

@@ -4,11 +4,11 @@
 of settings (at most 40). They are tuned on week 1 of each trace and measured on week 2; costs at a target attainment
 are interpolated on the settings that week 1 left on its Pareto front. Ratios are against tuned HPA, with a paired
 bootstrap over days and seeds; the geometric mean is over the configurations that both sides reached, and how many those
-were is said. Rows that lose stay.
+were is printed. Rows that lose stay.
 
 Without ``--data`` and with ``--quick`` the traces are synthetic: that shows that the script works, not what is claimed.
-Traces are the ServeGen models of two weeks and more in the folder: each is one workload, and how many there are is said
-with the claim. HPA stands there on served utilisation, on the work that arrives, and on the queue.
+Traces are the ServeGen models of two weeks and more in the folder: each is one workload, and how many there are is
+printed with the claim. HPA stands there on served utilisation, on the work that arrives, and on the queue.
 """
 
 import argparse
@@ -23,12 +23,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.common.report import machine
+from bench.common.report import machine, wide_console
 from bench.forecasts import events_apart
 from bench.scaling import rows, single_requests as single, unseen
 from bench.scaling.rows import BASE, ORACLE, change
@@ -52,7 +51,7 @@ from flyball_streams.backtest.sweep import REQUESTS, Configuration, Result, bloc
 CONFIGURATIONS = ((120.0, 5), (300.0, 5), (600.0, 5), (300.0, 30))
 TARGETS = (0.95, 0.99, 0.999)
 FAULT_TARGET = 0.99
-"""What managers ask for and faults are reported at this target, faults with fewer seeds."""
+"""The target at which replica managers and faults are compared; faults have fewer seeds."""
 FAULT_SEEDS = 2
 APART_SEEDS = 2
 SEEDS = 5
@@ -79,7 +78,7 @@ def synthetic(seeds: int, days: int) -> Traces:
 
 
 def traces_of(data: Path, seeds: int) -> Traces:
-    """Demands of the long traces of a folder, each drawn when it is asked for."""
+    """Demands of the long traces of a folder, each drawn when it is requested."""
     found = open_traces(data)
     long = [name for name, fleet in found.fleets.items() if fleet.seconds >= 14 * DAY_S]
     return ((name, found.demands(name, seeds)) for name in long)
@@ -156,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--policies", default=",".join((*OURS, *BASELINES, ORACLE)))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = wide_console(200)
     started, cpu = time.monotonic(), time.process_time()
     keys = [key for key in args.policies.split(",") if key != "forecast_band" or not args.quick]
     if BASE not in keys:

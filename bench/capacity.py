@@ -6,7 +6,7 @@ by a hidden factor (lognormal, 0.3), its owner is off by another (lognormal, 0.4
 %. Load is quiet first, then bursts beyond capacity come and go; with ``--data`` it follows the requests per second of
 public traces. Errors are those of each method's estimate against the truth, window by window: before the first
 saturation, after it, and from ten minutes after the fall on. "Within 2" is the share of estimates whose error is
-below twice what the method says of itself. Rows that lose stay.
+below twice what the method claims. Rows that lose stay.
 
 With ``--data`` also: the 90th percentile of model loads in alibaba_gentd26, by pod and kind, predicted one by one; 90
 % of the loads should lie below it.
@@ -50,7 +50,7 @@ MODELS = (
 
 
 class Seen(NamedTuple):
-    """One estimate: the method, the phase it was made in, its logarithmic error, and what it said that would be."""
+    """One estimate: the method, the phase it was made in, its logarithmic error, and the error claimed."""
 
     method: str
     phase: int
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
 
 
 def server_of(model: static.Model, gpu: gpus.Gpu, count: float, factor: float) -> tuple[Server, float]:
-    """Return a server whose batch is that of the roofline and its speed `factor` of it, and what the roofline says."""
+    """Server with the batch of the roofline and `factor` of its speed, and what the roofline predicts."""
     traffic = static.Traffic(1.0, 100.0, 32.0)
     bound = static.estimate(model, gpu, count, traffic)
     most = max(1, int(bound.batch))
@@ -192,7 +192,7 @@ def _text(value: str | float | None) -> str:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run what was requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two models, one seed, an hour: shows that it works")
     parser.add_argument("--data", type=Path, help="folder with the public traces")

@@ -2,8 +2,8 @@
 
     python bench/choice.py [--quick] [--data DIR] [--json PATH] [--days N] [--part first|second|all]
 
-A need of some replicas, one to a machine, follows a public trace of requests; everybody is told the most of it until a
-machine that is asked for now is ready, so that only lost spot makes work late. A zone takes back what it has no room
+A need of some replicas, one to a machine, follows a public trace of requests; every policy gets the most of it until a
+machine that is requested now is ready, so that only lost spot makes work late. A zone takes back what it has no room
 for, at once, and gives no more than it has; a machine is paid for from when it is there, and serves `COLD_S` later.
 What is to go stays until what stands in for it is ready. Rows:
 
@@ -15,7 +15,7 @@ ours, carbon       the same with carbon at 0.5 USD/kg
 ours, survive      the same, with half of the work in no one spot pool
 hindsight          the cheapest that has room, ready at once and free to move: a bound that nobody reaches
 
-The risk that the signals tell is how often a zone had less room than before, in the last three days. The policy was
+The risk in the signals is how often a zone had less room than before, in the last three days. The policy was
 tuned on the first halves of 14 days.
 """
 

@@ -1,7 +1,7 @@
 """What a crash between a call and its answer leaves in a cloud: machines that were bought twice, or not at all.
 
 A process buys or returns a machine with a cloud's own library, and is killed (SIGKILL) by the server, before it has
-heard the call or after it has carried it out. A driver that knows nothing but the claim then settles the decision as
+received the call or after it has carried it out. A driver that knows nothing but the claim then settles the decision as
 the actuator does. Judged at the server: exactly the machines that were decided. AWS is moto behind the strict proxy of
 the tests, the others are their strict fakes; what is there is settled in milliseconds, not seconds.
 

@@ -1,6 +1,6 @@
 """What `flyball controller` costs on a large cluster: its first inventories, its CPU time, and calls to the API server.
 
-A real etcd, API server, scheduler and kwok nodes of 8 GPUs on this machine, with pods that ask for two each; the real
+A real etcd, API server, scheduler and kwok nodes of 8 GPUs on this machine, with pods that request two each; the real
 `flyball controller` command reads them, on the embedded broker. First: from its start until each inventory is on
 the topic, with all that the process does before. Then a quiet time, in which nothing but kwok's heartbeats changes: CPU
 time of the controller's process and its calls, as the audit log has them, by the minute.

@@ -2,9 +2,9 @@
 
 ``rate`` is one node lane, one cell lane and what stands between them, on one core: events are decoded, judged whose
 fault they are, gathered into symptoms, put together to incidents, and these are encoded. Ticks and their frames count
-too. ``flood`` is one broken GPU and what a gang of all GPUs says of it, ``codes`` the same GPUs with a hundred XIDs
-each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same; all are to be left at
-once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
+too. ``flood`` is one broken GPU and what a gang of all GPUs reports about it, ``codes`` the same GPUs with a hundred
+XIDs each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same; all are to be
+left at once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
 
 ``stories`` are seeded faults with what follows from them, in random order; a story is right
 when one incident of its kind of place, at its place and with its cause is open at the end, and nothing else of it. The
@@ -74,7 +74,7 @@ Events = Callable[[int, int, Size], list[NodeEvent]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write the figures where asked."""
+    """Measure, print, and write the figures where requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small cell and few stories; supports no claim")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     size = SIZES["quick" if options.quick else "full"]
     calm_collector()
     rates = [rate(name, make, size) for name, make in FLOODS.items()]
-    stories = [told_right(name, make, size) for name, make in STORIES.items()]
-    stories += [told_right(name, make, size, racked=True) for name, make in RACK_STORIES.items()]
+    stories = [incidents_right(name, make, size) for name, make in STORIES.items()]
+    stories += [incidents_right(name, make, size, racked=True) for name, make in RACK_STORIES.items()]
     chances = [by_chance(per_day, size) for per_day in CHANCES_PER_DAY]
     console = Console(width=120)
     console.print(machine_line(machine()))
@@ -131,7 +131,7 @@ def rate(name: str, make: Events, size: Size) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told_right(name: str, make: "Story", size: Size, *, racked: bool = False) -> dict[str, Any]:
+def incidents_right(name: str, make: "Story", size: Size, *, racked: bool = False) -> dict[str, Any]:
     """Share of stories that became the one incident that they are."""
     right = 0
     wrong: Counter[str] = Counter()
@@ -166,9 +166,11 @@ def by_chance(per_day: float, size: Size) -> dict[str, Any]:
         for at in np.sort(random.integers(1, 86_400, random.poisson(per_day * CHANCE_NODES))).tolist():
             cause: Cause = ("power", "thermal", "network")[int(random.integers(3))]
             node = f"node-{random.integers(CHANCE_NODES)}"
-            said = bench.at(86_400 * day + at, symptom(node, None, 86_400 * day + at, cause, "fault"))
-            found.update(i.level for i in said if i.status == "open" and i.revision == 1)
-            found.update(f"became {i.level}" for i in said if i.level in ("rack", "leaf", "cell") and i.revision > 1)
+            reported = bench.at(86_400 * day + at, symptom(node, None, 86_400 * day + at, cause, "fault"))
+            found.update(i.level for i in reported if i.status == "open" and i.revision == 1)
+            found.update(
+                f"became {i.level}" for i in reported if i.level in ("rack", "leaf", "cell") and i.revision > 1
+            )
             faults += 1
     return {"per_node_day": per_day, "nodes": CHANCE_NODES, "days": days, "faults": faults, "levels": dict(found)}
 

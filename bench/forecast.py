@@ -49,18 +49,18 @@ GROWTH = 16.0
 FOLDS = 4
 SPEED_SERIES = 4096
 PEER_EVERY = 65
-"""Ticks between the origins that statsforecast is asked for: all times of day come up."""
+"""Ticks between the origins at which statsforecast forecasts: all times of day come up."""
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 PARTS = ("peers", "held-out", "minutes", "speed")
 MODELS = ("last", "seasonal naive", "damped as shipped", "damped tuned", "regression tuned", "mix", "mix tuned")
 
 
 @functools.cache
-def over_time(family: Any, config: Any) -> Callable[..., Any]:
-    """Return the step of a family, run over all ticks of its inputs in one compiled loop."""
+def over_time(model: Any, config: Any) -> Callable[..., Any]:
+    """Return the step of a model, run over all ticks of its inputs in one compiled loop."""
 
     def tick(state: Any, row: Any) -> tuple[Any, Any]:
-        return cast("tuple[Any, Any]", family.step(state, *row, config=config))
+        return cast("tuple[Any, Any]", model.step(state, *row, config=config))
 
     def run(state: Any, rows: Any) -> Any:
         return jax.lax.scan(tick, state, rows)[1]
@@ -68,8 +68,8 @@ def over_time(family: Any, config: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", jax.jit(run))  # pyright: ignore[reportUnknownMemberType]
 
 
-def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> Any:
-    """Run a family over the first ticks; `inputs` [T, S, ...] are further arguments of its step."""
+def play(model: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> Any:
+    """Run a model over the first ticks; `inputs` [T, S, ...] are further arguments of its step."""
     s = data.y.shape[1]
     n = bucket(s)
 
@@ -77,15 +77,15 @@ def play(family: Any, config: Any, data: Panel, ticks: int, *inputs: Floats) -> 
         return np.pad(x[:ticks], [(0, 0), (0, n - s), *[(0, 0)] * (x.ndim - 2)], constant_values=value)
 
     arrays: list[Any] = [padded(data.y, 0.0), padded(data.known, False), *(padded(x, np.nan) for x in inputs)]
-    if family is weighting:
+    if model is weighting:
         arrays[2] = arrays[2].transpose(0, 2, 1, 3)  # [T, S, K, H] to [T, K, S, H]
-    elif family is pooled:
+    elif model is pooled:
         arrays[2] = (np.log1p(arrays[2]).transpose(0, 2, 3, 1),)  # to [T, K, H, S]
 
     def cut(leaf: Any) -> NDArray[Any]:
         return np.asarray(leaf)[:, :s]
 
-    return jax.tree.map(cut, over_time(family, config)(family.init(n, config), arrays))
+    return jax.tree.map(cut, over_time(model, config)(model.init(n, config), arrays))
 
 
 def errors(data: Panel, forecasts: Floats) -> list[NDArray[np.float64]]:
@@ -115,12 +115,12 @@ class Tuned(NamedTuple):
     tried: int
 
 
-def tune(family: Any, grid: Sequence[Any], data: Panel, *inputs: Floats) -> Tuned:
+def tune(model: Any, grid: Sequence[Any], data: Panel, *inputs: Floats) -> Tuned:
     """Choose settings on week 1 by the mean log MASE over both horizons; forecast both weeks with them."""
 
     def forecast(config: Any, ticks: int) -> Floats:
-        out = play(family, config, data, ticks, *inputs)
-        return cast("Floats", out.forecast if family is weighting else out)
+        out = play(model, config, data, ticks, *inputs)
+        return cast("Floats", out.forecast if model is weighting else out)
 
     if len(grid) == 1:
         return Tuned(forecast(grid[0], len(data.y)), grid[0], 1)
@@ -310,8 +310,8 @@ def speed(config: ensemble.Config, ticks: int) -> dict[str, Any]:
     band = conformal.Config(HORIZONS, HORIZONS, LEVELS, growth=GROWTH)
     out: dict[str, Any] = {"series": n, "load_average": os.getloadavg()[0], "cpus": os.cpu_count()}
     smooth = damped.Config(horizons=HORIZONS)
-    for name, family, settings in (("damped", damped, smooth), ("mix", ensemble, config)):
-        made: Any = family
+    for name, model, settings in (("damped", damped, smooth), ("mix", ensemble, config)):
+        made: Any = model
         state, calibrated = made.init(n, settings), conformal.init(n, band)
         taken: list[float] = []
         spent: list[float] = []

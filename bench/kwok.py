@@ -8,7 +8,7 @@ and the fleet serves with what is ready on the cluster. All of it is on this mac
 Latency is from the moment in which the last frame of a decision's tick was on the broker to that in which the API
 server received the write, by its own audit log; on the way stands the moment in which the actuator claimed it. Calls of
 controller and actuator are from the audit log as well; their bytes are counted by a relay in front of the server,
-encrypted as they are. Both are said of the minutes that were measured. The exit status is 1 where a decision took
+encrypted as they are. Both are given for the minutes that were measured. The exit status is 1 where a decision took
 longer than 5 s, or there was none.
 """
 
@@ -109,18 +109,18 @@ class Relay:
     def __init__(self, server: str) -> None:
         self.bytes = 0
         self._to = (LOOPBACK, int(server.rpartition(":")[2]))
-        self._door = socket.create_server((LOOPBACK, 0))
-        self.url = f"https://{LOOPBACK}:{self._door.getsockname()[1]}"
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.url = f"https://{LOOPBACK}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Take no more."""
-        self._door.close()
+        self._listener.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                near, _ = self._door.accept()
+                near, _ = self._listener.accept()
                 far = socket.create_connection(self._to)
                 for one, other in ((near, far), (far, near)):
                     threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
@@ -194,9 +194,9 @@ class Following:
         while not self._stop.wait(1.0):
             with suppress(PlatformError, TransportError, OSError, AssertionError):
                 for found in self._cluster.plane.get(self._cluster.deployments())["items"]:
-                    self._tell(found["metadata"]["name"], found.get("status", {}).get("readyReplicas", 0))
+                    self._notify(found["metadata"]["name"], found.get("status", {}).get("readyReplicas", 0))
 
-    def _tell(self, name: str, ready: int) -> None:
+    def _notify(self, name: str, ready: int) -> None:
         if self._known.get(name) == ready:
             return
         decision = scale(f"ready-{time.time_ns()}", workload=name, cell=CELL, after=ready, time_ns=time.time_ns())
@@ -262,7 +262,7 @@ def _run(binaries: Path, folder: Path, nodes: int, measured_s: float) -> dict[st
         seconds, cpu = time.time() - started_s, _cpu_s(services)
         carried = {name: relay.bytes - before[name] for name, relay in relays.items()}
         found = outcomes(broker.bootstrap)
-        said = {o.decision: o for o in found if o.final}
+        final = {o.decision: o for o in found if o.final}
         writes = _writes(plane)
         tails = {name: service.tail(3) for name, service in services.items()}
         if not writes:
@@ -285,7 +285,7 @@ def _run(binaries: Path, folder: Path, nodes: int, measured_s: float) -> dict[st
             "fill_s": filled_s,
             "measured_s": seconds,
             "decisions": len({o.decision for o in found}),
-            "done": sum(o.status == "done" for o in said.values()),
+            "done": sum(o.status == "done" for o in final.values()),
             "writes": len(writes),
             "timed": sum(id_ in made_s for id_ in writes),
             "first_burst_s": FIRST_BURST_S,
@@ -332,7 +332,7 @@ def _fill(plane: ControlPlane, cluster: Cluster, nodes: int, replicas: int) -> f
 
 
 def _config(bootstrap: str, folder: Path, plane: ControlPlane, cluster: Cluster, relays: Mapping[str, Relay]) -> Path:
-    """One file for all parts; the controller tells what it sees as a cell of its own."""
+    """One file for all parts; the controller reports what it sees as a cell of its own."""
     files = {name: _behind(plane.kubeconfig(token), relays[name], plane) for name, token in
              (("controller", CONTROLLER), ("actuator", ACTUATOR))}  # fmt: skip
     platform = PlatformConfig(

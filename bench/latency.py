@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.common.broker import Sender, wait_for
 from bench.common.contest import WorkerProcess
 from bench.common.load import SEED, START_NS, Load
-from bench.common.report import machine, machine_line
+from bench.common.report import machine, machine_line, wide_console
 from confluent_kafka import Consumer, TopicPartition
 
 from flyball_contracts.codec import decode_record
@@ -174,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bootstrap", help="a Kafka with our topics, empty; without it one is started")
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the simulated fleet (default: %(default)s)")
     options = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console()
     try:
         with ExitStack() as stack:
             bootstrap = options.bootstrap

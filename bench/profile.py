@@ -1,4 +1,4 @@
-"""What profiles are worth: kinds, families and bottlenecks of labelled telemetry, beside simpler rules.
+"""What profiles are worth: kinds, model families and bottlenecks of labelled telemetry, beside simpler rules.
 
     python bench/profile.py [--quick] [--data FOLDER] [--json PATH]
 
@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.common.report import machine, machine_line
+from bench.common.report import machine, machine_line, wide_console
 from bench.profiles.memory_courses import SHAPES, judged
 from bench.profiles.pods import pods
 from bench.profiles.training import Labelled, fit, labelled, moments
@@ -136,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of alibaba_gentd26; without it, no pods")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures there")
     options = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console()
     n, trained = (1_000, 4_000) if options.quick else (6_000, 12_000)
     figures: dict[str, Any] = {"benchmark": "profile", "workloads": n, "goals": GOALS, "seed": SEED}
     table = kinds.shipped()

@@ -1,4 +1,4 @@
-"""What a replica asks for against what it uses: our recommender beside the Kubernetes one, fixed requests and peaks.
+"""What a replica requests against what it uses: our recommender beside the Kubernetes one, fixed requests and peaks.
 
     python bench/rightsizing.py [--quick] [--data DIR] [--json PATH]
 
@@ -38,7 +38,7 @@ TARGETS = {"memory": 1e-3, "gpu memory": 1e-3, "cpu": 1e-2}
 KILLS = (5.0, 10.0, 20.0, 50.0, 200.0)
 SLOWS = (5.0, 10.0, 20.0, 40.0, 100.0)
 TUNED = 12
-"""Samples of CPU an hour that are learned from: means of five minutes."""
+"""Samples of CPU an hour that models are fitted to: means of five minutes."""
 
 
 class Series(NamedTuple):
@@ -168,10 +168,10 @@ def score(rule: Rule, data: Series, played: tuple[Floats, NDArray[np.bool_], Flo
     used = np.where(count > 0, np.where(there, data.x[part], 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
     known = np.isfinite(used) & np.isfinite(request)
     scale = np.nanmax(data.x, axis=(0, 1))  # each series counts alike
-    asked, took = (request / scale)[known].sum(), (used / scale)[known].sum()
+    requested, took = (request / scale)[known].sum(), (used / scale)[known].sum()
     if data.kind != "cpu":
-        return Score(1 - took / asked, float(killed[known].mean()))
-    return Score(1 - took / asked, float((lacking / scale)[known].sum() / (data.x.shape[1] * took)))
+        return Score(1 - took / requested, float(killed[known].mean()))
+    return Score(1 - took / requested, float((lacking / scale)[known].sum() / (data.x.shape[1] * took)))
 
 
 def at_risk(scores: Sequence[Score], risk: float) -> float:
@@ -206,7 +206,7 @@ def public(folder: Path) -> list[Series]:
     columns = ["machine", "t_min", "cpu_r", "mem_u"]
     early, late = (pl.read_parquet(folder / "smd" / f"{part}.parquet", columns=columns) for part in ("train", "test"))
     minutes = int(early.select(pl.col("t_min").max()).item()) + 1
-    # Nothing is told of the time between the two.
+    # Nothing is known about the time between the two.
     smd = pl.concat([early.with_columns(i=pl.col("t_min")), late.with_columns(i=pl.col("t_min") + minutes)])
     pods = pl.read_parquet(folder / "alibaba_gentd26" / "pod_metrics.parquet")
     pods = pods.with_columns(((pl.col("t_s") - pl.col("t_s").min()) // 57).alias("i")).filter(
@@ -255,11 +255,11 @@ def slices(data: Series, model: str = "NVIDIA H100 80GB HBM3", memory_bytes: flo
         age = np.nan_to_num(end_s - state.since_s)
         surer = cost.KILL._replace(stakes=10.0 * cost.KILL.stakes)  # as the engine does for slices
         theirs = vpa.recommend(weights, age, config.grid).upper
-        asked = cost.killing(weights, config.grid, surer) if name == "cost" else theirs
+        requested = cost.killing(weights, config.grid, surer) if name == "cost" else theirs
         later = data.x[half:].reshape(-1, n)
         peak = np.max(np.nan_to_num(later, nan=0.0), axis=0)
-        known = np.isfinite(asked) & (peak > 0)
-        chosen = [mig.smallest(model, memory_bytes, 0.0, float(a)) for a in asked[known]]
+        known = np.isfinite(requested) & (peak > 0)
+        chosen = [mig.smallest(model, memory_bytes, 0.0, float(a)) for a in requested[known]]
         fit = [p for p in chosen if p is not None]
         small = sum(bool(p.memory_bytes < used) for p, used in zip(fit, peak[known], strict=True))
         needed = [mig.smallest(model, memory_bytes, 0.0, float(p)) for p in peak[known]]

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, 
 
 from bench.common.contest import Contest
 from bench.common.load import SEED, SIZES, Frames, Size
-from bench.common.report import as_json, machine_line, show
+from bench.common.report import as_json, machine_line, show, wide_console
 
 from flyball_contracts.errors import FlyballError
 from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", choices=sorted(SIZES), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     size = SIZES[options.size or ("quick" if options.quick else "full")]
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = wide_console(150)
     brokers: list[tuple[str, Callable[[], Any]]] = [("embedded broker", lambda: EmbeddedBroker({}))]
     if options.kafka:
         reason = kafka.missing()

@@ -1,9 +1,9 @@
-"""How often the demo decides about a target, and whether it says again what was refused.
+"""How often the demo decides about a target, and whether it repeats what was refused.
 
 The real `flyball demo` command runs headless: its fleet obeys, a worker decides, a live actuator acts. A reader beside
 it takes every decision and outcome off its broker. All is judged in event time: no target may have more than
 one decision in any minute, unless a device fails, others lack the room or far more is needed than there is; and what
-was refused may not be said again before its window is over, which doubles with each refusal. The exit status is 1 when
+was refused may not be repeated before its window is over, which doubles with each refusal. The exit status is 1 when
 one of these does not hold.
 
 ``--quick`` is an hour at 120 times real time, in ticks of 20 s.
@@ -24,17 +24,17 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.common.report import machine, machine_line
+from bench.common.report import machine, machine_line, wide_console
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.streams.engine.storms import Target, storms
 
 from flyball_contracts.codec import decode_record
-from flyball_contracts.config import SizingConfig
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import AnyDecision, DemandTick, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, DEMAND, OUTCOMES
 from flyball_streams.broker.server import LOOPBACK, free_ports
+from flyball_streams.engine.parameters import SizingParameters
 
 SPEED, QUICK_SPEED = 10.0, 120.0
 HOURS = 1.0
@@ -97,9 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     speed = options.speed or (QUICK_SPEED if options.quick else SPEED)
     reader, status = _run(speed, options.hours, options.seed)
-    found = storms(reader.decisions.values(), reader.outcomes, SizingConfig().cooldown_s)
+    found = storms(reader.decisions.values(), reader.outcomes, SizingParameters().cooldown_s)
     minutes = (reader.last_ns - reader.first_ns) / NS_PER_S / 60
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console()
     title = f"The demo at {speed:g} x real time: {minutes:.0f} minutes of event time, seed {options.seed}"
     _show(console, found, title)
     ends = Counter(o.status for o in reader.outcomes if o.final)
@@ -135,7 +135,7 @@ def _show(console: Console, found: Sequence[Target], title: str) -> None:
     table = Table(title=title)
     columns = (
         "target", "decisions", "most in a minute", "clock minutes with more", "urgent", "without need", "refused",
-        "said again",
+        "repeated",
     )  # fmt: skip
     for column in columns:
         table.add_column(column, justify="left" if column == "target" else "right")

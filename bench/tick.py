@@ -21,7 +21,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.common.load import SEED, Load
-from bench.common.report import machine, machine_line
+from bench.common.report import machine, machine_line, wide_console
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     size = SIZES["quick" if options.quick else "full"]
     compute_in_this_thread()
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console()
     table = Table(title="CPU time of the engine, ms a tick")
     for heading in ("GPUs", "p50", "p90", "mean", "most", *(f"{name} lanes" for name in LANES), "rest", "us a GPU"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,4 @@
-"""Trains the table with which profiles tell kinds, families and bottlenecks, and writes it into the models.
+"""Trains the table with which profiles recognise kinds, model families and bottlenecks, and writes it into the models.
 
     python bench/train_profiles.py [--out PATH]
 

@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # the process that started this one has set it all
     folder = tempfile.TemporaryDirectory(prefix="flyball-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
-    if sys.dont_write_bytecode:  # none beside the sources, as was asked
+    if sys.dont_write_bytecode:  # none beside the sources, as the environment requests
         sys.dont_write_bytecode = False
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = f"{folder.name}/python"

@@ -1,4 +1,4 @@
-"""Departures on series that nothing was tuned on: false incidents asked for and got, NAB, SMD, and throughput."""
+"""Departures on series that nothing was tuned on: false incidents budgeted and observed, NAB, SMD, and throughput."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ BUDGETS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 START_NS = 1_750_000_000 * 1_000_000_000
 POD_FLOORS = {"gpu_duty_pct": 5.0, "gpu_mem_mib": 0.03 * 49_140.0, "host_mem_frac": 0.05}
 MERGED_S = 3600.0
-"""What one device says again within this time is the same incident."""
+"""What one device reports again within this time is the same incident."""
 
 
 class Course(NamedTuple):
@@ -45,7 +45,7 @@ class Course(NamedTuple):
 
 
 def simulated(seed: int, hours: float, tick_s: float) -> Course:
-    """The GPUs of the demo's fleet without its sick ones, grouped as the node lane groups them."""
+    """The GPUs of the demo's fleet without its faulty ones, grouped as the node lane groups them."""
     fleet = Fleet(msgspec.structs.replace(FleetConfig(), seed=seed, tick_s=tick_s, failing=(), straggling=()), START_NS)
     fleet.messages_at_start()
     devices = [(n.node, d) for n in fleet.nodes for d in n.devices]
@@ -125,19 +125,19 @@ def joined(courses: list[Course]) -> Course:
 
 
 def budget_rows(name: str, course: Course, budgets: tuple[float, ...], share: float = 1.0) -> Iterator[dict[str, Any]]:
-    """Asked and got, with a 90 % interval of the rate."""
+    """Budgeted and observed, with a 90 % interval of the rate."""
     for budget in budgets:
-        got, asked = incidents(course, budget, share), share * budget * course.days / 1000.0
+        got, budgeted = incidents(course, budget, share), share * budget * course.days / 1000.0
         low, high = _poisson_90(got)
         yield {
             "part": "budget",
             "series": name,
             "gpu_days": course.days,
             "per_1000_gpu_days": share * budget,
-            "asked": asked,
+            "asked": budgeted,
             "got": got,
-            "ratio": got / asked,
-            "ratio_90": [low / asked, high / asked],
+            "ratio": got / budgeted,
+            "ratio_90": [low / budgeted, high / budgeted],
         }
 
 

@@ -81,10 +81,10 @@ class _Watch:
         self.state, found = step_time.step(self.state, np.exp(x), at_s, 1.0, limit)
         if found is None:
             return None
-        peaks, learned = found.ended[found.ended > 0], found.exposure_s.sum()
-        self.days += learned / 86_400.0
+        peaks, observed_s = found.ended[found.ended > 0], found.exposure_s.sum()
+        self.days += observed_s / 86_400.0
         home = np.full(len(peaks), NO_PEERS)
-        self.tail = tail.step(self.tail, home, peaks, np.array([0.0, learned]), 1.0, self.rate, len(peaks), TAIL)
+        self.tail = tail.step(self.tail, home, peaks, np.array([0.0, observed_s]), 1.0, self.rate, len(peaks), TAIL)
         return found.alarm
 
 
@@ -115,7 +115,7 @@ def generated(gangs: int, seed: int, budget: float = 1.0) -> Iterator[dict[str, 
 
 
 def clean(gangs: int, hours: float, seed: int, budgets: tuple[float, ...]) -> Iterator[dict[str, Any]]:
-    """False incidents that were asked for and that came; what one gang says again within an hour is the same."""
+    """False incidents budgeted and observed; what one gang reports again within an hour is the same."""
     for name, noise in NOISES.items():
         for budget in budgets:
             x = noise(np.random.default_rng(seed), round(3600 * hours), gangs)
@@ -125,13 +125,13 @@ def clean(gangs: int, hours: float, seed: int, budgets: tuple[float, ...]) -> It
                 if loud is not None and loud.any():
                     got += int((loud & (t - last > 3600)).sum())
                     last[loud] = t
-            asked = STEPS_SHARE * budget / 1000 * watch.days
+            budgeted = STEPS_SHARE * budget / 1000 * watch.days
             yield {
                 "part": "gangs_clean",
                 "noise": name,
                 "per_1000_gpu_days": budget,
                 "gang_days": watch.days,
-                "asked": asked,
+                "asked": budgeted,
                 "got": got,
             }
 

@@ -90,7 +90,7 @@ def score(series: Series, detected: NDArray[np.bool_], cost: dict[str, float]) -
 
 
 def normalised(all_series: list[Series], detected: list[NDArray[np.bool_]], cost: dict[str, float]) -> float:
-    """Score in 0..100 where 0 is a detector that says nothing and 100 one that says each window at once."""
+    """Score in 0..100 where 0 is a detector that reports nothing and 100 one that reports each window at once."""
     count = sum(len(s.windows) for s in all_series)
     least = -cost["fnWeight"] * count
     total = sum(score(s, d, cost) for s, d in zip(all_series, detected, strict=True))

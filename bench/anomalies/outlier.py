@@ -14,7 +14,7 @@ distribution"), here with a prior that weighs as much as `prior_n` sizes:
     P(|e| > x) = (k / n) (x / u)^(-1 / shape)
 
 The surprise of a window is -log10 of the least P of the three. It needs no scale and no floor, and early, when
-little was seen, it asks for more than later. Once `forget` windows were seen every second size is dropped and n halved,
+little was seen, it requests more than later. Once `forget` windows were seen every second size is dropped and n halved,
 so that old extremes fade. Only the past and the present are used.
 
 Shapes: N series, B times of day. The method is ours; only the estimator is Hill's.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 KEPT, RESIDUALS = 16, 3
 _LEAST_KNOWN = 4
-"""Sizes above 0 without which a residual says nothing."""
+"""A residual counts only after so many sizes above 0."""
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
@@ -85,7 +85,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
 def step(
     state: State, x: NDArray[np.float64], day_share: NDArray[np.float64], config: Config = DEFAULT
 ) -> tuple[State, Found]:
-    """Score and learn the windows `x` [N], NaN where a series had none; `day_share` [N] in 0..1 is the time of day."""
+    """Score and fit the windows `x` [N], NaN where a series had none; `day_share` [N] in 0..1 is the time of day."""
     known = np.isfinite(x)
     now: Floats = np.where(known, x, 0.0).astype(np.float32)
     begins, each = known & (state.seen == 0), np.arange(len(now))
@@ -110,7 +110,7 @@ def step(
     counted[at, each] = visits + (known & (visits < 255))
     slower = slow + np.maximum(np.float32(config.slow_rate), 1.0 / (state.seen + 1.0)) * (now - slow)
     best = surprise.argmax(axis=0)
-    told = np.where(speaks, surprise[best, each], 0.0).astype(np.float32)
+    scores = np.where(speaks, surprise[best, each], 0.0).astype(np.float32)
     expected = np.where(known & ~begins, np.where((best == RESIDUALS - 1) & seasonal, usual, slow), np.nan)
     updated = State(
         seen=state.seen + known,
@@ -121,7 +121,7 @@ def step(
         season=season,
         visits=counted,
     )
-    return updated, Found(told, expected.astype(np.float32))
+    return updated, Found(scores, expected.astype(np.float32))
 
 
 def _surprise(largest: Floats, sizes: Floats, n: Floats, config: Config) -> Floats:

@@ -125,21 +125,21 @@ class _Fields(NamedTuple):
 
 
 def step(state: State, x: Input, mask: Input, bin: Input, config: Config = DEFAULT) -> tuple[State, Scores]:
-    """Score and learn `x[N]` where `mask[N]`; `bin` is the int32 time-of-day bin of this tick, 0..B-1.
+    """Score `x[N]` and update the state by it where `mask[N]`; `bin` is the int32 time-of-day bin of this tick, 0..B-1.
 
-    The means learn residuals clipped at `clip` standard deviations once warm, so that one extreme value
+    The means are updated by residuals clipped at `clip` standard deviations once warm, so that one extreme value
     does not become the new normal; a series that never moved has no scale yet and is not clipped.
     """
     at, season, visits = int(bin), state.season, state.visits
     if not (isinstance(season, np.ndarray) and isinstance(visits, np.ndarray)):
         season, visits = np.array(season), np.array(visits)
     before = _Fields(*(getattr(state, name) for name in _Fields._fields))
-    after, row, count, scores = learn(before, x, mask, season[at], visits[at], config)
+    after, row, count, scores = update(before, x, mask, season[at], visits[at], config)
     season[at], visits[at] = row, count
     return State(season=season, visits=visits, **after._asdict()), scores
 
 
-def _learn(
+def _update(
     state: _Fields, x: Input, mask: Input, season: Input, visits: Input, config: Config
 ) -> tuple[_Fields, Array, Array, Scores]:
     """Return the state, this bin's means and visits, and the scores."""
@@ -203,5 +203,5 @@ def _learn(
     return updated, keep(season_new, season), jnp.where(ok & (visits < 255), visits + 1, visits), scores
 
 
-learn = compiled_step(_learn, donate=False)
+update = compiled_step(_update, donate=False)
 """Not donated: the compiler would copy what it reads after it was written."""

@@ -24,7 +24,7 @@ AHEAD_BYTES = 8_000_000
 """Uncompressed bytes per partition that may wait for the worker: a quarter of it travels, the broker keeps 5 MiB."""
 LEAST_AHEAD = 7
 """Ticks: more than the grace of a node lane, which closes nothing before, less than that of the lane after it, so that
-the workload lanes hear of all node lanes before they close their first tick."""
+the workload lanes need a message of every node lane before they close their first tick."""
 DEADLINE_S = 180.0
 
 
@@ -73,9 +73,9 @@ class Watch:
     """Follows what the lanes leave for each closed tick: how far the worker is, and what it missed."""
 
     def __init__(self, bootstrap: str, sources: set[str], demand_partitions: int) -> None:
-        self._asker = Consumer(consumer_settings(bootstrap, group="flyball", client_id="bench-asker"))
+        self._admin = Consumer(consumer_settings(bootstrap, group="flyball", client_id="bench-admin"))
         self._consumer = Consumer(consumer_settings(bootstrap, group="bench-watch", client_id="bench-watch"))
-        # Every partition of the demand topic hears of every tick: one is enough.
+        # Every partition of the demand topic receives every tick: one is enough.
         places = [TopicPartition(DEMAND.name, 0, 0)]
         places += [TopicPartition(PROPOSALS.name, p, 0) for p in self._partitions(PROPOSALS.name)]
         self._consumer.assign(places)
@@ -99,7 +99,7 @@ class Watch:
         """Whether the worker has committed everything there is, from the frames to the proposals."""
         for topic in (TELEMETRY.name, DEMAND.name, PROPOSALS.name):  # in this order: each feeds the next
             places = [TopicPartition(topic, p) for p in self._partitions(topic)]
-            for place in self._asker.committed(places, timeout=10.0):
+            for place in self._admin.committed(places, timeout=10.0):
                 end = self._end(topic, place.partition)
                 if end and place.offset != end:
                     return False
@@ -127,13 +127,13 @@ class Watch:
         self._stop.set()
         self._thread.join(5.0)
         self._consumer.close()
-        self._asker.close()
+        self._admin.close()
 
     def _partitions(self, topic: str) -> list[int]:
-        return sorted(self._asker.list_topics(topic, timeout=10.0).topics[topic].partitions)
+        return sorted(self._admin.list_topics(topic, timeout=10.0).topics[topic].partitions)
 
     def _end(self, topic: str, partition: int) -> int:
-        return bounds(self._asker, [(topic, partition)])[topic, partition].following
+        return bounds(self._admin, [(topic, partition)])[topic, partition].following
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -40,7 +40,7 @@ class Child(AbstractContextManager["Child"]):
         self._process.start()
         theirs.close()
 
-    def ask(self, command: Any) -> Any:
+    def request(self, command: Any) -> Any:
         """Send a command and wait for its answer."""
         self.send(command)
         return self.receive()
@@ -169,7 +169,7 @@ class Contest(AbstractContextManager["Contest"]):
         self._worker_segment(warm)
         for child in (self._engine, self._plain, self._bare):
             child.receive()
-        self._engine.ask(size.warm_ticks)
+        self._engine.request(size.warm_ticks)
 
     def _fill(self, warm: list[list[Message]], frames: list[Message]) -> None:
         """Put what the bare loop reads into a topic of its own: ticks of the fleet, as often as they fit."""
@@ -203,13 +203,13 @@ class Contest(AbstractContextManager["Contest"]):
         return Sample(gpu_ticks(ticks), cpu, took, problem)
 
     def _engine_segment(self) -> Sample:
-        cost, unused = cast("tuple[Cost, int]", self._engine.ask(self.size.ticks))
+        cost, unused = cast("tuple[Cost, int]", self._engine.request(self.size.ticks))
         return Sample(cost.rows, cost.cpu_s, cost.wall_s, f"{unused} frames were not used" if unused else "")
 
     def _plain_segment(self) -> Sample:
         messages = list(self._metrics.metrics(self.size.plain_gpus, self.size.plain_ticks))
         expected = {key: str(float(value)) for key, value in messages}
-        self._plain.ask(len(messages))
+        self._plain.request(len(messages))
         for key, value in messages:
             self._sender.produce(METRICS, key, value)
         self._sender.flush()
@@ -220,7 +220,7 @@ class Contest(AbstractContextManager["Contest"]):
         return Sample(cost.messages / len(GPU), cost.cpu_s, cost.wall_s, problem)
 
     def _bare_segment(self, decode: bool) -> Sample:
-        cost = cast(Cost, self._bare.ask((self.size.passes, decode)))
+        cost = cast(Cost, self._bare.request((self.size.passes, decode)))
         rows, count = self._frame_rows * self.size.passes, self._frames * self.size.passes
         problem = f"{cost.messages} of {count} messages arrived" if cost.messages != count else ""
         if decode and cost.rows != rows:

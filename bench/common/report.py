@@ -14,6 +14,11 @@ from rich.table import Table
 PACKAGES = ("numpy", "jax", "faust-streaming", "aiokafka", "confluent-kafka", "msgspec")
 
 
+def wide_console(width: int = 120) -> Console:
+    """A console as wide as the terminal, and ``width`` columns wide elsewhere."""
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
 class Sample(NamedTuple):
     """One segment of one row; ``problem`` says why it does not count, empty when it does."""
 

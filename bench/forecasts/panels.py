@@ -108,8 +108,8 @@ def held_out(folder: Path, every: str = "10m", ticks: int = 4 * WEEK) -> Iterato
         if name == "philly_node_demand":
             yield _minutely(name, table, every, ticks, "time", pl.col("active"))
         elif name == "helios_earth_vc":
-            asked = pl.col("running_gpu_num") + pl.col("pending_gpu_num")
-            yield _minutely(name, table, every, ticks, "time", asked, "vc")
+            requested = pl.col("running_gpu_num") + pl.col("pending_gpu_num")
+            yield _minutely(name, table, every, ticks, "time", requested, "vc")
         else:
             yield _minutely(name, table, every, ticks, "minute", pl.col("count"))
 

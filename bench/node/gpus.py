@@ -65,8 +65,8 @@ def wait(seconds):
 
 report = run_agent(Config(agent=agent, kafka=KafkaConfig(bootstrap=bootstrap)), stop=stop, max_ticks=ticks, wait=wait)
 with open(state + "/cost.json", "w") as file:
-    told = {"ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}
-    json.dump({"marks": marks, "ready": ready[0], **told}, file)
+    counts = {"ticks": report.ticks, "frames": report.frames, "dropped": report.dropped}
+    json.dump({"marks": marks, "ready": ready[0], **counts}, file)
 """
 
 

@@ -52,7 +52,7 @@ def courses(shape: str, n: int, hours: float, random: np.random.Generator) -> ND
 
 
 def judged(shape: str, n: int, hours: float, seed: int) -> Warned:
-    """Feed courses to the guard's model as the engine does; a job that ran out says nothing more."""
+    """Feed courses to the guard's model as the engine does; a job that ran out sends nothing more."""
     x = courses(shape, n, hours, np.random.default_rng([seed, *map(ord, shape)]))
     out = np.where((x >= 1.0).any(axis=0), (x >= 1.0).argmax(axis=0) * SAMPLE_S, np.inf)
     first, everyone = np.full(n, np.inf), np.ones(n, bool)

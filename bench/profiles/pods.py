@@ -23,7 +23,7 @@ USED = {*SOURCES, OUTCOMES.name}
 
 
 class Pods(NamedTuple):
-    """What profiles of single pods said, by probability-less verdict; and the last profile of the whole workload."""
+    """Profiles of single pods, counted by their most probable labels, and the last profile of the whole workload."""
 
     pages: bool
     kinds: Counter[str]

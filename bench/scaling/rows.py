@@ -1,4 +1,4 @@
-"""Rows of ``autoscaling.py``: equal service, what managers ask for, and faults."""
+"""Rows of ``autoscaling.py``: equal service, what managers request, and faults."""
 
 import math
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ BASE = "hpa"
 LOAD = "hpa_load"
 ORACLE = "oracle"
 WORSE = 1.01
-"""A policy may cost so much of the best tuned baseline before that is said by name."""
+"""A policy may cost so much of the best tuned baseline before it is named in the table."""
 ACTIONS_GOAL = 30.0
 
 Costs = dict[tuple[str, Configuration], tuple[claim.Cost, Floats]]

@@ -1,8 +1,8 @@
 """Part `unseen` of ``autoscaling.py``: policies on series that were not looked at when they were made.
 
 Requests of a web site and tweets, of forty days each: tuned on the first twenty, frozen, measured on the others. Nobody
-says what their requests cost, so all cost the same; the mean is scaled to twenty busy replicas. Two more series of
-tweets are left out: members, memory and price of `learned` were chosen with them in view.
+shows what their requests cost, so all cost the same; the mean is scaled to twenty busy replicas. Two more series of
+tweets are left out: members, memory and price of `shadow_selection` were chosen with them in view.
 """
 
 import math
@@ -35,7 +35,7 @@ def series(data: Path, *, quick: bool) -> list[Rates]:
 
 
 def demands(found: list[Rates]) -> Iterator[tuple[str, list[Demand]]]:
-    """Demand of each series, drawn when it is asked for: one seed, since the days of the series differ by far more."""
+    """Demand of each series, drawn when it is requested: one seed, since the days of the series differ by far more."""
     return ((rates.name, [rates.demand(0)]) for rates in found)
 
 

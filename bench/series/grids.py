@@ -54,7 +54,7 @@ def past(grid: Grid, hour: int) -> Signal:
 
 
 def known(grid: Grid, source: str, hour: int, until: int) -> Signal:
-    """What a source says at an hour: ``perfect``, ``forecast`` (as issued, after the measured hour) or ``actuals``."""
+    """What a source has at an hour: ``perfect``, ``forecast`` (as issued, after the measured hour) or ``actuals``."""
     if source == "perfect":
         return signal(grid.zone, hour, grid.carbon[hour:until], hour, forecast=True)
     now = grid.carbon[hour : hour + 1]

@@ -35,13 +35,13 @@ class Entry(NamedTuple):
 
 
 def read_compacted(kafka: KafkaConfig, topic: Topic, client: str) -> list[Entry]:
-    """All entries of a topic, each partition in its order; what cannot be decoded is passed over, and said.
+    """All entries of a topic, each partition in its order; what cannot be decoded is skipped and logged.
 
     Raises :class:`TransportError` when the broker does not answer or has no such topic.
     """
     settings: dict[str, Any] = {
         **consumer_settings(kafka.bootstrap, group=client, client_id=client, extra=kafka.client),
-        "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
+        "enable.partition.eof": True,  # where compaction took the last record, only this marks the end
     }
     consumer = open_consumer(settings, log, topic.name, log_errors=False)
     try:

@@ -1,4 +1,4 @@
-"""The ``flyball`` command: one group, one file for each subcommand, imported when it is asked for."""
+"""The ``flyball`` command: one group, one file for each subcommand, imported when it is requested."""
 
 import errno
 import importlib
@@ -17,7 +17,7 @@ COMMANDS = {
     "agent": "Measure this node and send telemetry.",
     "feed": "Send carbon and price curves of the grid.",
     "worker": "Run the stream worker: profile, forecast, size, time, decide.",
-    "actuate": "Carry decisions out, behind the guard; dry-run unless told otherwise.",
+    "actuate": "Carry decisions out, behind the guard; dry-run unless configured otherwise.",
     "controller": "Read nodes, pods, workloads and policies of a Kubernetes cluster.",
     "dashboard": "Serve the live page.",
     "sink": "Write the streams to InfluxDB.",
@@ -47,7 +47,7 @@ COMMANDS = {
     "health": "Exit 0 when a service's health file is fresh.",
 }
 
-ROOMS = ("services", "decisions", "recordings", "setup")
+GROUPS = ("services", "decisions", "recordings", "setup")
 
 
 class Lazy(click.Group):
@@ -62,7 +62,7 @@ class Lazy(click.Group):
         """Import the module of one command; ``None`` for a name that does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        names = (f"flyball_cli.commands.{room}.{cmd_name}_command" for room in ROOMS)
+        names = (f"flyball_cli.commands.{group}.{cmd_name}_command" for group in GROUPS)
         module = importlib.import_module(next(name for name in names if find_spec(name)))
         command: click.Command = module.command
         return command

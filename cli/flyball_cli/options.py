@@ -19,6 +19,7 @@ from flyball_contracts.errors import ConfigError, Stopped
 
 F = TypeVar("F", bound=Callable[..., Any])
 BEAT_S = 2.0
+DAY_S = 86_400.0
 
 
 class Finite(click.FloatRange):

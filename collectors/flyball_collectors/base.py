@@ -78,7 +78,7 @@ class Collector(Protocol):
         ...
 
     def parts(self) -> Parts:
-        """What there is, for the inventory; cheap, asked after each read."""
+        """What there is, for the inventory; cheap, called after each read."""
         ...
 
     def events(self) -> list[NodeEvent]:

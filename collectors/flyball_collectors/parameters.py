@@ -62,7 +62,7 @@ class KnownSeries(Series, frozen=True, kw_only=True):
 
 
 class KubernetesParameters(Section, frozen=True, kw_only=True):
-    """Discovery of pods: what Kubernetes gives every pod, and how often it is asked."""
+    """Discovery of pods: what Kubernetes gives every pod, and how often it is queried."""
 
     # Empty: the server that the pod's environment names, and the agent's own name for the node.
     url: str = ""
@@ -81,7 +81,7 @@ class SlurmParameters(Section, frozen=True, kw_only=True):
 
 
 class WorkloadsParameters(WorkloadsConfig, frozen=True, kw_only=True):
-    """What replicas tell: bounds of time and size for each page, and how long a silent training job counts."""
+    """What replicas report: bounds of time and size for each page, and how long a silent training job counts."""
 
     period_s: float = 5.0
     timeout_s: float = 2.0
@@ -94,11 +94,11 @@ class WorkloadsParameters(WorkloadsConfig, frozen=True, kw_only=True):
 class AttributionParameters(AttributionConfig, frozen=True, kw_only=True):
     """Who uses the devices and the host."""
 
-    # Devices are divided at each tick; what is used is told so often.
+    # Devices are divided at each tick; usage is reported so often.
     usage_period_s: float = 10.0
     # Where the control groups of pods and jobs are, below that of the host, by the kubelet's and Slurm's own names.
     groups: tuple[str, ...] = ("kubepods*", "kubelet*", "system.slice/*slurmstepd.scope", "slurm*")
-    # The kubelet's log folders, which tell the names of pods; in ``agent.root``.
+    # The kubelet's log folders, which have the names of pods; in ``agent.root``.
     pod_logs: str = "/var/log/pods"
 
 
@@ -114,7 +114,7 @@ class GatewaySeries(Section, frozen=True, kw_only=True):
 class GatewayParameters(Section, frozen=True, kw_only=True):
     """The page of a gateway, as in :class:`~flyball_contracts.config.TargetSettings`; ``place`` is where it stands.
 
-    It is asked each second, for what it holds back is to start a replica at once.
+    It is queried each second, for what it holds back is to start a replica at once.
     """
 
     name: str

@@ -43,6 +43,7 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.records.pools import decision_key
+from flyball_contracts.records.responses import AnyResponse
 from flyball_contracts.topics import (
     CONTROLS,
     DECISIONS,
@@ -180,7 +181,8 @@ _bind(
     lambda r: record_id("NodeCondition", r.cell, r.node, r.time_ns, r.revision),
     lambda r: r.time_ns,
 )
-for _response in (Acknowledgement, Silence, Label, Readmission):
+_RESPONSES: tuple[type[AnyResponse], ...] = (Acknowledgement, Silence, Label, Readmission)
+for _response in _RESPONSES:
     _bind(
         _response,
         RESPONSES,

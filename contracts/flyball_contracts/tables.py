@@ -14,14 +14,15 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from flyball_contracts.records import Inventory, Outcome, Pool, Record, Response, Signal, WorkloadSpec
+from flyball_contracts.records import Inventory, Outcome, Pool, Record, Signal, WorkloadSpec
+from flyball_contracts.records.responses import Acknowledgement, AnyResponse, Label, Readmission, Silence
 from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, WORKLOADS
 
 TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES)
 """Topics that are tables, by what :class:`Tables` makes of them."""
 MOST_OUTCOMES = 10_000
-Row: TypeAlias = Inventory | WorkloadSpec | Pool | Signal | Outcome | Response
-ROWS: Final = (Inventory, WorkloadSpec, Pool, Signal, Outcome, Response)
+Row: TypeAlias = Inventory | WorkloadSpec | Pool | Signal | Outcome | AnyResponse
+ROWS: Final = (Inventory, WorkloadSpec, Pool, Signal, Outcome, Acknowledgement, Silence, Label, Readmission)
 _STAGES = {"accepted": 0, "running": 1}
 _encode = msgspec.json.Encoder().encode
 
@@ -51,7 +52,7 @@ class Tables:
         self.pools: dict[str, Pool] = {}
         self.signals: dict[tuple[str, str], Signal] = {}
         self.outcomes: dict[str, Outcome] = {}
-        self.responses: dict[str, Response] = {}
+        self.responses: dict[str, AnyResponse] = {}
         self._most_outcomes = most_outcomes
 
     def apply(self, record: Record) -> bool:
@@ -66,7 +67,7 @@ class Tables:
             self.pools[record.pool] = record
         elif isinstance(record, Signal):
             self.signals[record.zone, record.kind] = record
-        elif isinstance(record, Response):
+        elif isinstance(record, AnyResponse):
             self.responses[record.key] = record
         else:
             self.outcomes[record.decision] = record
@@ -113,7 +114,7 @@ class Tables:
             return self.pools.get(row.pool)
         if isinstance(row, Signal):
             return self.signals.get((row.zone, row.kind))
-        if isinstance(row, Response):
+        if isinstance(row, AnyResponse):
             return self.responses.get(row.key)
         return self.outcomes.get(row.decision)
 

@@ -30,9 +30,9 @@ def test_every_series_is_one_that_agents_export() -> None:
         for column in _columns(layout)
     }
     known = selectors()
-    asked = {known[key] for rule in RULES for key in re.findall("«([^»]*)»", rule.expr)}
-    assert asked
-    assert asked <= exported
+    used = {known[key] for rule in RULES for key in re.findall("«([^»]*)»", rule.expr)}
+    assert used
+    assert used <= exported
     rules = yaml.safe_load(COPY.read_text())["groups"][0]["rules"]
     assert {
         name for rule in rules for name in re.findall(r"[a-z_]+(?:\{[^}]*\})?(?=\[| [><])", rule["expr"])

@@ -13,15 +13,15 @@ from flyball_cli.main import flyball
 from flyball_contracts.burn_in import BurnIn, Device, read, summary, unchecked
 
 
-def test_a_machine_that_is_well_passes_and_says_so_in_one_line(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    done = CliRunner().invoke(flyball, ["doctor", "--burn-in", "0"], env={"FLYBALL_CHECK_RESULT": str(told)})
+def test_a_machine_that_is_well_passes_and_reports_it_in_one_line(tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    done = CliRunner().invoke(flyball, ["doctor", "--burn-in", "0"], env={"FLYBALL_CHECK_RESULT": str(result)})
     assert done.exit_code == 0, done.output
     found = read(done.stdout)
     assert found is not None
     assert (found.passed, found.platform, found.rounds, found.problems) == (True, "cpu", 1, ())
     assert found.devices[0].matmul_flops is not None
-    assert json.loads(told.read_text()) == json.loads(done.stdout)
+    assert json.loads(result.read_text()) == json.loads(done.stdout)
     assert summary(done.stdout).startswith("1 cpu devices in ")
 
 
@@ -73,7 +73,7 @@ def test_a_device_much_slower_than_its_peers_is_not_well() -> None:
     ("named", "count", "expected"),
     [("GPU-a,GPU-b", 2, ("GPU-a", "GPU-b")), ("GPU-a,GPU-b", 1, ()), ("all", 1, ()), ("", 1, ())],
 )
-def test_ids_are_told_where_they_are_known(
+def test_ids_are_reported_where_they_are_known(
     monkeypatch: pytest.MonkeyPatch, named: str, count: int, expected: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", named)
@@ -81,7 +81,7 @@ def test_ids_are_told_where_they_are_known(
     assert run.gpu_ids(count) == expected
 
 
-def test_what_a_check_says_is_read_whoever_wrote_it() -> None:
+def test_what_a_check_reports_is_read_whoever_wrote_it() -> None:
     line = '{"passed": true, "ids": ["GPU-1"], "future": 1}'
     assert read(f"noise\n{line}\n") == BurnIn(passed=True, ids=("GPU-1",))
     assert unchecked(line, ("GPU-1", "GPU-2")) == ["GPU-2"]

@@ -14,16 +14,16 @@ def on_a_terminal(*arguments: str) -> str:
     ours, theirs = pty.openpty()
     with subprocess.Popen(command(*arguments), stdout=theirs, stdin=theirs, env={**PLAIN, "TERM": "xterm"}) as process:
         os.close(theirs)
-        said = b""
+        output = b""
         try:
             while more := os.read(ours, 4096):
-                said += more
+                output += more
         except OSError:  # how Linux says that nobody holds the other end any more
             pass
         finally:
             os.close(ours)
         assert process.wait(30.0) == 0
-    return said.decode()
+    return output.decode()
 
 
 def test_only_a_terminal_gets_colour() -> None:

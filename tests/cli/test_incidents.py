@@ -84,13 +84,13 @@ def test_the_worst_is_first_silenced_ones_are_last_and_what_ended_is_left_out(bo
     assert "silenced by maintenance" in table
 
 
-def test_all_that_is_known_of_one_is_told_and_a_merged_one_leads_to_the_whole(bootstrap: str) -> None:
-    for asked in ("aaa", "eee1"):
-        told = run(bootstrap, "show", asked)
-        assert "aaa1  critical, open, taken by ann" in told
-        assert "xid 79 on GPU-1: fallen off the bus" in told
-        assert "Migrate train: done" in told
-        assert "peers      node-2" in told
+def test_all_that_is_known_of_one_is_reported_and_a_merged_one_leads_to_the_whole(bootstrap: str) -> None:
+    for name in ("aaa", "eee1"):
+        described = run(bootstrap, "show", name)
+        assert "aaa1  critical, open, taken by ann" in described
+        assert "xid 79 on GPU-1: fallen off the bus" in described
+        assert "Migrate train: done" in described
+        assert "peers      node-2" in described
 
 
 def test_answers_are_on_their_topic_with_who_and_why(bootstrap: str) -> None:
@@ -109,7 +109,7 @@ def test_answers_are_on_their_topic_with_who_and_why(bootstrap: str) -> None:
     assert run(bootstrap, "silences").strip() == "nothing is silenced"
 
 
-def test_a_maintenance_window_is_said_beforehand(bootstrap: str) -> None:
+def test_a_maintenance_window_is_declared_beforehand(bootstrap: str) -> None:
     run(
         bootstrap, "silence", "--cell", "cell-a", "--cause", "power", "--from", "2040-01-01T00:00:00", "--for", "3600",
         "--reason", "hall 2", "--name", "window",
@@ -139,9 +139,9 @@ def test_nodes_that_are_out_are_listed_and_readmitted_with_evidence(bootstrap: s
     assert "gpu-1" in shown
     assert "gpu-2" not in shown
     run(bootstrap, "readmit", "gpu-1", "--cell", "cell-a", "--evidence", "dcgmi passed", "--by", "ann")
-    said = responses(bootstrap)[-1]
-    assert isinstance(said, Readmission)
-    assert (said.node, said.evidence, said.by) == ("gpu-1", "dcgmi passed", "ann")
+    response = responses(bootstrap)[-1]
+    assert isinstance(response, Readmission)
+    assert (response.node, response.evidence, response.by) == ("gpu-1", "dcgmi passed", "ann")
 
 
 def test_the_check_of_a_node_runs_there_and_readmits_it_only_where_it_passes(bootstrap: str) -> None:

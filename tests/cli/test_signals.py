@@ -1,4 +1,4 @@
-"""A command that is told to end: while it is imported, while no broker answers, and when its terminal is closed."""
+"""A command that is terminated: while it is imported, while no broker answers, and when its terminal is closed."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_while_modules_are_imported(module: str, number: signal.Signals) -> None
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_while_a_broker_says_nothing(
+def test_while_a_broker_reports_nothing(
     arguments: list[str], recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFLUX_TOKEN", "none")

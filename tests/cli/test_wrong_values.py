@@ -79,7 +79,7 @@ def test_a_demo_of_a_fleet_that_cannot_be(text: str, words: list[str], tmp_path:
         check_refused(done.returncode, done.stderr, str(path), *words)
 
 
-def test_a_replay_tells_of_workloads_without_a_specification() -> None:
+def test_a_replay_reports_workloads_without_a_specification() -> None:
     stats = {"node/0": LaneStats(ticks=3), "workload/0": LaneStats(without_spec=2), "workload/1": LaneStats()}
     console = Console(width=120)
     with console.capture() as shown:

@@ -24,10 +24,6 @@ PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
         ),
         ("agent: {capacity_type: x}", "agent.capacity_type: expected one of '', owned, reserved, on_demand, spot"),
         ("agent: {period_s: x}", "agent.period_s: expected `float`, got `str`"),
-        (
-            "worker: {decision_ttl_s: 1000}",
-            "the document: worker.decision_ttl_s is 1000; the actuator refuses what is 900 s old",
-        ),
         ("actuator: {mode: x}", "actuator.mode: expected one of off, dry_run, live"),
     ],
 )

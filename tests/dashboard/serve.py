@@ -19,7 +19,7 @@ END_S = 30
 
 @contextmanager
 def serving(bootstrap: str, folder: Path, token: str = "") -> Generator[str]:
-    """The page's URL; afterwards the process has ended well, said nothing, and left no file in ``folder``."""
+    """The page's URL; afterwards the process has ended well, printed nothing, and left no file in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{folder.name}.log"
     paths = [str(ROOT / "streams"), str(ROOT / "models"), str(ROOT / "contracts")]

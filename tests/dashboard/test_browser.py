@@ -63,7 +63,7 @@ def url(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 class Watched:
-    """A page, with every address that it asked for and every error that it wrote."""
+    """A page, with every address that it requested and every error that it wrote."""
 
     def __init__(
         self, browser: Browser, url: str, width: int, height: int, *, light: bool = False, zone: str = "Asia/Tokyo"
@@ -273,7 +273,7 @@ def test_the_reader_chooses_colours_and_clock(browser: Browser, url: str) -> Non
     watched.close()
 
 
-def test_the_heat_map_tells_what_is_under_the_pointer(desktop: Page) -> None:
+def test_the_heat_map_reports_what_is_under_the_pointer(desktop: Page) -> None:
     canvas = desktop.locator(".fleet canvas").first
     canvas.wait_for()
     expect(desktop.locator(".strip")).to_contain_text("384", timeout=WAIT_MS)
@@ -315,7 +315,7 @@ def test_a_decision_appears_while_the_page_is_open(desktop: Page, broker: Embedd
     expect(desktop.locator(".card").nth(1).locator(".members")).to_be_visible()  # what was open stays open
 
 
-def test_a_lost_broker_is_told_on_the_page(desktop: Page, broker: EmbeddedBroker) -> None:
+def test_a_lost_broker_is_reported_on_the_page(desktop: Page, broker: EmbeddedBroker) -> None:
     expect(desktop.locator(".link")).to_contain_text("live", timeout=WAIT_MS)
     broker.set_down()
     try:
@@ -380,7 +380,7 @@ def test_what_was_planned_in_dry_run_never_looks_done(browser: Browser, tmp_path
         watched.close()
 
 
-def test_an_empty_fleet_says_what_is_awaited(browser: Browser, tmp_path: Path) -> None:
+def test_an_empty_fleet_reports_what_is_awaited(browser: Browser, tmp_path: Path) -> None:
     with EmbeddedBroker(PARTITIONS) as empty, serving(empty.bootstrap, tmp_path / "work") as url:
         watched = Watched(browser, url, 1440, 900)
         expect(watched.page.locator(".since")).to_contain_text("No accounts on flyball.insights.v1", timeout=WAIT_MS)

@@ -88,7 +88,7 @@ def test_a_tombstone_takes_a_node_away(embedded_broker: Start) -> None:
         assert feed.view.undecodable == 0
 
 
-def test_a_lost_broker_is_told_and_waited_for(embedded_broker: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_broker_is_reported_and_waited_for(embedded_broker: Start, caplog: pytest.LogCaptureFixture) -> None:
     broker = embedded_broker(PARTITIONS)
     with reading(broker.bootstrap) as feed:
         wait_for(lambda: feed.link.connected)

@@ -47,7 +47,7 @@ def test_what_repeats_is_one_group_with_its_count_and_span() -> None:
     assert [len(group.decisions) for group in found.groups(wanted)] == [3]
 
 
-def test_a_life_is_told_in_order_whatever_the_order_of_arrival() -> None:
+def test_a_life_is_reported_in_order_whatever_the_order_of_arrival() -> None:
     decision = scene.decisions()[1]
     steps = [step for step in scene.outcomes([scene.decisions()[0], decision])[-3:] if isinstance(step, Outcome)]
     for order in permutations(steps):
@@ -65,9 +65,9 @@ def test_a_life_is_told_in_order_whatever_the_order_of_arrival() -> None:
 def test_in_dry_run_nothing_counts_as_done() -> None:
     found = journal("dry_run")
     assert {word: n for word, n in found.verdicts.items() if n} == {"planned": 5, "refused": 3}
-    told = found.outcome(scene.decisions()[1].id)
-    assert told is not None
-    assert verdict(replace(told, status="done")) == "planned"
+    outcome = found.outcome(scene.decisions()[1].id)
+    assert outcome is not None
+    assert verdict(replace(outcome, status="done")) == "planned"
 
 
 def test_the_mode_is_what_the_newest_outcome_of_each_cell_says() -> None:

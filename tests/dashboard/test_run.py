@@ -47,7 +47,7 @@ def test_health_and_a_page_without_foreign_addresses(
         assert foreign == []
 
 
-def test_without_a_broker_it_serves_and_says_so(tmp_path: Path) -> None:
+def test_without_a_broker_it_serves_and_reports_it(tmp_path: Path) -> None:
     with serving("127.0.0.1:1", tmp_path / "work") as url:
         health = json.loads(fetch(f"{url}healthz"))
         assert health["status"] == "degraded"

@@ -29,26 +29,28 @@ def test_changes_and_outcomes() -> None:
     assert sentences.outcome_text(None) == ("awaiting", "awaiting outcome")
 
 
-def test_resizing_says_from_what_to_what() -> None:
+def test_resizing_reports_from_what_to_what() -> None:
     wanted = Resources(cpu=1.5, memory_bytes=24 * 10**9, gpu_profile="1g.10gb")
     before = Resources(cpu=8.0, memory_bytes=64 * 10**9, gpu_profile="")
-    told = "CPU 8 → 1.5, memory 64 GB → 24 GB, whole GPU → 1g.10gb"
-    assert sentences.resize(wanted, before) == told
+    expected = "CPU 8 → 1.5, memory 64 GB → 24 GB, whole GPU → 1g.10gb"
+    assert sentences.resize(wanted, before) == expected
     assert sentences.resize(Resources(cpu=2.0), None) == f"CPU {UNKNOWN} → 2"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
     decision = replace(decision, resources=wanted, resources_before=before)
-    assert sentences.change(decision, PREFERENCES) == told
+    assert sentences.change(decision, PREFERENCES) == expected
 
 
-def test_a_mix_says_where_replicas_run() -> None:
-    mix = tuple(Portion(offer=name, replicas_before=was, replicas=n) for name, was, n in (("od", 4, 1), ("spot", 3, 3)))
-    assert sentences.mixture(mix) == "4 → 1 on od, 3 on spot"
+def test_an_allocation_reports_where_replicas_run() -> None:
+    allocation = tuple(
+        Portion(offer=name, replicas_before=was, replicas=n) for name, was, n in (("od", 4, 1), ("spot", 3, 3))
+    )
+    assert sentences.mixture(allocation) == "4 → 1 on od, 3 on spot"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
-    decision = replace(decision, replicas_before=7, replicas=4, mix=mix, resources=None, power_limit_w=None)
+    decision = replace(decision, replicas_before=7, replicas=4, mix=allocation, resources=None, power_limit_w=None)
     assert sentences.change(decision, PREFERENCES) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"
 
 
-def test_effects_say_whether_they_are_welcome() -> None:
+def test_effects_report_whether_they_are_welcome() -> None:
     found = sentences.effects(Effect(cost_usd_per_hour=-2.0, carbon_g_per_hour=1500.0, slo=-0.01))
     assert found == [("cost", "\u22122 $/h", True), ("carbon", "+1.5 kg CO₂e/h", False), ("SLO", "\u22121 pp", False)]
 
@@ -105,7 +107,7 @@ def test_expected_and_observed_stand_side_by_side() -> None:
     ]
 
 
-def test_states_are_told_where_any_of_them_knows() -> None:
+def test_states_are_reported_where_any_of_them_knows() -> None:
     before, after = SubjectState(replicas=4, ready=4), SubjectState(replicas=6, nodes={"w-1": ""}, suspended=False)
     assert sentences.state_rows([before, after, None]) == [
         ("replicas asked for", ["4", "6", ""]),

@@ -62,31 +62,31 @@ def test_summary_adds_up_what_was_measured() -> None:
 
 
 def test_advice_to_resize_is_kept_beside_the_proposal_to_scale() -> None:
-    said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
-    (proposal,) = said.proposals
+    tick = next(r for r in scene.scene() if isinstance(r, ProposalTick))
+    (proposal,) = tick.proposals
     advice = replace(proposal, id="p2", action="resize", replicas=None, resources=Resources(cpu=2.0))
-    late = replace(said, tick=scene.tick(0), proposals=(replace(advice, id="p0"),))
-    workload = viewed([replace(said, proposals=(proposal, advice)), late]).workloads.get(proposal.workload)
+    late = replace(tick, tick=scene.tick(0), proposals=(replace(advice, id="p0"),))
+    workload = viewed([replace(tick, proposals=(proposal, advice)), late]).workloads.get(proposal.workload)
     assert workload is not None
     assert (workload.proposal, workload.advice) == (proposal, advice)
 
 
 def test_the_choice_of_machines_is_kept_beside_it() -> None:
-    said = next(r for r in scene.scene() if isinstance(r, ProposalTick))
-    (proposal,) = said.proposals
-    asked = replace(proposal, id="p3", action="choose")
+    tick = next(r for r in scene.scene() if isinstance(r, ProposalTick))
+    (proposal,) = tick.proposals
+    requested = replace(proposal, id="p3", action="choose")
     choice = MachineChoice(
         id="c1",
         subject=proposal.workload,
-        cell=said.cell,
-        time_ns=said.tick.end_ns,
+        cell=tick.cell,
+        time_ns=tick.tick.end_ns,
         replicas=2,
         mix=(Portion(offer="spot", replicas=2),),
         reason="it costs less",
         proposal="p3",
     )
     late = replace(choice, id="c0", time_ns=choice.time_ns - 1)
-    records = [replace(said, proposals=(proposal, asked)), choice, late]
+    records = [replace(tick, proposals=(proposal, requested)), choice, late]
     workload = viewed(records).workloads.get(proposal.workload)
     assert workload is not None
     assert (workload.proposal, workload.choice) == (proposal, choice)
@@ -242,7 +242,7 @@ def test_a_device_is_found_by_its_id_until_its_node_goes() -> None:
     assert view.place(scene.device_id(2, 3)) == scene.device_id(2, 3)
 
 
-def test_a_device_that_moved_to_another_node_stays_there_when_the_old_node_is_told_again() -> None:
+def test_a_device_that_moved_to_another_node_stays_there_when_the_old_node_is_reported_again() -> None:
     old, new = scene.inventories(SMALL)[:2]
     moved = replace(new, epoch=2, time_ns=new.time_ns + 1, devices=old.devices)
     view = viewed([old, new, moved, replace(old, epoch=2, time_ns=old.time_ns + 2, devices=())])

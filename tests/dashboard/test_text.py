@@ -31,7 +31,7 @@ def test_quantities(value: float, unit: str, words: str) -> None:
     assert text.quantity(value, unit) == words
 
 
-def test_evidence_says_what_was_expected() -> None:
+def test_evidence_reports_what_was_expected() -> None:
     item = Evidence(name="hw.temperature{sensor=gpu}", value=91.0, unit="Cel", expected=64.0)
     assert text.shown_evidence(item) == "temperature (gpu) 91 °C, expected 64 °C"
 

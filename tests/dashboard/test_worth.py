@@ -55,7 +55,7 @@ def test_large_amounts_get_larger_units() -> None:
     assert [figure.value for figure in worth([*large]).cost] == ["$6,024", "48.3 MWh", "21 tCO₂e", "17.5 M"]
 
 
-def test_what_is_worse_than_without_flyball_is_said_to_be_worse() -> None:
+def test_what_is_worse_than_without_flyball_is_shown_as_worse() -> None:
     swapped = [
         replace(account, scenario="baseline" if account.scenario == "actual" else "actual")
         for account in scene.accounts()
@@ -115,7 +115,7 @@ def test_cells_are_added_up_and_all_must_have_a_baseline() -> None:
     assert worth([*known, *lone]).cost[0].beside == ""
 
 
-def test_a_fleet_without_accounts_shows_what_telemetry_tells_and_says_what_is_missing() -> None:
+def test_a_fleet_without_accounts_shows_what_telemetry_reports_and_reports_what_is_missing() -> None:
     found = worth(scene.scene(SMALL, accounted=False))
     share = found.service["share"]
     assert 80.0 < float(share.value.removesuffix(" %")) < 98.0  # chat-70b was late for a while

@@ -26,7 +26,7 @@ def test_clients_start_at_the_port_that_was_named() -> None:
     assert message.key() == b"key"
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_that_is_taken_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -23,12 +23,14 @@ DEADLINE_S = 60.0
 
 def check_closed(done: subprocess.CompletedProcess[str], *kinds: str) -> None:
     """Exit status 0, a table with decisions of these kinds, an outcome for each decision, and no dead letters."""
-    told = done.stdout.rpartition("\nFlyball demo")  # before it are the decisions, too many to see anything else
-    summary = "".join(told[1:]) + done.stderr
+    summary_text = done.stdout.rpartition(
+        "\nFlyball demo"
+    )  # before it are the decisions, too many to see anything else
+    summary = "".join(summary_text[1:]) + done.stderr
     assert done.returncode == 0, summary
     rows = {
         label: int(line.removeprefix(label).split()[0].replace(",", ""))
-        for line in told[2].splitlines()
+        for line in summary_text[2].splitlines()
         for label in (
             "telemetry frames",
             "insights",
@@ -44,8 +46,8 @@ def check_closed(done: subprocess.CompletedProcess[str], *kinds: str) -> None:
     assert rows["dead letters"] == 0, summary
     decisions = sum(rows[f"{kind} decisions"] for kind in KINDS)
     assert decisions > 0
-    (said,) = (line for line in told[2].splitlines() if line.startswith("outcomes"))
-    under_way = re.search(r"(\d+) under way", said)
+    (counts,) = (line for line in summary_text[2].splitlines() if line.startswith("outcomes"))
+    under_way = re.search(r"(\d+) under way", counts)
     assert rows["outcomes"] + int(under_way[1] if under_way else 0) == decisions, summary
     assert rows["effects observed"] > 0, summary
     for kind in kinds:
@@ -126,7 +128,7 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def test_a_killed_worker_is_told_and_fails_the_demo() -> None:
+def test_a_killed_worker_is_reported_and_fails_the_demo() -> None:
     with running() as (demo, pids):
         os.kill(pids["worker"], signal.SIGKILL)
         out, _ = demo.communicate(timeout=DEADLINE_S)

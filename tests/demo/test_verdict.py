@@ -1,4 +1,4 @@
-"""The demo's verdict: what is told done is looked for on the platform."""
+"""The demo's verdict: what is reported as done is looked for on the platform."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,16 +18,16 @@ from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import TOPICS
 from flyball_streams.broker import EmbeddedBroker
 
-Tell = Callable[..., Monitor]
+Publish = Callable[..., Monitor]
 
 
 @pytest.fixture
-def told(embedded_broker: Callable[..., EmbeddedBroker]) -> Iterator[Tell]:
+def published(embedded_broker: Callable[..., EmbeddedBroker]) -> Iterator[Publish]:
     """A monitor that has seen a sample decision of each kind, and the records that it is called with."""
     broker = embedded_broker(dict.fromkeys(TOPICS, 1))
     monitor = Monitor(KafkaConfig(bootstrap=broker.bootstrap))
 
-    def tell(*records: Record) -> Monitor:
+    def publish(*records: Record) -> Monitor:
         producer = Producer(producer_settings(broker.bootstrap, client_id="test"))
         decisions = [replace(samples()[kind][0], id=kind) for kind in ("Scale", "Migrate", "Preempt")]
         for record in (*decisions, *records):
@@ -38,7 +38,7 @@ def told(embedded_broker: Callable[..., EmbeddedBroker]) -> Iterator[Tell]:
             monitor.poll(0.2)
         return monitor
 
-    yield tell
+    yield publish
     monitor.close()
 
 
@@ -61,19 +61,19 @@ def operations(*found: Operation) -> dict[str, Operation]:
     return {one.id: one for one in found}
 
 
-def test_the_loop_closed(told: Tell) -> None:
-    monitor = told(outcome("Scale", "done"), outcome("Migrate", "refused"), outcome("Preempt", "superseded"))
+def test_the_loop_closed(published: Publish) -> None:
+    monitor = published(outcome("Scale", "done"), outcome("Migrate", "refused"), outcome("Preempt", "superseded"))
     assert failures(monitor, operations(operation("Scale")), ("Scale", "Migrate", "Preempt"), []) == []
 
 
-def test_without_an_effect_the_loop_is_open(told: Tell) -> None:
-    monitor = told(outcome("Scale", "planned"), outcome("Migrate", "failed"))
+def test_without_an_effect_the_loop_is_open(published: Publish) -> None:
+    monitor = published(outcome("Scale", "planned"), outcome("Migrate", "failed"))
     problems = failures(monitor, operations(operation("Preempt")), (), [])
     assert [p.split(",")[0] for p in problems] == ["1 decisions have no last outcome", "no effect was observed"]
 
 
-def test_what_is_told_done_must_have_happened_once(told: Tell) -> None:
-    monitor = told(*(outcome(kind, "done") for kind in ("Scale", "Migrate", "Preempt")))
+def test_what_is_reported_done_must_have_happened_once(published: Publish) -> None:
+    monitor = published(*(outcome(kind, "done") for kind in ("Scale", "Migrate", "Preempt")))
     problems = failures(monitor, operations(operation("Scale"), operation("Migrate", effects=2)), (), [])
     assert any("1 decisions are reported done, but were not carried out" in p for p in problems)
     assert any("1 decisions had more than one effect" in p for p in problems)

@@ -42,7 +42,7 @@ def test_requests_that_still_wait_are_neither_in_time_nor_late() -> None:
     assert in_time(account(requests=5.0, in_time=0.0, queued=5.0)) is None
 
 
-def test_the_table_says_what_changed() -> None:
+def test_the_table_reports_what_changed() -> None:
     text = shown(actual=account(), baseline=account("baseline", gpu_h=125.0, in_time=950.0, carbon_g=50_000.0))
     assert "2.00 h of event time" in text
     lines = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines()}

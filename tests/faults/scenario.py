@@ -75,7 +75,7 @@ def settings(speed: float) -> Config:
             "snapshot_every_s": 5.0,
             "table_age_s": max(1.0, speed),
             "decision_interval_s": 0.0,
-            "sizing": {"policy": "forecast_band", "reversal_cooldown_s": 20.0, "cooldown_s": 30.0, "max_scale_in": 1.0},
+            "sizing": {"policy": "forecast_band", "reversal_cooldown_s": 20.0, "max_scale_in": 1.0},
         },
         WorkerConfig,
     )

@@ -171,7 +171,7 @@ MODELS = [
         lambda n: record_ratio.init(n, RECORDS),
         lambda s, x, m, t: record_ratio.step(s, x, m, np.array(t % 3, np.int32), RECORDS),
         lambda s, n: record_ratio.resize(s, n, RECORDS),
-        record_ratio.learn,
+        record_ratio.update,
         donated=False,
     ),
     Model("features", features.init, _features, features.resize, donated=False),

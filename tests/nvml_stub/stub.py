@@ -149,7 +149,7 @@ class NvmlStub:
         """Result of one call (a member of ``CALLS``) from now on."""
         self.gpu(gpu).result[CALLS.index(call)] = result
 
-    def asked(self, call: str, *, gpu: int = 0) -> int:
+    def requests(self, call: str, *, gpu: int = 0) -> int:
         """How often a call was made so far."""
         return int(self.gpu(gpu).asked[CALLS.index(call)])
 

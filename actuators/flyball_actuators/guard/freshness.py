@@ -12,7 +12,7 @@ def expired(context: Context) -> Verdict | None:
         return refuse(
             "expired",
             f"expired {late_ns / 1e9:.3f} s ago (expires_ns {context.decision.expires_ns}); "
-            "decide again on present data, or raise worker.decision_ttl_s",
+            "decide again on present data",
         )
     age_s = (context.now_ns - context.decision.time_ns) / 1e9
     if age_s <= context.config.max_age_s:

@@ -85,15 +85,15 @@ def gpu_ids(count: int) -> tuple[str, ...]:
         return ()
     command = [program, "--query-gpu=uuid", "--format=csv,noheader"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    listed = [line.strip() for line in said.splitlines() if line.startswith("GPU-")]
+    listed = [line.strip() for line in listing.splitlines() if line.startswith("GPU-")]
     return tuple(listed) if len(listed) == count else ()
 
 
 def _short(device: Device) -> Device:
-    """Rates with four digits: what is told goes into few bytes."""
+    """Rates with four digits: the report has to be short."""
     known = {name: value for name in RATES if (value := getattr(device, name)) is not None}
     return replace(device, **{name: float(f"{value:.4g}") for name, value in known.items()})
 

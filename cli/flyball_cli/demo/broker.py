@@ -25,7 +25,7 @@ class Addresses(NamedTuple):
 def embedded(port: int | None) -> Generator[Addresses]:
     """Run the embedded broker with all topics.
 
-    The broker chooses its port itself. With ``port``, clients can also start there: they are told the broker's own
+    The broker chooses its port itself. With ``port``, clients can also start there: they receive the broker's own
     address and go on with it. Raises :class:`TransportError` when the port cannot be used.
     """
     from flyball_streams.broker import EmbeddedBroker

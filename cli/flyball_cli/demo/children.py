@@ -18,7 +18,7 @@ class Child:
         self.name = name
         self.health_file = folder / f"{name}.health"
         self.log = folder / f"{name}.log"
-        self._asked = False
+        self._terminated = False
         self._out: IO[bytes] = self.log.open("wb")
         command = [sys.executable, "-P", "-m", "flyball_cli.demo.leash", str(os.getpid()), *arguments]
         environment = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
@@ -34,7 +34,7 @@ class Child:
     def failure(self) -> str | None:
         """Why the service is not running, with the end of its log; ``None`` while it is, or ended well."""
         status = self.process.poll()
-        if not status or (self._asked and status in ENDED):  # asked before it had a handler
+        if not status or (self._terminated and status in ENDED):  # terminated before it had a handler
             return None
         how = f"with status {status}" if status > 0 else f"by {signal.Signals(-status).name}"
         return f"{self.name} ended {how}:\n{self.tail()}"
@@ -46,8 +46,8 @@ class Child:
 
     def terminate(self) -> None:
         """Ask it to end, once: a second signal would find its handler gone."""
-        if self.process.poll() is None and not self._asked:
-            self._asked = True
+        if self.process.poll() is None and not self._terminated:
+            self._terminated = True
             self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:

@@ -118,5 +118,5 @@ class Monitor:
         try:
             found = bounds(self._consumer, ((topic, tp.partition) for tp in self._places[topic]))
         except KafkaException as error:
-            raise TransportError(f"the broker no longer tells where {topic} ends: {error.args[0].str()}") from error
+            raise TransportError(f"the broker no longer reports where {topic} ends: {error.args[0].str()}") from error
         return {partition: following for (_, partition), (_, following) in found.items()}

@@ -1,7 +1,7 @@
 """A simulated fleet that serves the demand of a recording.
 
 A recording cannot obey: what it shows has happened. So the demand of its services is taken from it, as the engine sums
-it up, and a simulated fleet of the same size serves that demand and does what it is told. Its machines and their power
+it up, and a simulated fleet of the same size serves that demand and obeys orders. Its machines and their power
 are those of a simulated H100, the grid is the simulated one, and work is counted in seconds of one replica.
 """
 
@@ -22,7 +22,7 @@ LEAST_REPLICAS = 1
 
 
 def fleet_of_recording(path: Path, config: WorkerConfig, tick_s: float, seed: int = 1) -> FleetConfig:
-    """Fleet that serves what the recording's services were asked for, in ticks of ``tick_s`` seconds.
+    """Fleet that serves the demand of the recording's services, in ticks of ``tick_s`` seconds.
 
     Raises :class:`RecordingError` when the file cannot be read, or no service in it reports its work.
     """

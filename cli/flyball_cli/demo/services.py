@@ -33,7 +33,7 @@ READY_S = 90.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the user asked for; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker.
+    """What the user requested; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker.
 
     ``broker_port`` is where the embedded broker can be found too; ``None`` leaves it the port that it chose.
     """
@@ -209,7 +209,7 @@ class Services:
         return [why for child in self.children if (why := child.failure())]
 
     def url(self) -> str | None:
-        """Address of the dashboard, once it has said so."""
+        """Address of the dashboard, once it has reported it."""
         return next((_printed(child, "dashboard: ") for child in self.children if child.name == "dashboard"), None)
 
     @property

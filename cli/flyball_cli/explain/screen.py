@@ -34,7 +34,7 @@ def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
     )
     parts: list[RenderableType] = [
         title,
-        Text(f"{asked(decision)}, decided {_clock(decision.time_ns)} by {decision.policy}", "dim"),
+        Text(f"{requested_change(decision)}, decided {_clock(decision.time_ns)} by {decision.policy}", "dim"),
         Text(f"id {decision.id}, confidence {decision.confidence:.0%}", "dim"),
         _part("why", Text(decision.reason)),
     ]
@@ -44,7 +44,7 @@ def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
         parts.append(_part("what was done", _timeline(decision, story.outcomes)))
     submitted = calls(trail)
     if submitted is not None:
-        parts.append(_part("what the platform was told", submitted))
+        parts.append(_part("what was sent to the platform", submitted))
     effects = list(_effects(decision.expected, last.effect if last else None))
     if effects:
         table = Table("", "expected", "observed", box=None, pad_edge=False)
@@ -54,8 +54,8 @@ def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
     return Group(*parts)
 
 
-def asked(decision: AnyDecision) -> str:
-    """What a decision asks for, in words."""
+def requested_change(decision: AnyDecision) -> str:
+    """The change that a decision requests, as text."""
     if isinstance(decision, Migrate):
         device = f", device {decision.from_device}" if decision.from_device else ""
         where = decision.to_node or "a node of the scheduler's choice"
@@ -65,8 +65,10 @@ def asked(decision: AnyDecision) -> str:
         return f"check {decision.attempt} of node {decision.node}{gpus}"
     text = f"{decision.replicas_before} to {decision.replicas} replicas"
     if isinstance(decision, Scale):
-        mix = ", ".join(f"{part.replicas} on {part.offer}" for part in decision.mix)
-        return text + (f": {mix}" if mix else "") + (" with other resources" if decision.resources else "")
+        allocation = ", ".join(f"{part.replicas} on {part.offer}" for part in decision.mix)
+        return (
+            text + (f": {allocation}" if allocation else "") + (" with other resources" if decision.resources else "")
+        )
     victims = f" ({', '.join(decision.victims)})" if decision.victims else ""
     until = f" until {_clock(decision.until_ns)}" if decision.until_ns else ""
     return text + victims + until + (f" for {decision.beneficiary}" if decision.beneficiary else "")

@@ -28,7 +28,7 @@ LATEST = "latest"
 
 
 class UnknownDecision(FlyballError):
-    """No decision has the id that was asked for, or more than one begins with it."""
+    """No decision has the id that was requested, or more than one begins with it."""
 
 
 class Story(NamedTuple):

@@ -41,7 +41,7 @@ def _row(entry: AnyEntry) -> tuple[str, str, str]:
             return "checks", entry.stage, f"{entry.policy or entry.objected} objects: {entry.detail}"
         return "checks", entry.stage, f"{len(entry.passed)} passed"
     if isinstance(entry, Submitting):
-        return "tell", entry.driver, "a dry run" if entry.dry_run else ""
+        return "submit", entry.driver, "a dry run" if entry.dry_run else ""
     if isinstance(entry, Called):
         request = f", request {entry.request_id}" if entry.request_id else ""
         return "call", f"{entry.verb} {entry.object}", f"{entry.status}{request}"

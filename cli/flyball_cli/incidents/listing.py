@@ -22,7 +22,7 @@ def tabulated(found: Iterable[Incident]) -> Table:
     return table
 
 
-def told(one: Incident) -> Iterator[str]:
+def described(one: Incident) -> Iterator[str]:
     """All that is known of one, line by line."""
     yield f"{one.id}  {one.severity}, {state(one)}"
     yield one.summary
@@ -80,7 +80,7 @@ def of_nodes(found: Iterable[NodeCondition]) -> Table:
 
 
 def state(one: Incident) -> str:
-    """Its status in words, with who has it and what people said."""
+    """Its status, who has acknowledged it, and what people answered."""
     words: list[str] = [one.status if not one.merged_into else f"part of {one.merged_into[:12]}"]
     if one.silence:
         words.append(f"silenced by {one.silence}")

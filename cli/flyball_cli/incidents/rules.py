@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from flyball_collectors.export.names import family_of, label
+from flyball_collectors.export.names import label, metric_family_of
 from flyball_collectors.export.rows import column_attributes
 from flyball_contracts.metrics import LAYOUTS
 
@@ -32,7 +32,7 @@ RULES = (
     Rule("GpuUncorrectedErrors", "increase(«hw.errors{type=uncorrected}»[10m]) > 0", "0m", "critical", "gpu",
          "uncorrected ECC errors"),
     Rule("GpuRecoveryAsked", "«nvidia.gpu.recovery_action» > 0", "0m", "critical", "gpu",
-         "the driver asks for a recovery action"),
+         "the driver requests a recovery action"),
     Rule("GpuRowRemapFailed", "«nvidia.gpu.memory.row_remap.failed» > 0", "0m", "critical", "gpu",
          "a row of memory could not be remapped"),
     Rule("GpuXidEvents", "increase(«nvidia.gpu.xid.events»[10m]) > 0", "0m", "warning", "unknown",
@@ -66,9 +66,9 @@ def selectors() -> Mapping[str, str]:
     found: dict[str, str] = {}
     for layout in LAYOUTS.values():
         for metric in layout.metrics:
-            family = family_of(metric)
+            metric_family = metric_family_of(metric)
             labels = ",".join(f'{label(k)}="{v}"' for k, v in column_attributes(layout, metric).items())
-            name = f"{family.name}_total" if family.type == "counter" else family.name
+            name = f"{metric_family.name}_total" if metric_family.type == "counter" else metric_family.name
             found.setdefault(metric.key, f"{name}{{{labels}}}" if labels else name)
     return found
 

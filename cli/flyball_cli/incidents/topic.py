@@ -4,15 +4,16 @@ from flyball_cli.compacted import read_compacted, write_records
 from flyball_cli.explain.story import read_incidents
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import FlyballError
-from flyball_contracts.records import Incident, Response, Silence
+from flyball_contracts.records import Incident, Silence
 from flyball_contracts.records.incidents import worst_first
+from flyball_contracts.records.responses import AnyResponse
 from flyball_contracts.topics import RESPONSES
 
 CLIENT = "flyball-incidents"
 
 
 class UnknownIncident(FlyballError):
-    """No incident has the id that was asked for, or more than one begins with it."""
+    """No incident has the id that was requested, or more than one begins with it."""
 
 
 def in_order(found: dict[str, Incident]) -> list[Incident]:
@@ -49,6 +50,6 @@ def silences(kafka: KafkaConfig) -> list[Silence]:
     return list(known.values())
 
 
-def answer(kafka: KafkaConfig, record: Response) -> None:
+def answer(kafka: KafkaConfig, record: AnyResponse) -> None:
     """Publish a response; :class:`TransportError` where the broker does not acknowledge it."""
     write_records(kafka, [record], CLIENT, "responses")

@@ -14,7 +14,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """What one driver was seen to do, each as a pair: so many of so many.
 
     ``verbs`` are the decisions of a type that were done, of those that were tried. ``planned`` counts dry runs. Of
-    those done, ``victims`` had replicas named and ``checkpoints`` asked for one. ``gang``: starts from none and stops
+    those done, ``victims`` had replicas named and ``checkpoints`` requested one. ``gang``: starts from none and stops
     of all that ended with all replicas or none. ``rollback``: failures that left as many replicas as there were.
     ``effect``: done, and the platform showed what was expected; after ``effect_after_s``, the median.
     """
@@ -32,7 +32,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(decisions: Iterable[AnyDecision], outcomes: Iterable[Outcome]) -> dict[str, Row]:
-    """One row for each driver that said a last word."""
+    """One row for each driver that published a final outcome."""
     by_id = {decision.id: decision for decision in decisions}
     last: dict[str, dict[str, Outcome]] = {}
     for outcome in outcomes:
@@ -45,7 +45,7 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
     tried = [o for o in outcomes if o.status in ("done", "failed")]
     done = [o for o in tried if o.status == "done"]
     failed = [o for o in tried if o.status == "failed"]
-    told = [o for o in done if o.observed is not None and not difference(o.expected, o.observed)]
+    confirmed = [o for o in done if o.observed is not None and not difference(o.expected, o.observed)]
     after = [o.effect_after_s for o in done if o.effect_after_s is not None]
     stops = [d for o in done if isinstance(d := by_id.get(o.decision), Preempt)]
     whole = [o for o in tried if _all_or_none(by_id.get(o.decision))]
@@ -59,7 +59,7 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
         checkpoints=sum(stop.checkpoint for stop in stops),
         gang=(sum(_together(o) for o in whole), len(whole)),
         rollback=(sum(_as_before(o) for o in failed), len(failed)),
-        effect=(len(told), len(done)),
+        effect=(len(confirmed), len(done)),
         effect_after_s=median(after) if after else None,
     )
 

@@ -1,4 +1,4 @@
-"""What a guard would have said of the decisions in a recording, in their own time."""
+"""How a guard would have judged the decisions in a recording, each at its own time."""
 
 from collections.abc import Callable
 from pathlib import Path

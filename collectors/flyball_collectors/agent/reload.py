@@ -26,27 +26,27 @@ class ConfigWatch:
     """Looks at the configuration's file at each :meth:`poll`; ``load`` reads it and may raise :class:`ConfigError`.
 
     A change is heeded once the file stays the same from one poll to the next, as whoever writes it may not be done;
-    :meth:`ask` reads it at the next poll, changed or not.
+    :meth:`request` reads it at the next poll, changed or not.
     """
 
     def __init__(self, path: Path, load: Callable[[], Config]) -> None:
         self._path = path
         self._load = load
-        self._asked = False
+        self._requested = False
         self._read: _Stamp | None = self._stamp()
         self._seen = self._read
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Have the file read; may be called by a signal handler."""
-        self._asked = True
+        self._requested = True
 
     def poll(self) -> Config | ConfigError | None:
         """See :class:`ConfigSource`."""
         now = self._stamp()
         settled, self._seen = now == self._seen, now
-        if not self._asked and (now is None or now == self._read or not settled):
+        if not self._requested and (now is None or now == self._read or not settled):
             return None
-        self._asked, self._read = False, now
+        self._requested, self._read = False, now
         try:
             return self._load()
         except ConfigError as error:

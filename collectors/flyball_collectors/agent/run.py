@@ -48,7 +48,7 @@ def run_agent(
 
     With an empty ``kafka.bootstrap`` only the outputs of ``agent.export`` are fed.
     ``collectors``, ``clock`` and ``wait`` replace what the configuration and the system would give. ``source`` is
-    asked for a new configuration before each tick; one that cannot be is refused, and the old one stays.
+    polled for a new configuration before each tick; one that cannot be applied is refused, and the old one stays.
     Raises :class:`ConfigError` for a configuration that cannot work; a broker that is away does not raise.
     """
     clock = clock or Clock()

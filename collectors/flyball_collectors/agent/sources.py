@@ -1,4 +1,4 @@
-"""Which collectors a configuration asks for, and which of them are to be had here."""
+"""Which collectors a configuration selects, and which of them are to be had here."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ class SourceKind(NamedTuple):
         return self.opened(config, node)
 
     def same(self, old: AgentConfig, new: AgentConfig) -> bool:
-        """Whether the two ask for the same."""
+        """Whether the two request the same."""
         switched = (self.switch in old.disabled) != (self.switch in new.disabled)
         return not switched and all(getattr(old, key) == getattr(new, key) for key in self.settings)
 

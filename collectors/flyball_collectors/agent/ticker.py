@@ -31,7 +31,7 @@ class Tick(NamedTuple):
 def ticks(period: Callable[[], int], clock: Clock, wait: Callable[[float], bool]) -> Iterator[Tick]:
     """Ticks until ``wait`` says so, the first at the next multiple of the period.
 
-    ``period`` gives it in nanoseconds and is asked again after each tick. ``wait`` sleeps for some seconds and
+    ``period`` gives it in nanoseconds and is requested again after each tick. ``wait`` sleeps for some seconds and
     returns true when it is time to end: ``threading.Event.wait``.
     """
     period_ns = period()

@@ -42,7 +42,7 @@ class AttributionCollector:
         self._others: tuple[Collector, ...] = ()
         found = hierarchy_of(root)
         if found is None:
-            _LOG.info("this host's control groups are not to be seen: what workloads use of it is not told")
+            _LOG.info("this host's control groups are not to be seen: what workloads use of it is not reported")
         self._owners = ProcessOwners(root, legacy=found is not None and found.legacy)
         self._units = Units(found.groups if found else None, settings.groups, without_devices=settings.without_devices)
         self._pods = PodNames(root / settings.pod_logs.lstrip("/"))
@@ -138,7 +138,7 @@ class AttributionCollector:
             found = found._replace(busy_s=np.full(len(devices), np.nan))
             uses = uses._replace(sm_share=np.full(len(uses.device), np.nan))
         shares = divide(found, uses, owners, period_s)
-        self._idle.learn(devices, found.energy_j, shares, period_s)
+        self._idle.update(devices, found.energy_j, shares, period_s)
         return shares
 
 

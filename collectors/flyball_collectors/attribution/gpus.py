@@ -53,7 +53,7 @@ class IdlePower:
         """Idle power of each device in watts, NaN for one that was never idle yet."""
         return np.array([self._watts.get(device.id, np.nan) for device in devices], np.float64)
 
-    def learn(self, devices: Sequence[Device], energy_j: Floats, shares: Shares, period_s: float) -> None:
+    def update(self, devices: Sequence[Device], energy_j: Floats, shares: Shares, period_s: float) -> None:
         """Take in one period; what was learnt before fades."""
         idle = (shares.sm_s[:, 2] >= _IDLE * period_s) & np.isfinite(energy_j)
         for device, is_idle, energy in zip(devices, idle.tolist(), energy_j.tolist(), strict=True):

@@ -40,7 +40,7 @@ def owner_of(text: str, *, legacy: bool = False) -> Owner | None:
     The path of version 2 counts most, then the others in the order of the text: on a host of version 1 a process
     is in a group for each controller, and not each of those is its unit's own. A job counts before a pod, for
     Slurm may run inside of one, and a container only where there is neither; of nested ones the outermost. Of a host of
-    version 1 (``legacy``) the group is told, which has the same path below each controller that the unit has.
+    version 1 (``legacy``) the group is given, which has the same path below each controller that the unit has.
     """
     paths: list[str] = []
     unified = ""
@@ -66,7 +66,7 @@ def owner_of(text: str, *, legacy: bool = False) -> Owner | None:
     return _with_path(_other(path), legacy or path == unified)
 
 
-@lru_cache(maxsize=1024)  # the same folders are asked about at every tick
+@lru_cache(maxsize=1024)  # the same folders are looked up at every tick
 def owner_of_path(path: str) -> Owner | None:
     """Pod or job whose own control group is at ``path``, ``None`` for any other."""
     owner = _job(path) or _pod(path)

@@ -16,7 +16,7 @@ class _Known(NamedTuple):
 
 
 class ProcessOwners:
-    """Owners of the processes that are asked for, as long as they are asked for at every tick.
+    """Owners of processes, cached for as long as they are looked up at every tick.
 
     ``legacy``: the host has control groups of version 1.
     """

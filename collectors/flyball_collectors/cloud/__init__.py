@@ -21,7 +21,7 @@ def open_cloud(
 ) -> CloudCollector | Absent:
     """Collector of the cloud ``name``, or why there is none; asks nothing yet and never raises.
 
-    Where ``name`` is empty, it is what the firmware tells.
+    Where ``name`` is empty, the firmware names it.
     """
     settings = settings or CloudParameters()
     provider = name or provider_of(root)

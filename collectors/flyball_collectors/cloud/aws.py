@@ -63,12 +63,12 @@ class Aws:
         yield from self._rebalance()
         yield from self._maintenance()
 
-    def ask(self, path: str) -> Answer:
+    def request(self, path: str) -> Answer:
         """Answer with a token that is good; one that is refused is replaced once. Raises :class:`MetadataError`."""
         for _ in range(2):
             if not self._token:
                 self._token = self._new_token()
-            answer = self._server.ask(path, {"X-aws-ec2-metadata-token": self._token})
+            answer = self._server.request(path, {"X-aws-ec2-metadata-token": self._token})
             if answer.status != 401:
                 return answer
             self._token = ""
@@ -76,7 +76,7 @@ class Aws:
 
     def _interruption(self) -> Iterator[Notice]:
         path = f"{DATA}spot/instance-action"
-        answer = self.ask(path)
+        answer = self.request(path)
         if answer.status == 404:
             return
         notice = self._server.decode(answer, path, _Action)
@@ -86,7 +86,7 @@ class Aws:
 
     def _rebalance(self) -> Iterator[Notice]:
         path = f"{DATA}events/recommendations/rebalance"
-        answer = self.ask(path)
+        answer = self.request(path)
         if answer.status == 404:
             return
         notice = self._server.decode(answer, path, _Rebalance)
@@ -95,7 +95,7 @@ class Aws:
 
     def _maintenance(self) -> Iterator[Notice]:
         path = f"{DATA}events/maintenance/scheduled"
-        answer = self.ask(path)
+        answer = self.request(path)
         if answer.status == 404:
             return
         for one in self._server.decode(answer, path, list[_Maintenance]):
@@ -106,11 +106,11 @@ class Aws:
                 yield Notice(key, "maintenance_notice", message, "warning")
 
     def _text(self, key: str) -> str:
-        return self._server.text(self.ask(DATA + key), DATA + key)
+        return self._server.text(self.request(DATA + key), DATA + key)
 
     def _new_token(self) -> str:
         try:
-            answer = self._server.ask(_TOKEN, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}, "PUT")
+            answer = self._server.request(_TOKEN, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}, "PUT")
         except MetadataError as error:
             advice = "in a container raise the instance's http-put-response-hop-limit to 2, or use the host's network"
             raise MetadataError(f"{error}; {advice}") from error

@@ -64,13 +64,13 @@ class Azure:
         """Events of this machine; the document has those of its whole set."""
         if self._machine is None:
             self._machine = self._compute().name
-        document = self._server.decode(self._server.ask(_EVENTS, _HEADERS), _EVENTS, _Document)
+        document = self._server.decode(self._server.request(_EVENTS, _HEADERS), _EVENTS, _Document)
         for event in document.events:
             if not event.resources or self._machine.lower() in (name.lower() for name in event.resources):
                 yield _notice(event)
 
     def _compute(self) -> _Compute:
-        return self._server.decode(self._server.ask(_COMPUTE, _HEADERS), _COMPUTE, _Compute)
+        return self._server.decode(self._server.request(_COMPUTE, _HEADERS), _COMPUTE, _Compute)
 
 
 def _notice(event: _Event) -> Notice:

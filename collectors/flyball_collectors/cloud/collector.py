@@ -45,7 +45,7 @@ class CloudCollector:
         return []
 
     def parts(self) -> Parts:
-        """Where this machine is, once the cloud has said so."""
+        """Where this machine is, once the cloud has reported it."""
         with self._lock:
             return self._parts
 
@@ -63,7 +63,7 @@ class CloudCollector:
             self._thread = None
 
     def poll(self) -> None:
-        """Ask once; what cannot be had now is asked for again the next time."""
+        """Ask once; what cannot be had now is requested again the next time."""
         reasons: list[str] = []
         notices: list[Notice] = []
         try:
@@ -99,7 +99,7 @@ class CloudCollector:
         """Keep why something could not be had, and log it once."""
         if reasons:
             level = logging.DEBUG if self.reason else logging.WARNING
-            _LOG.log(level, "the metadata of %s: %s (asked again)", self.cloud.name, reasons[0])
+            _LOG.log(level, "the metadata of %s: %s (will retry)", self.cloud.name, reasons[0])
             self.failed += 1
         elif self.reason:
             _LOG.warning("the metadata of %s can be had again", self.cloud.name)

@@ -1,8 +1,8 @@
 """Google Cloud: the metadata server of Compute Engine.
 
 A spot machine has 30 s from its notice. Maintenance is announced 60 minutes ahead on machines with GPUs, and 60 s on
-others, provided that somebody asked since the last one. See "About VM metadata" and "Query the metadata server for
-maintenance event notices" in the documentation of Compute Engine.
+others, provided that a client has requested it since the last one. See "About VM metadata" and "Query the metadata
+server for maintenance event notices" in the documentation of Compute Engine.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _FLAVOR = {"Metadata-Flavor": "Google"}
 class Gcp:
     """A machine of Compute Engine; see :class:`flyball_collectors.cloud.base.Cloud`.
 
-    Keys are asked for one by one: the whole tree would hold the machine's secrets, too.
+    Keys are requested one by one: the whole tree would hold the machine's secrets, too.
     """
 
     name = "gcp"
@@ -54,7 +54,7 @@ class Gcp:
 
     def _text(self, key: str) -> str:
         path = _INSTANCE + key
-        answer = self._server.ask(path, _FLAVOR)
+        answer = self._server.request(path, _FLAVOR)
         if answer.headers.get("metadata-flavor") != "Google":
             raise MetadataError(f"{self._server.address}{path}: the answer is not of Google's metadata server")
         return self._server.text(answer, path)

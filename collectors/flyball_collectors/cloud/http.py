@@ -34,7 +34,7 @@ class MetadataServer:
         self._timeout_s = timeout_s
         self._monotonic = monotonic
 
-    def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
+    def request(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
         """Answer with any status; raises :class:`MetadataError` when there is none."""
         parts = urlsplit(self.address)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -135,7 +135,7 @@ _FIELDS: dict[int, tuple[Field, ...]] = {
 }
 
 
-def dcgm_families(view: View) -> list[Exposed]:
+def dcgm_metric_families(view: View) -> list[Exposed]:
     """The fields that a view has values for; a counter rises since the agent started, not since the driver did."""
     labels = _labels(view.inventory)
     found: list[Exposed] = []

@@ -1,4 +1,4 @@
-"""The outputs that a configuration asks for, fed by the tick loop."""
+"""The outputs that a configuration selects, fed by the tick loop."""
 
 import importlib.util
 import logging
@@ -16,7 +16,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, NodeEvent
 
-if TYPE_CHECKING:  # imported when they are asked for: they cost memory
+if TYPE_CHECKING:  # imported when they are requested: they cost memory
     from flyball_collectors.export.prometheus import PrometheusPages
     from flyball_collectors.export.sender import OtlpSender
     from flyball_collectors.export.server import MetricsServer

@@ -15,7 +15,7 @@ _UNITS = {
 }
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """Name without ``_total``, type, and the unit that the name ends with (empty: none)."""
 
     name: str
@@ -23,7 +23,7 @@ class Family(NamedTuple):
     unit: str
 
 
-def family_of(metric: Metric) -> Family:
+def metric_family_of(metric: Metric) -> MetricFamily:
     """Dots become underscores, the unit is appended in full; a ratio is a gauge of unit ``1``."""
     name = label(metric.name)
     plain = re.sub(r"\{[^}]*\}", "", metric.unit)
@@ -35,7 +35,7 @@ def family_of(metric: Metric) -> Family:
         unit = _UNITS.get(plain, plain)
     if unit and not name.endswith(f"_{unit}"):
         name = f"{name}_{unit}"
-    return Family(name, metric.instrument, unit)
+    return MetricFamily(name, metric.instrument, unit)
 
 
 def label(name: str) -> str:

@@ -12,9 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Exposed
 from prometheus_client.registry import Collector
 
-from flyball_collectors.export.dcgm import dcgm_families
+from flyball_collectors.export.dcgm import dcgm_metric_families
 from flyball_collectors.export.latest import Latest, View
-from flyball_collectors.export.names import Family, family_of, label
+from flyball_collectors.export.names import MetricFamily, label, metric_family_of
 from flyball_collectors.export.rows import column_attributes, row_labels
 from flyball_contracts.metrics import LAYOUTS, Layout
 
@@ -30,7 +30,7 @@ class Page(NamedTuple):
 class Column(NamedTuple):
     """Where the values of one column go."""
 
-    family: Family
+    metric_family: MetricFamily
     sample: str
     labels: Mapping[str, str]
 
@@ -59,7 +59,7 @@ class PrometheusPages:
             page = self._made.get((content_type, compressed))
             if page is None:
                 registry = CollectorRegistry(auto_describe=False)
-                registry.register(_Families(now[0], dcgm=now[1]))
+                registry.register(_MetricFamilies(now[0], dcgm=now[1]))
                 body = encode(registry)
                 encoded = gzip.compress(body, compresslevel=1) if compressed else body
                 page = Page(content_type, "gzip" if compressed else "", encoded)
@@ -67,7 +67,7 @@ class PrometheusPages:
             return page
 
 
-class _Families(Collector):
+class _MetricFamilies(Collector):
     """One view, as the client library wants it."""
 
     def __init__(self, view: View | None, *, dcgm: bool) -> None:
@@ -78,11 +78,11 @@ class _Families(Collector):
         """All families that have a value."""
         if self._view is None:
             return []
-        found = families(self._view)
-        return [*found, *dcgm_families(self._view)] if self._dcgm else found
+        found = metric_families(self._view)
+        return [*found, *dcgm_metric_families(self._view)] if self._dcgm else found
 
 
-def families(view: View) -> list[Exposed]:
+def metric_families(view: View) -> list[Exposed]:
     """Families of a view, each with the samples of all layouts that have it; what is NaN has no sample."""
     found: dict[str, Exposed] = {}
     for block in view.blocks:
@@ -92,10 +92,12 @@ def families(view: View) -> list[Exposed]:
             rows = np.flatnonzero(known[:, place])
             if not len(rows):
                 continue
-            family = column.family
-            exposed = found.get(family.name)
+            metric_family = column.metric_family
+            exposed = found.get(metric_family.name)
             if exposed is None:
-                exposed = found[family.name] = Exposed(family.name, _help(family.name), family.type, family.unit)
+                exposed = found[metric_family.name] = Exposed(
+                    metric_family.name, _help(metric_family.name), metric_family.type, metric_family.unit
+                )
             values = block.values[:, place].tolist()
             for row in rows.tolist():
                 exposed.add_sample(column.sample, {**labels[row], **column.labels}, values[row])
@@ -107,9 +109,15 @@ def _columns_of(schema: int) -> tuple[Column, ...]:
     layout = LAYOUTS[schema]
     columns: list[Column] = []
     for metric in layout.metrics:
-        family = family_of(metric)
+        metric_family = metric_family_of(metric)
         labels = {label(key): value for key, value in column_attributes(layout, metric).items()}
-        columns.append(Column(family, f"{family.name}_total" if family.type == "counter" else family.name, labels))
+        columns.append(
+            Column(
+                metric_family,
+                f"{metric_family.name}_total" if metric_family.type == "counter" else metric_family.name,
+                labels,
+            )
+        )
     return tuple(columns)
 
 
@@ -124,7 +132,9 @@ def _helps() -> dict[str, str]:
     for layout in LAYOUTS.values():
         for metric in layout.metrics:
             about = ", ".join(f"{key} {value}" for key, value in metric.attributes.items())
-            parts.setdefault(family_of(metric).name, []).append(f"{about}: {metric.about}" if about else metric.about)
+            parts.setdefault(metric_family_of(metric).name, []).append(
+                f"{about}: {metric.about}" if about else metric.about
+            )
     return {name: "; ".join(dict.fromkeys(texts)) for name, texts in parts.items()}
 
 

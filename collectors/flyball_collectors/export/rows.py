@@ -47,7 +47,7 @@ _OF_RUNTIME = ("namespace", "pod", "container", "job")
 
 
 def column_attributes(layout: Layout, metric: Metric) -> dict[str, str]:
-    """Attributes of a column by their OpenTelemetry names; ``hw.type`` is there where the conventions ask for it."""
+    """Attributes of a column by their OpenTelemetry names; ``hw.type`` is there where the conventions require it."""
     names = _CONVENTIONS.get(metric.name, {})
     found = {names.get(key, key): value for key, value in metric.attributes.items()}
     if layout.rows == "device" and metric.name.startswith("hw.") and not metric.name.startswith("hw.gpu."):

@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 _RETRIED = frozenset({429, 502, 503, 504})  # by the OTLP specification; anything else would be refused again
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
-_LONGEST_ASKED_S = 600.0
+_LONGEST_RETRY_AFTER_S = 600.0
 _CLOSE_S = 3.0
 
 
@@ -149,9 +149,9 @@ class OtlpSender:
         if answer.status == 200:
             self._note_partial(answer.data)
             return None
-        asked_s = _asked_wait_s(answer.headers.get("Retry-After", ""), self._wall_ns())
+        retry_after_s = _retry_after_s(answer.headers.get("Retry-After", ""), self._wall_ns())
         text = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
-        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, asked_s)
+        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, retry_after_s)
 
     def _note_partial(self, body: bytes) -> None:
         try:
@@ -182,7 +182,7 @@ def _headers(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _asked_wait_s(text: str, now_ns: int) -> float | None:
+def _retry_after_s(text: str, now_ns: int) -> float | None:
     """Seconds of a ``Retry-After``, which may be a date; ``None`` where there is none, or none that makes sense."""
     if not text:
         return None
@@ -190,4 +190,4 @@ def _asked_wait_s(text: str, now_ns: int) -> float | None:
         wait_s = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - now_ns / NS_PER_S
     except (ValueError, OverflowError):
         return None
-    return min(max(wait_s, 0.0), _LONGEST_ASKED_S)
+    return min(max(wait_s, 0.0), _LONGEST_RETRY_AFTER_S)

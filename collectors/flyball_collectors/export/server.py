@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, if there is a place left; else hang up."""
         if not self._places.acquire(blocking=False):
-            _LOG.debug("more than %d clients ask for metrics; %s is sent away", _MOST_CLIENTS, client_address)
+            _LOG.debug("more than %d clients request metrics; %s is sent away", _MOST_CLIENTS, client_address)
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)

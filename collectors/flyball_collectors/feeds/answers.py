@@ -24,7 +24,7 @@ def decode_json(body: bytes, kind: type[T], where: str) -> T:
         text = f"{where}: {field}: {message[:1].lower()}{message[1:]}; the provider's format is not the one known"
         raise FeedError(text) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FeedError(f"{where}: not whole JSON ({len(body)} bytes): {error}; it is asked for again") from error
+        raise FeedError(f"{where}: not whole JSON ({len(body)} bytes): {error}; it is requested again") from error
 
 
 def time_ns(text: str, where: str) -> int:

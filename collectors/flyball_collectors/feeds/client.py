@@ -87,7 +87,7 @@ class Client:
             if len(parts) > MOST_BYTES:
                 raise FeedError(f"{self.where(path)}: longer than {MOST_BYTES} bytes; it is no curve", lasting=True)
             if self._monotonic() > ends_s:
-                raise FeedError(f"{self.where(path)}: not whole after {self._timeout_s:g} s; it is asked again")
+                raise FeedError(f"{self.where(path)}: not whole after {self._timeout_s:g} s; it is requested again")
         return bytes(parts)
 
     def _pool(self) -> urllib3.PoolManager:
@@ -111,8 +111,8 @@ class Client:
         if isinstance(error, NewConnectionError):
             return "no connection; check DNS, the proxy and the firewall"
         if isinstance(error, (TimedOut, TimeoutError)):
-            return f"no answer within {self._timeout_s:g} s; it is asked again"
-        return f"the answer broke off ({type(error).__name__}); it is asked for again"
+            return f"no answer within {self._timeout_s:g} s; it is requested again"
+        return f"the answer broke off ({type(error).__name__}); it is requested again"
 
 
 def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedError:
@@ -127,7 +127,9 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
     if status < 500 and status not in _RETRIED:
         return FeedError(f"{where}: status {status}; check zone, region and key", lasting=True)
     wait_s = retry_after_s(answer.headers.get("Retry-After"), now_ns)
-    text = "too many requests; configure fewer feeds" if status == 429 else "the provider's fault; it is asked again"
+    text = (
+        "too many requests; configure fewer feeds" if status == 429 else "the provider's fault; it is requested again"
+    )
     return FeedError(f"{where}: status {status}, {text}", retry_after_s=wait_s)
 
 
@@ -136,7 +138,7 @@ class Unauthorized(FeedError):
 
 
 def retry_after_s(text: str | None, now_ns: int) -> float:
-    """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3), in 0..1 day; 0 when it says nothing."""
+    """Seconds that a ``Retry-After`` header requests (RFC 9110, 10.2.3), in 0..1 day; 0 when it says nothing."""
     if not text:
         return 0.0
     try:

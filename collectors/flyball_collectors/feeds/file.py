@@ -51,6 +51,8 @@ class _Content(NamedTuple):
     points: list[Point]
     step_s: float
     issued_ns: int
+    forecast: bool
+    """Whether a slot begins after the time of issue."""
 
 
 class FileFeed:
@@ -62,9 +64,7 @@ class FileFeed:
         self.left_out = 0
         self._settings = settings
         self._path = Path(settings.path)
-        self._shape = Shape(
-            settings.zone, "file", settings.kind, settings.forecast, settings.average, settings.lifecycle
-        )
+        self._shape = Shape(settings.zone, "file", settings.kind)
         self._content: _Content | None = None
         self._counted: tuple[_Version, int] | None = None
 
@@ -79,7 +79,7 @@ class FileFeed:
         content = self._content
         cut = cut_curve(
             content.points,
-            self._shape,
+            self._shape._replace(forecast=content.forecast),
             step_s=content.step_s,
             published_ns=content.issued_ns,
             now_ns=now_ns,
@@ -114,11 +114,11 @@ class FileFeed:
         points = [self._point(row, f"{path}: row {i + 1}") for i, row in enumerate(document.data)]
         step_s = self._settings.step_s or smallest_step_s(p.time_ns for p in points)
         if step_s is None or not 1.0 <= step_s <= LONGEST_STEP_S:
-            raise FeedError(f"{path}: the times do not tell how long a slot is (1 s to 31 days); set step_s")
+            raise FeedError(f"{path}: the times do not show how long a slot is (1 s to 31 days); set step_s")
         issued_ns = (
             max(version.mtime_ns, 0) if document.published is None else _time(document.published, f"{path}: published")
         )
-        return _Content(version, points, step_s, issued_ns)
+        return _Content(version, points, step_s, issued_ns, any(p.time_ns > issued_ns for p in points))
 
     def _point(self, row: _Row, where: str) -> Point:
         p50, p10, p90 = (None if v is None else v * self._settings.scale for v in (row.value, row.p10, row.p90))

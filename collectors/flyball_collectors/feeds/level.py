@@ -1,4 +1,4 @@
-"""A value that holds until its source says another, as a curve of the hours to come."""
+"""A value that holds until its source reports another, as a curve of the hours to come."""
 
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.curve import Point, Shape, cut_curve, first_seen, possible

@@ -1,6 +1,6 @@
 """What the feeds go by: their configuration, and the constants that only tests vary.
 
-``period_s`` is how often a provider is asked. After ``stale_after_s`` without a newer curve the feed is reported as
+``period_s`` is how often a provider is queried. After ``stale_after_s`` without a newer curve the feed is reported as
 stale; ``None``: never. Both follow how often the provider has something new.
 """
 

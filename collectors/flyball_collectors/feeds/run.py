@@ -32,7 +32,7 @@ class FeedReport(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a feed says now: its curves, or why there are none."""
+    """What a feed has now: its curves, or why there are none."""
 
     name: str
     signals: list[Signal]
@@ -51,7 +51,7 @@ def run_feeds(
     """Ask all feeds, each at its own pace, and send new curves to Kafka until ``stop`` is set or ``wait`` says so.
 
     ``sources``, ``clock``, ``wait`` and ``random`` (0..1, the jitter) replace what the configuration and the
-    system would give. The feeds are asked one after the other, and ``wait`` is called between any two.
+    system would give. The feeds are queried one after the other, and ``wait`` is called between any two.
     Raises :class:`ConfigError` for a configuration that cannot work; a feed or a broker that is away does not raise.
     """
     clock = clock or Clock()
@@ -111,7 +111,7 @@ class _Runner:
 
     @property
     def due_ns(self) -> int:
-        """Monotonic time at which the feed is asked next."""
+        """Monotonic time at which the feed is polled next."""
         return self._schedule.due_ns
 
     def check(self) -> None:
@@ -138,7 +138,7 @@ class _Runner:
             self.counts.failed += 1
             wait_s = self._schedule.failed(error, self._clock.monotonic_ns())
             level = logging.WARNING if self._schedule.failures == 1 else logging.DEBUG
-            _LOG.log(level, "feed %s: %s (asked again in %.0f s)", self.name, error, wait_s)
+            _LOG.log(level, "feed %s: %s (next attempt in %.0f s)", self.name, error, wait_s)
         else:
             if self._schedule.failures:
                 _LOG.warning("feed %s answers again after %d failures", self.name, self._schedule.failures)

@@ -1,4 +1,4 @@
-"""When one feed is asked next, and what it did so far; pure but for the arguments."""
+"""When one feed is polled next, and what it did so far; pure but for the arguments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MOST_DOUBLINGS = 30
 class FeedCounts:
     """What a run did with one feed.
 
-    ``polls`` ended in an answer or ``failed``; of the curves that came, ``sent`` said something new, ``unchanged``
+    ``polls`` ended in an answer or ``failed``; of the curves that came, ``sent`` had something new, ``unchanged``
     did not, and ``older`` were issued before one that was sent. ``stale`` is how often the feed became stale,
     ``left_out`` the values that are in no curve.
     """
@@ -49,7 +49,7 @@ class Schedule:
         self.due_ns = max(self.due_ns + period_ns, now_ns + period_ns // 2)
 
     def failed(self, error: FeedError, now_ns: int) -> float:
-        """Back off; the seconds until the feed is asked again."""
+        """Back off; the seconds until the feed is requested again."""
         self.failures += 1
         bound_s = min(RETRY_S * 2.0 ** min(self.failures, _MOST_DOUBLINGS), RETRY_CAP_S)
         wait_s = max(self._random() * bound_s, error.retry_after_s)

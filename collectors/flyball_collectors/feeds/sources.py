@@ -51,7 +51,7 @@ def open_feeds(
     """Feeds of a configuration, in its order.
 
     ``timeout_s`` bounds the wait for an answer, and again its transfer. Raises :class:`ConfigError` when there is none,
-    a secret is not in ``environ``, or two feeds say the same kind of curve for one zone: the worker knows one, and
+    a secret is not in ``environ``, or two feeds have the same kind of curve for one zone: the worker knows one, and
     average and marginal carbon must not be mixed.
     """
     environ = os.environ if environ is None else environ
@@ -102,7 +102,8 @@ def _open(
 
 
 def _aws_keys(one: AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
-    if one.key_from == "instance":
+    """The key in the environment, else that of the machine's role, in the order of AWS's own tools."""
+    if not any(environ.get(name, "").strip() for name in (one.access_key_env, one.secret_key_env)):
         return RoleKeys(one.metadata_url)
     return FixedKey(
         AwsKey(

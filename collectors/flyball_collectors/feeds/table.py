@@ -1,4 +1,4 @@
-"""What the feeds say now, as a table for people."""
+"""What the feeds have now, as a table for people."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

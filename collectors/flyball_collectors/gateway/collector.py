@@ -7,7 +7,7 @@ import numpy as np
 
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
-from flyball_collectors.gateway.scraper import Door, DoorScraper, Seen
+from flyball_collectors.gateway.scraper import GatewayPage, GatewayScraper, Seen
 from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives
@@ -26,17 +26,17 @@ class GatewayCollector:
     name = "gateway"
 
     def __init__(self, gateways: tuple[GatewayParameters, ...]) -> None:
-        doors: dict[str, tuple[Door, Limits]] = {}
+        pages: dict[str, tuple[GatewayPage, Limits]] = {}
         for settings in gateways:
             where = settings.place
-            if settings.name in doors:
+            if settings.name in pages:
                 raise ConfigError(f"{where}.replica: {settings.name!r} is taken already; name each gateway otherwise")
             limits = Limits(settings.period_s, settings.timeout_s, settings.page_bytes)
-            doors[settings.name] = _door(settings, where), limits
-        rows = {(workload, name) for name, (door, _) in doors.items() for workload in door.workloads.values()}
+            pages[settings.name] = _page(settings, where), limits
+        rows = {(workload, name) for name, (page, _) in pages.items() for workload in page.workloads.values()}
         self._rows = sorted(rows)
         self._parts = Parts(gateways=tuple(Gateway(workload=workload, name=name) for workload, name in self._rows))
-        self._scrapers = {name: DoorScraper(door, limits) for name, (door, limits) in doors.items()}
+        self._scrapers = {name: GatewayScraper(page, limits) for name, (page, limits) in pages.items()}
 
     @property
     def errors(self) -> int:
@@ -44,11 +44,11 @@ class GatewayCollector:
         return sum(scraper.errors for scraper in self._scrapers.values())
 
     def problems(self) -> dict[str, str | None]:
-        """What is asked, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
+        """What is queried, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
         return {name: scraper.problem or _absent(scraper) for name, scraper in self._scrapers.items()}
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """What each gateway said last; none of it is asked for here."""
+        """What each gateway reported last; none of it is requested here."""
         del now_ns, period_ns
         readings = {name: scraper.take() for name, scraper in self._scrapers.items()}
         values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
@@ -72,7 +72,7 @@ class GatewayCollector:
         self._scrapers = {}
 
 
-def _absent(scraper: DoorScraper) -> str | None:
+def _absent(scraper: GatewayScraper) -> str | None:
     if scraper.problem is None:
         return None
     if scraper.unlabelled:
@@ -80,9 +80,8 @@ def _absent(scraper: DoorScraper) -> str | None:
         return f"{names} without the label are of no workload, for there are several; set series without them"
     if not scraper.absent:
         return scraper.problem
-    return (
-        f"nothing is told of {', '.join(map(repr, scraper.absent))} yet; check workloads and label, or send a request"
-    )
+    absent = ", ".join(map(repr, scraper.absent))
+    return f"nothing is reported for {absent} yet; check workloads and label, or send a request"
 
 
 def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, ...]:
@@ -97,8 +96,8 @@ def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, 
         place = f"agent.workloads.targets[{number}]"
         series = one.series
         if series is not None:
-            told = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
-            if told != series:
+            used = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
+            if used != series:
                 raise ConfigError(f"{place}.series: of a gateway they are arrived, ended, queued and active alone")
         settings = GatewayParameters(
             name=one.replica or node,
@@ -117,7 +116,7 @@ def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, 
     return tuple(found)
 
 
-def _door(settings: GatewayParameters, where: str) -> Door:
+def _page(settings: GatewayParameters, where: str) -> GatewayPage:
     kind = KINDS[settings.kind]
     if settings.kind == "generic" and (settings.series is None or not (settings.series.arrived or _held(settings))):
         known = ", ".join(name for name in KINDS if name != "generic")
@@ -131,7 +130,7 @@ def _door(settings: GatewayParameters, where: str) -> Door:
     path = parts.path if parts.path.strip("/") else kind.path
     series = settings.series or kind.series
     default = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
-    return Door(
+    return GatewayPage(
         settings.name,
         Place(
             f"{parts.scheme}://{parts.netloc}",

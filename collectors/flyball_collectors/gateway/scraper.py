@@ -14,7 +14,7 @@ _MOST_KEPT = 256
 """Readings between two ticks; an agent that is behind by more misses some."""
 
 
-class Door(NamedTuple):
+class GatewayPage(NamedTuple):
     """One gateway: where its page is, what its series mean, and whose they are by the value of a label.
 
     An empty value stands for the whole page. ``read`` and ``rate`` are those of the kind. Series without the label
@@ -42,18 +42,18 @@ class Seen(NamedTuple):
     active: float = NAN
 
 
-class DoorScraper(Poller[Requests]):
+class GatewayScraper(Poller[Requests]):
     """Reads one gateway's page until :meth:`close`."""
 
-    def __init__(self, door: Door, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(f"gateway {door.name}", door.place, limits, clock)
+    def __init__(self, page: GatewayPage, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(f"gateway {page.name}", page.place, limits, clock)
         self.absent: tuple[str, ...] = ()
         self.unlabelled: tuple[str, ...] = ()
         self._since: list[Requests] = []
-        self._door = door
-        self._parsed = door.read or partial(Reader(door.series.names).read, may_lack=True)
+        self._gateway = page
+        self._parsed = page.read or partial(Reader(page.series.names).read, may_lack=True)
         self._meters = {
-            value: Meter(door.series, Work(), {door.label: value} if value else {}) for value in door.workloads
+            value: Meter(page.series, Work(), {page.label: value} if value else {}) for value in page.workloads
         }
         self.start()
 
@@ -74,17 +74,17 @@ class DoorScraper(Poller[Requests]):
 
     def _read(self) -> Requests:
         samples = self._parsed(self._text())
-        now_s, longest_s, door = self._clock(), self._longest_s, self._door
+        now_s, longest_s, page = self._clock(), self._longest_s, self._gateway
         seen: Requests = {}
         absent: list[str] = []
         labelled = self._labelled(samples)
         for value, meter in self._meters.items():
             requests = meter.take(labelled if value else samples, now_s, longest_s)
-            mine = [s for s in labelled if s.labels.get(door.label, value) == value] if value else samples
-            rates = [s.value for s in mine if s.name == door.rate]
+            mine = [s for s in labelled if s.labels.get(page.label, value) == value] if value else samples
+            rates = [s.value for s in mine if s.name == page.rate]
             found = Seen(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)
-            before = seen.get(door.workloads[value], Seen())
-            seen[door.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
+            before = seen.get(page.workloads[value], Seen())
+            seen[page.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
             if not mine:
                 absent.append(value)
         self.absent = tuple(absent)
@@ -92,21 +92,21 @@ class DoorScraper(Poller[Requests]):
 
     def _labelled(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples that a workload may have by its label; raises :class:`PageError` where none has the label."""
-        door = self._door
-        lacking = sorted({sample.name for sample in samples if door.label not in sample.labels})
+        page = self._gateway
+        lacking = sorted({sample.name for sample in samples if page.label not in sample.labels})
         self.unlabelled = ()
-        if not lacking or not any(door.workloads):
+        if not lacking or not any(page.workloads):
             return samples
-        if not any(door.label in sample.labels for sample in samples):
+        if not any(page.label in sample.labels for sample in samples):
             others = ", ".join(sorted({label for sample in samples for label in sample.labels})) or "none"
             raise PageError(
-                f"no series has the label {door.label!r} (labels there: {others}); set label to the one that tells "
+                f"no series has the label {page.label!r} (labels there: {others}); set label to the one that keeps "
                 'workloads apart, or map "" to one workload for the whole page'
             )
-        if len(set(door.workloads.values())) == 1:
+        if len(set(page.workloads.values())) == 1:
             return samples
         self.unlabelled = tuple(lacking)
-        return [sample for sample in samples if door.label in sample.labels]
+        return [sample for sample in samples if page.label in sample.labels]
 
     def _unread(self) -> Requests:
         return {}

@@ -34,8 +34,8 @@ def hierarchy_of(root: Path) -> Hierarchy | None:
 class LegacyReader:
     """Reads control groups of version 1, which have a folder of one name below each controller.
 
-    What version 1 does not tell, as controllers that are mounted as version 2 and pressures, is read from the group of
-    that name in ``unified``.
+    What version 1 does not report, as controllers that are mounted as version 2 and pressures, is read from the group
+    of that name in ``unified``.
     """
 
     def __init__(self, root: Path, groups: Path) -> None:

@@ -23,7 +23,7 @@ _PARSERS: Sequence[Callable[[str], Fault | None]] = (xid_of, sxid_of, gone_of, e
 _HOW = (
     "give the agent CAP_SYSLOG and read access to /dev/kmsg (systemd: ProtectKernelLogs=no, PrivateUsers=no, "
     "AmbientCapabilities=CAP_SYSLOG, CapabilityBoundingSet=CAP_SYSLOG, DeviceAllow=/dev/kmsg r), or set "
-    "kernel.dmesg_restrict=0; without it NVML still tells of XIDs, but not of switches, memory and PCIe"
+    "kernel.dmesg_restrict=0; without it NVML still reports XIDs, but not switches, memory and PCIe"
 )
 
 

@@ -16,7 +16,7 @@ class Fault(NamedTuple):
     ``pci`` is the slot ``dddd:bb:dd`` it is about, empty for the host. ``code`` is the number of the XID or SXID, and
     ``fatal`` what the line says of that, if anything. ``subject`` keeps apart what must not be counted together.
     ``times`` is 0 for a line that only repeats another. ``place`` is where on the GPU it happened, ``process`` which
-    process it struck, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it asks for.
+    process it struck, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it requests.
     """
 
     kind: EventKind

@@ -40,7 +40,7 @@ class KmsgReader:
         self.reason = ""
         self._take = take
         self._clock = clock
-        self._ask = read
+        self._read_record = read
         self._next: int | None = None
         self._torn = b""
         self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -80,7 +80,7 @@ class KmsgReader:
         any_read = False
         for _ in range(_AT_ONCE):  # an endless storm must not keep the thread from ending
             try:
-                data = self._ask(self._file, _RECORD_BYTES)
+                data = self._read_record(self._file, _RECORD_BYTES)
             except BlockingIOError:
                 return any_read
             except OSError as error:

@@ -1,4 +1,4 @@
-"""What a fault of the kernel log asks for, in the words of an event."""
+"""Severity, remedy and message of a fault in the kernel log."""
 
 from typing import NamedTuple
 

@@ -92,10 +92,10 @@ class Binding:
         return self._all(_DETAIL, self._device(handle))
 
     def fields(
-        self, handle: c_void_p, asked: Sequence[tuple[int, int]]
+        self, handle: c_void_p, fields: Sequence[tuple[int, int]]
     ) -> Mapping[tuple[int, int], tuple[float, bool]]:
         """Values of fields by id and scope, in NVML's own units, and whether they have 64 bits."""
-        answers = self._try(self.nvml.nvmlDeviceGetFieldValues, self._device(handle), list(asked)) or ()
+        answers = self._try(self.nvml.nvmlDeviceGetFieldValues, self._device(handle), list(fields)) or ()
         return {
             (one.fieldId, one.scopeId): (float(getattr(one.value, _MEMBERS[one.valueType])), one.valueType in _WIDE)
             for one in answers
@@ -103,7 +103,7 @@ class Binding:
         }
 
     def link_errors(self, handle: c_void_p) -> dict[int, dict[str, float]]:
-        """Errors of each NVLink by kind, by the call that tells them before Hopper."""
+        """Errors of each NVLink by kind, by the call that reports them before Hopper."""
         device, found = self._device(handle), dict[int, dict[str, float]]()
         for link in range(_MOST_LINKS):
             for counter, kind in enumerate(_LINK_COUNTERS):

@@ -1,7 +1,7 @@
 """Every value twice: by our layer and by NVIDIA's own binding, side by side, with a verdict.
 
 Our layer declares NVML's structs and numbers itself. On a GPU of the user's own this says whether it read them right:
-the binding is asked between two of our reads, wherever NVML has one by another call than ours.
+the binding is queried between two of our reads, wherever NVML has one by another call than ours.
 """
 
 import time
@@ -25,7 +25,7 @@ _COMPUTING = "nvidia.gpu.process.count"
 _ALL_LINK_ERRORS = "nvidia.gpu.nvlink.errors"
 _GPM_APART_S = 0.15
 # What may lie between two reads a few milliseconds apart, by key or unit: a part of the value, and a constant.
-_ROOM: Mapping[str, tuple[float, float]] = {
+_TOLERANCE: Mapping[str, tuple[float, float]] = {
     "W": (0.25, 20.0), "Cel": (0.0, 3.0), "Hz": (0.25, 5e7), "By": (0.05, 64 * 2**20), "J": (0.0, 50.0),
     "1": (0.0, 0.25), "s": (0.0, 0.05),
     "hw.gpu.memory.utilization": (0.0, 0.01),
@@ -104,7 +104,7 @@ def _values(gpu: int, first: Found, second: Found, theirs: list[dict[str, float]
     for (layout, one, other), values in zip(sides, theirs, strict=True):
         for key, their in values.items():
             before, after = (rows[0][layout.column(key)] if rows else NAN for rows in (one, other))
-            yield _judged(gpu, key, _unit(layout, key), before, after, their)
+            yield _compared(gpu, key, _unit(layout, key), before, after, their)
         for key, column in layout.columns.items():
             ours = one[0][column] if one else NAN
             if key not in values and ours == ours and not key.startswith("flyball."):
@@ -117,7 +117,7 @@ def _by_fields(binding: Binding, handle: c_void_p, fields: Sequence[Field], layo
     found: dict[str, float] = {}
     for field in fields:
         value, wide = answers.get((field.id, field.scope), (None, False))
-        if value is not None and (wide or not field.wide):  # bytes in 32 bits wrap, and are not believed as they are
+        if value is not None and (wide or not field.wide):  # bytes in 32 bits wrap, and are not used as they are
             key = layout.metrics[field.column].key
             found[key] = found.get(key, 0.0) + value * field.scale
     return found
@@ -138,10 +138,10 @@ def _links(gpu: int, first: Counts, second: Counts, theirs: Counts) -> Iterator[
     """Each link by itself, by kind of error."""
     for link in sorted({*first, *theirs}):
         for kind in KINDS:
-            before, after, told = (counts.get(link, {}).get(kind, NAN) for counts in (first, second, theirs))
-            if before == before or told == told:
-                yield _judged(
-                    gpu, f"nvidia.gpu.nvlink.errors{{link={link},type={kind}}}", "{error}", before, after, told
+            before, after, count = (counts.get(link, {}).get(kind, NAN) for counts in (first, second, theirs))
+            if before == before or count == count:
+                yield _compared(
+                    gpu, f"nvidia.gpu.nvlink.errors{{link={link},type={kind}}}", "{error}", before, after, count
                 )
 
 
@@ -156,19 +156,21 @@ def _processes(gpu: int, first: Found, second: Found, held: Mapping[int, float])
             if pid not in before:
                 yield Compared(gpu, key, "By", NAN, memory, "missing")
             elif pid in held:
-                yield _judged(gpu, key, "By", ours, after.get(pid, NAN), memory)
+                yield _compared(gpu, key, "By", ours, after.get(pid, NAN), memory)
 
 
-def _judged(gpu: int, key: str, unit: str, before: float, after: float, theirs: float) -> Compared:
+def _compared(gpu: int, key: str, unit: str, before: float, after: float, theirs: float) -> Compared:
     ours = before if before == before else after
     if ours != ours:
         return Compared(gpu, key, unit, NAN, theirs, "missing" if theirs == theirs else "same")
     known = [value for value in (before, after) if value == value]
     if any(abs(value - theirs) <= 1e-9 * abs(value) for value in known):
         return Compared(gpu, key, unit, ours, theirs, "same")
-    part, constant = (0.0, 0.0) if any(word in key for word in _EXACT) else _ROOM.get(key, _ROOM.get(unit, (0.0, 0.0)))
-    room = constant + part * max(abs(value) for value in known)
-    within = min(known) - room <= theirs <= max(known) + room
+    part, constant = (
+        (0.0, 0.0) if any(word in key for word in _EXACT) else _TOLERANCE.get(key, _TOLERANCE.get(unit, (0.0, 0.0)))
+    )
+    tolerance = constant + part * max(abs(value) for value in known)
+    within = min(known) - tolerance <= theirs <= max(known) + tolerance
     return Compared(gpu, key, unit, ours, theirs, "close" if within else "differs")
 
 

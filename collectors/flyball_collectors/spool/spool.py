@@ -237,7 +237,7 @@ class Spool:
         stuck = segment.remove()
         self._stuck_bytes += stuck
         self._bytes -= segment.size - stuck
-        self._unsaved = _CHECKPOINT_EVERY  # ids go on rising although no segment may be left to tell
+        self._unsaved = _CHECKPOINT_EVERY  # ids go on rising although no segment may be left that has them
 
     def _save(self) -> None:
         write_checkpoint(self._path, self._acked)

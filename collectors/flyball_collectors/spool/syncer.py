@@ -70,4 +70,4 @@ class Syncer:
     def _note(self, error: Exception) -> None:
         self.failures += 1
         if self.failures == 1:
-            _LOG.warning("the spool cannot be synced (%s): a power cut may lose more than said", error)
+            _LOG.warning("the spool cannot be synced (%s): a power cut may lose more than documented", error)

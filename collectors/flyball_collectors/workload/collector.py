@@ -129,7 +129,7 @@ class WorkloadCollector:
         return sum(one.errors for one in self._all_scrapers()) + looks + refused
 
     def problems(self) -> dict[str, str | None]:
-        """What is asked, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
+        """What is queried, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
         problems = {f"{workload}/{replica}": one.problem for (workload, replica), one in self._scrapers.items()}
         for found, scraper in self._found.items():
             problems[f"{found.workload}/{found.replica}"] = (
@@ -140,7 +140,7 @@ class WorkloadCollector:
         return problems | {name: watch.problem for name, watch in self._watches.items()}
 
     def read(self, now_ns: int, period_ns: int) -> list[KeyedReading]:
-        """What each replica said last; none of it is asked for here."""
+        """What each replica reported last; none of it is requested here."""
         del now_ns, period_ns
         now_s = self._clock()
         for watch in self._watches.values():
@@ -239,7 +239,7 @@ def _row_of(reading: ServerReading) -> Row:
 
 
 def _add_progress(rows: dict[Key, Row], key: Key, progress: Progress | None) -> None:
-    """Add what a training job said to its row; it is ready while it speaks, where no server says otherwise."""
+    """Add what a training job reported to its row; it is ready while it speaks, where no server says otherwise."""
     row = rows.setdefault(key, np.full(len(WORKLOAD), np.nan, np.float32))
     if progress is not None:
         values = np.array(progress, np.float32)

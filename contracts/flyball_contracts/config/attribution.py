@@ -25,7 +25,7 @@ class NamingRule(Section, frozen=True, kw_only=True):
 class AttributionConfig(Section, frozen=True, kw_only=True):
     """Who uses the devices and the host.
 
-    Whoever uses a device is told of, and with ``without_devices`` each pod and job. The first of the ``rules`` that
+    Whoever uses a device is reported, and with ``without_devices`` each pod and job. The first of the ``rules`` that
     fits names a workload.
     """
 

@@ -23,9 +23,9 @@ class Offer(Section, frozen=True, kw_only=True):
 
     ``signals`` is the zone under which the feeds publish ``spot_price`` (of a machine) and ``spot_risk``, empty:
     that of ``zone``; for spot they go before ``price_usd_per_hour`` and ``loss_per_hour``, which count while the
-    feeds tell nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts
+    feeds have nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts
     as reclaimed together. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there
-    ``start_s`` after it was asked for. Of ``reserved`` ones those that are there are all; an offer with the
+    ``start_s`` after it was requested. Of ``reserved`` ones those that are there are all; an offer with the
     ``name`` of a pool of the cell has those that are there and those that the pool may buy. ``speed`` is the work
     of a replica relative to the other offers that say so, for workloads whose architecture is not known. Only the
     ``cells`` named may use it; none: all.
@@ -48,9 +48,9 @@ class Offer(Section, frozen=True, kw_only=True):
     cells: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an offer whose price nobody can tell."""
-        told_by_signals = self.market == "spot" and (self.signals or self.zone)
-        if self.price_usd_per_hour is None and not told_by_signals:
+        """Refuse an offer without any source of a price."""
+        has_signals = self.market == "spot" and (self.signals or self.zone)
+        if self.price_usd_per_hour is None and not has_signals:
             raise ValueError(
                 f"offer {self.name!r} has no price; give price_usd_per_hour"
                 + (", or signals, the zone of its spot_price" if self.market == "spot" else "")

@@ -20,17 +20,15 @@ class FeedSettings(Section, frozen=True, kw_only=True, tag_field="source"):
 
 
 class FileFeedSettings(FeedSettings, frozen=True, kw_only=True, tag="file"):
-    """A CSV or JSON file, or a folder whose newest one counts.
+    """A CSV or JSON file, or a folder whose newest file counts.
 
-    ``scale`` turns the file's unit into the record's. A slot is as long as the smallest distance of the times.
+    ``scale`` converts the file's unit into the record's. A slot is as long as the smallest distance between the times.
+    A file with slots that begin after its time of issue is published as a forecast, any other as measured.
     """
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     kind: Literal["carbon_intensity", "electricity_price", "spot_price", "spot_risk"] = "carbon_intensity"
     scale: Positive = 1.0
-    forecast: bool = True
-    average: bool = True
-    lifecycle: bool = True
 
 
 class UkCarbonSettings(FeedSettings, frozen=True, kw_only=True, tag="uk_carbon"):
@@ -69,13 +67,12 @@ class SpotSettings(FeedSettings, frozen=True, kw_only=True):
 class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_price"):
     """AWS: the spot price in force, of Linux; without ``availability_zone`` the lowest of the region's.
 
-    The key is read from the environment, as AWS's own tools read it, or is that of the instance's role.
+    The key is read from the environment, as AWS's own tools read it; without one there it is the instance role's.
     """
 
     availability_zone: Annotated[
         str, msgspec.Meta(pattern=r"^[a-z0-9-]*$", description="a name like us-east-2b, or nothing")
     ] = ""
-    key_from: Literal["environment", "instance"] = "environment"
 
 
 class AwsSpotAdvisorSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_advisor"):

@@ -53,7 +53,7 @@ class NodePool(Section, frozen=True, kw_only=True):
 class FleetWorkload(Section, frozen=True, kw_only=True):
     """What all workloads of the fleet have; ``replicas`` run at the start, in ``pools``, the first preferred.
 
-    A replica that is told to stop takes nothing more and holds its GPUs for ``stop_s``.
+    A replica that is ordered to stop takes nothing more and holds its GPUs for ``stop_s``.
     """
 
     name: Name
@@ -89,7 +89,7 @@ class Service(FleetWorkload, frozen=True, kw_only=True):
     ``base_load`` is the load at the start over the capacity of the initial replicas; work is counted in tokens. The
     season swings by ``daily_share`` about its mean and is highest at ``daily_peak_s``. With ``arrivals``, a series of
     work per second in steps of ``arrivals_step_s``, demand is that instead of all these; at its end it begins anew.
-    ``model`` is what its owner tells of the transformer that it serves; the simulation goes by
+    ``model`` describes the transformer that it serves; the simulation goes by
     ``capacity_tokens_per_s`` alone.
     """
 
@@ -121,7 +121,7 @@ class Batch(FleetWorkload, frozen=True, kw_only=True):
     """A job that needs ``duration_s`` with ``nominal_replicas``; with a deadline it can be put off.
 
     As a ``gang`` it runs with all of them or not at all. It writes a checkpoint at regular times, and before it stops
-    where it is told to.
+    where it is ordered to.
     """
 
     nominal_replicas: Count

@@ -18,7 +18,7 @@ from flyball_contracts.config.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 
 T = TypeVar("T")
-_NOT_SAID = "Invalid enum value"  # msgspec names the wrong one, not the right ones
+_INVALID_ENUM = "Invalid enum value"  # msgspec names the wrong one, not the right ones
 
 
 def load_config(path: Path, kind: type[T]) -> T:
@@ -71,7 +71,7 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `")
         inner = where.rstrip("`").removeprefix("$").lstrip(".")
-        expected = expected_at(kind, inner) if message.startswith(_NOT_SAID) or "matching regex" in message else ""
+        expected = expected_at(kind, inner) if message.startswith(_INVALID_ENUM) or "matching regex" in message else ""
         message = f"expected {expected}" if expected else f"{message[0].lower()}{message[1:]}"
         place = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{name}:{line_of(node, inner)}: {place or 'the document'}: {message}") from error
@@ -111,8 +111,8 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
 
 
 def _refuse_removed(path: str, key: yaml.Node | None, name: str) -> None:
-    if (words := remedy(path)) is not None:
-        raise ConfigError(f"{name}:{key.start_mark.line + 1 if key else 1}: {path}: was removed: {words}")
+    if (remedy_text := remedy(path)) is not None:
+        raise ConfigError(f"{name}:{key.start_mark.line + 1 if key else 1}: {path}: was removed: {remedy_text}")
 
 
 def _struct_of(kind: Any, data: Any, node: yaml.Node | None, name: str, path: str) -> Any:

@@ -30,11 +30,10 @@ _ALONE = ("auto_scaling_group", "fleet", "node_pool", "partition", "machines")  
 class PoolsConfig(Section, frozen=True, kw_only=True):
     """When workers buy and return machines of the pools that actuators publish.
 
-    A machine is bought for work that has found no room for ``buy_after_s``, not even by preemption, and returned once
+    A machine is bought for work that has found no room for a minute, not even by preemption, and returned once
     nothing has run on it for ``return_after_s``. Interruptible work waits, but for jobs that would miss their deadline.
     """
 
-    buy_after_s: NotNegative = 60.0
     return_after_s: NotNegative = 600.0
 
 

@@ -10,7 +10,7 @@ TEN_MINUTES = "it is ten minutes; for another window write a policy with limits"
 CONTEXT = "make it the current context of the kubeconfig"
 GATEWAYS = "write them as agent.workloads.targets, which have workloads; name is replica, kind is server"
 LIST = "feeds is a list; write {source: NAME, zone: ...}"
-PACE = "a feed is asked as often as its provider has something new; leave it out"
+PACE = "a feed is queried as often as its provider has something new; leave it out"
 SPOT = "aws_spot_price aws_spot_advisor azure_spot_price gcp_spot_price"
 
 
@@ -20,20 +20,24 @@ def _of(section: str, keys: str, words: str = TUNED) -> dict[str, str]:
 
 REMOVED = {
     **_of("worker", "lateness_ticks lane_lateness_ticks max_ahead_ticks profile_every_ticks timing"),
+    **_of("worker", "decision_ttl_s", "a decision expires two minutes after its tick; leave it out"),
+    **_of("worker.pools", "buy_after_s"),
     **_of("worker", "watchdog_s", "a worker ends itself after a minute without progress; leave it out"),
     **_of("worker.forecast", "level_rate trend_rate damping horizon_ticks lead_ticks publish_every_ticks"),
     **_of("worker.forecast", "conformal_rate levels trust_tolerance trust_after_ticks"),
     **_of("worker.health", "peer_z peer_ticks peer_of_ticks"),
-    **_of("worker.sizing", "tolerance headroom_rate memory_s price_rate forecast_level level down_level growth"),
+    **_of(
+        "worker.sizing", "tolerance headroom_rate memory_s price_rate forecast_level level down_level growth cooldown_s"
+    ),
     **_of("worker.sizing", "delay_s", "work is late after five seconds; give the workload an objective of its own"),
-    **_of("worker.rightsizing", "every_s after_s least_change kill_hours slow_ratio"),
+    **_of("worker.rightsizing", "every_s after_s least_change kill_hours slow_ratio policy"),
     **_of("worker.choice", "every_s least_saving pay_back_s retry_s"),
     **_of("agent", "queue_bytes inventory_period_s gpu"),
     **_of("agent", "spool_dir", "the spool is in agent.state_dir; set that"),
     **_of("agent", "gateways", GATEWAYS),
     **_of("agent", "host nvml kmsg", "it runs; switch it off in agent.disabled"),
     **_of("agent.attribution", "enabled", "it runs; switch it off by agent.disabled: [attribution]"),
-    **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is asked"),
+    **_of("agent", "cloud", "set agent.provider to aws, gcp or azure; of another name nothing is queried"),
     **_of("agent.export", "otlp_period_s otlp_queue otlp_timeout_s"),
     **_of("agent.attribution", "usage_period_s"),
     **_of("agent.attribution", "groups pod_logs", "pods and jobs are found by the names of the kubelet and of Slurm"),
@@ -48,6 +52,9 @@ REMOVED = {
     **_of("feeds", f"file uk_carbon electricity_maps watttime {SPOT}", LIST),
     **_of("feeds", "period_s stale_after_s", PACE),
     **_of("feeds", "base_url metadata_url", "it is the provider's own; leave it out"),
+    **_of("feeds", "forecast", "a file with slots after its time of issue is a forecast; leave it out"),
+    **_of("feeds", "average lifecycle", "Flyball does the same for all of them; leave it out"),
+    **_of("feeds", "key_from", "a key in the environment is used, else the role of the machine; leave it out"),
     **_of("feeds", "step_s", "a slot is as long as the smallest distance of the times; leave it out"),
     **_of("feeds", "token_env", "put the token into ELECTRICITYMAPS_TOKEN"),
     **_of("feeds", "username_env password_env", "put the account into WATTTIME_USER and WATTTIME_PASSWORD"),

@@ -57,7 +57,7 @@ class KafkaConfig(Section, frozen=True):
 class AgentConfig(Section, frozen=True):
     """The node agent; an empty ``node`` means what ``FLYBALL_NODE`` says, else the host's name.
 
-    An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are asked for
+    An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are requested
     where ``provider`` is aws, gcp or azure, or is empty and the firmware's names (DMI) are of one of these.
 
     ``rack`` and ``leaf`` (the switch that the GPUs' network hangs on) are names in the cell.
@@ -142,7 +142,7 @@ class SizingConfig(Section, frozen=True):
     any work a workload of ``min_replicas`` 0 is scaled to zero; 0 means never, because then something other than its
     replicas (a gateway) must report new demand.
 
-    A workload is scaled at most once in ``cooldown_s``, and in the opposite direction only ``reversal_cooldown_s``
+    A workload is scaled at most once in fifteen seconds, and in the opposite direction only ``reversal_cooldown_s``
     after its last decision. A change of at most a tenth of its replicas is not decided, and one decision takes
     away at most ``max_scale_in`` of them.
 
@@ -156,7 +156,6 @@ class SizingConfig(Section, frozen=True):
     stabilization_window_s: NotNegative = 600.0
     scale_to_zero_after_s: NotNegative = 0.0
     reversal_cooldown_s: NotNegative = 120.0
-    cooldown_s: NotNegative = 15.0
     max_scale_in: Ratio = 0.25
     measured: tuple[Literal["capacity", "cold_start"], ...] = ("capacity", "cold_start")
 
@@ -172,7 +171,6 @@ class WorkerConfig(Section, frozen=True):
 
     app: str = "flyball"
     table_age_s: Positive = 1.0
-    decision_ttl_s: Positive = 120.0
     decision_interval_s: NotNegative = 60.0
     snapshot_every_s: Positive = 30.0
     signing_key: str = ""
@@ -226,7 +224,7 @@ class PlatformConfig(Section, frozen=True):
     the cluster that ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
     commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
     turns nodes on and off that are in ``pools``.
-    ``autoscaler`` tells the autoscalers in ``namespaces``, which ask at ``scaler``, and writes nothing. ``kueue`` has
+    ``autoscaler`` answers the autoscalers in ``namespaces``, which query ``scaler``, and writes nothing. ``kueue`` has
     the jobs in ``namespaces`` started and stopped by Kueue, and answers AdmissionCheck ``flyball``.
     Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
     a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
@@ -237,7 +235,7 @@ class PlatformConfig(Section, frozen=True):
     ``aws``, ``gcp`` and ``azure`` buy and return the machines of ``pools`` for one cell, with what the cloud's own
     library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
     ``account`` the project of gcp or the subscription of azure, ``url`` an endpoint instead of the public one. All
-    pools of the entry together may cost ``budget_usd_per_hour``; null: not said, which live does not take.
+    pools of the entry together may cost ``budget_usd_per_hour``; null: no budget, which live does not take.
     ``karpenter`` sets the limits of the NodePools of a cluster, named in ``pools`` likewise, and keeps pods in
     ``namespaces`` from Karpenter while they must not be moved.
     """
@@ -280,7 +278,8 @@ class ActuatorConfig(Section, frozen=True):
     clock ``wall``. A decision older than
     :data:`MAX_AGE_S` is refused. ``policies``
     are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
-    signed by one that may. ``audit`` is the file that records all that was told, judged, done and seen; empty: none.
+    signed by one that may. ``audit`` is the file that records every decision received, check, call and observation;
+    empty: none.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -353,9 +352,3 @@ class Config(Section, frozen=True):
     controller: ControllerConfig = ControllerConfig()
     dashboard: DashboardConfig = DashboardConfig()
     influx: InfluxConfig = InfluxConfig()
-
-    def __post_init__(self) -> None:
-        """Refuse decisions that would be too old before they expire."""
-        lives_s = self.worker.decision_ttl_s
-        if lives_s >= MAX_AGE_S:
-            raise ValueError(f"worker.decision_ttl_s is {lives_s:g}; the actuator refuses what is {MAX_AGE_S:g} s old")

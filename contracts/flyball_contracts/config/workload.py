@@ -1,4 +1,4 @@
-"""Configuration of what replicas tell of their work: metrics pages, training lines and logs."""
+"""Configuration of what replicas report about their work: metrics pages, training lines and logs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
@@ -123,11 +123,11 @@ class LogSettings(Section, frozen=True, kw_only=True):
 
 
 class WorkloadsConfig(Section, frozen=True, kw_only=True):
-    """What replicas tell of their work.
+    """What replicas report about their work.
 
     Pages of replicas are read every five seconds, those of gateways each second. Training scripts send lines to
-    ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was said by line or log is true for five
-    minutes.
+    ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was reported by line or log is true for
+    five minutes.
 
     ``discover`` finds replicas on this node: pods by their annotations, through the API server, for which the agent is
     a pod itself whose service account may ``list`` pods; Slurm jobs by variables of their environment, which are read

@@ -1,26 +1,59 @@
 """Log messages of Kafka clients, through ``logging`` and not too often."""
 
 import logging
+import re
+import threading
 import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
 EVERY_S = 30.0
+AWAY_S = 60.0
+"""A broker that is away is reported once a process, and again after so long or for another reason."""
+_DETAILS = re.compile(r" \(after \d+ms in state \w+.*\)|^[^ ]+: ")  # of each attempt
 _AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)
+
+
+class Outages:
+    """Brokers that are away, as reported by any client of the process; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reported_s: dict[tuple[str, str], float] = {}
+
+    def is_news(self, bootstrap: str, reason: str, now_s: float) -> bool:
+        """Whether to report that ``bootstrap`` is away for a ``reason`` (empty: any) at ``now_s``, a monotonic time."""
+        reason = _DETAILS.sub("", reason)
+        with self._lock:
+            for (address, known), at_s in self._reported_s.items():
+                if address == bootstrap and reason in ("", known) and now_s - at_s < AWAY_S:
+                    return False
+            self._reported_s[bootstrap, reason] = now_s
+        return True
+
+
+_OUTAGES = Outages()
 
 
 class ClientLog:
     """The ``logger=`` and ``error_cb`` of one confluent-kafka client.
 
     librdkafka repeats each failure for each connection and each attempt: its own lines are logged for debugging only,
-    and of its errors at most one in :data:`EVERY_S` seconds.
+    and of its errors at most one in :data:`EVERY_S` seconds. A broker that is away concerns all clients of the process
+    alike, so ``outages`` decides who reports it.
     """
 
     def __init__(
-        self, log: logging.Logger, who: str, bootstrap: str, monotonic: Callable[[], float] = time.monotonic
+        self,
+        log: logging.Logger,
+        who: str,
+        bootstrap: str,
+        monotonic: Callable[[], float] = time.monotonic,
+        outages: Outages = _OUTAGES,
     ) -> None:
         self._log, self._who, self._bootstrap, self._monotonic = log, who, bootstrap, monotonic
+        self._outages = outages
         self._logged_s: float | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
@@ -31,15 +64,15 @@ class ClientLog:
     def on_error(self, error: KafkaError) -> None:
         """Log an error of the client, which retries by itself."""
         now_s = self._monotonic()
+        if error.code() in _AWAY:
+            reason = "" if error.code() == KafkaError._ALL_BROKERS_DOWN else error.str()  # it repeats what led to it
+            if self._outages.is_news(self._bootstrap, reason, now_s):
+                self._log.warning("no Kafka broker answers at %s (%s); trying again", self._bootstrap, error.str())
+            return
         if self._logged_s is not None and now_s - self._logged_s < EVERY_S:
             return
         self._logged_s = now_s
-        if error.code() in _AWAY:
-            self._log.warning(
-                "%s: no Kafka broker answers at %s (%s); trying again", self._who, self._bootstrap, error.str()
-            )
-        else:
-            self._log.warning("%s: Kafka at %s: %s", self._who, self._bootstrap, error.str())
+        self._log.warning("%s: Kafka at %s: %s", self._who, self._bootstrap, error.str())
 
 
 class Storms(logging.Filter):

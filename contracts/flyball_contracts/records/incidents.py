@@ -129,12 +129,13 @@ class NodeCondition(Record, frozen=True, kw_only=True):
     checked_by: str = ""
 
 
-_SEVERITIES: dict[Severity, int] = {"critical": 0, "warning": 1, "info": 2}
-_STRENGTHS: dict[Strength, int] = {"fault": 0, "sign": 1, "effect": 2}
-_LEVELS: dict[Level, int] = {"cell": 0, "leaf": 1, "rack": 2, "node": 3, "link": 4, "gpu": 5, "workload": 6}
+SEVERITY: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
+RANK: dict[Strength, int] = {"effect": 0, "sign": 1, "fault": 2}
+WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "rack": 4, "leaf": 5, "cell": 6}
+"""Order of severities, strengths and levels, the least first."""
 
 
 def worst_first(one: Incident) -> tuple[int, int, int, int, int, int, str]:
     """Sort key of open incidents: severity, strength, width of the place, and age; silenced ones come last."""
-    known = _STRENGTHS[one.strength], _LEVELS[one.level]
-    return bool(one.silence), _SEVERITIES[one.severity], *known, -one.gpus_affected, one.onset_ns, one.id
+    known = -RANK[one.strength], -WIDTH[one.level]
+    return bool(one.silence), -SEVERITY[one.severity], *known, -one.gpus_affected, one.onset_ns, one.id

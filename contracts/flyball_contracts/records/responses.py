@@ -1,23 +1,19 @@
 """Responses of operators to incidents: acknowledgements, silences, labels, and readmissions of nodes."""
 
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 from flyball_contracts.records.base import Record, TimeNs
 from flyball_contracts.records.incidents import Cause
 
 
 class Response(Record, frozen=True, kw_only=True):
-    """Common fields; ``key`` is that of the message, and a later response with the same key replaces it."""
+    """Common fields. Each kind has the ``key`` of its message; a later response with the same key replaces it."""
 
     cell: str
     time_ns: TimeNs
     by: str
     reason: str = ""
-
-    @property
-    def key(self) -> str:
-        """Key of the message."""
-        raise NotImplementedError
 
 
 class Acknowledgement(Response, frozen=True, kw_only=True):
@@ -95,6 +91,10 @@ class Readmission(Response, frozen=True, kw_only=True):
     def key(self) -> str:
         """One for each node."""
         return f"readmission/{self.cell}/{self.node}"
+
+
+AnyResponse: TypeAlias = Acknowledgement | Silence | Label | Readmission
+"""One response; what reads them takes these, since the base class has no key."""
 
 
 def _all_match(names: tuple[str, ...], pattern: str) -> bool:

@@ -4,11 +4,14 @@ Each class adds constants to a section of the configuration. Their values are th
 the rest of the engine assumes; comments name the compromises.
 """
 
+from typing import Literal
+
 from flyball_contracts.config import (
     HORIZON_TICKS,
     ChoiceConfig,
     ForecastConfig,
     HealthConfig,
+    PoolsConfig,
     RightsizingConfig,
     SizingConfig,
     WorkerConfig,
@@ -55,6 +58,8 @@ class SizingParameters(SizingConfig, frozen=True):
     # forecast_band: quantile that is provided for, and the one below which capacity is taken away.
     level: float = 0.95
     down_level: float = 0.75
+    # A target gets a decision a minute; in what may come sooner, replicas need this long to show an effect.
+    cooldown_s: float = 15.0
     # At most this many times the ready replicas are requested, or four more; 0: no bound.
     growth: float = 4.0
 
@@ -65,6 +70,9 @@ class RightsizingParameters(RightsizingConfig, frozen=True):
     # How often a workload is looked at, and how long it must have been seen before.
     every_s: float = 3_600.0
     after_s: float = 86_400.0
+    # cost: the cheapest of too much and too little. vpa is the rule of the Kubernetes vertical pod autoscaler, with
+    # which bench/rightsizing.py compares it.
+    policy: Literal["cost", "vpa"] = "cost"
 
 
 class ChoiceParameters(ChoiceConfig, frozen=True):
@@ -75,6 +83,14 @@ class ChoiceParameters(ChoiceConfig, frozen=True):
     least_saving: float = 0.1
     # An offer that did not deliver, or lost machines, is not used for this long.
     retry_s: float = 1_800.0
+
+
+class PoolsParameters(PoolsConfig, frozen=True):
+    """When machines are bought and returned."""
+
+    # Work must have found no room for so long: a machine costs minutes to start and is billed from then on, and most
+    # room that is missing is free again, or made by preemption, sooner.
+    buy_after_s: float = 60.0
 
 
 class HealthParameters(HealthConfig, frozen=True):
@@ -95,6 +111,9 @@ class Parameters(WorkerConfig, frozen=True):
     lane_lateness_ticks: int = 60
     # How far ahead of the others a message may be before it is rejected.
     max_ahead_ticks: int = 120
+    # A decision must not be carried out later than this after its tick: well below the age at which the actuator
+    # refuses any (MAX_AGE_S), and longer than a worker or an actuator needs to restart.
+    decision_ttl_s: float = 120.0
     # How often profiles, and with them capacities, are made anew.
     profile_every_ticks: int = 60
     # Jobs that can be put off are planned in slots of this length, which most grids' curves have.
@@ -104,6 +123,7 @@ class Parameters(WorkerConfig, frozen=True):
     rightsizing: RightsizingParameters = RightsizingParameters()
     choice: ChoiceParameters = ChoiceParameters()
     health: HealthParameters = HealthParameters()
+    pools: PoolsParameters = PoolsParameters()
 
 
 def parameters(config: WorkerConfig) -> Parameters:

@@ -1,6 +1,5 @@
 """An incident as a Prometheus alert: labels, annotations, start and end."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,16 +7,10 @@ import msgspec
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Incident
-from flyball_contracts.records.events import Severity
 
 ALERT = "FlyballIncident"
 HOLD_S = 300.0
 """An alert that is not repeated for this long ends by itself."""
-LEAST: Mapping[Severity, frozenset[Severity]] = {
-    "info": frozenset({"info", "warning", "critical"}),
-    "warning": frozenset({"warning", "critical"}),
-    "critical": frozenset({"critical"}),
-}
 
 
 class Alert(msgspec.Struct, frozen=True):

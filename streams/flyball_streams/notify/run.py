@@ -23,8 +23,8 @@ from flyball_contracts.kafka import (
 )
 from flyball_contracts.records import Incident
 from flyball_contracts.records.events import Severity
+from flyball_contracts.records.incidents import SEVERITY
 from flyball_contracts.topics import DEAD_LETTERS, INCIDENTS
-from flyball_streams.notify.alerts import LEAST
 from flyball_streams.notify.targets import Refused, Target, Unfit
 from flyball_streams.received import Received, received
 
@@ -76,7 +76,7 @@ def run_notifier(
         dead_letters = _DeadLetters(kafka, report)
         while not stop.is_set():
             for message, one, is_new in reader.read():
-                if one.severity in LEAST[least] or one.status != "open":
+                if SEVERITY[one.severity] >= SEVERITY[least] or one.status != "open":
                     dead_letters.know(message, one)
                     for target in targets:
                         target.take(one, is_new=is_new)

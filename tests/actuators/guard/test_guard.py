@@ -79,7 +79,7 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("mode", scale(), {"config": ActuatorParameters(mode="off")}, "mode_off", r"actuator\.mode is off; set it"),
     ("kill switch", scale(), {"stop": "/stop exists"}, "kill_switch", r"/stop exists"),
     ("at expiry", scale(), {"now_ns": NOW + 120 * S}, "expired", r"expired 0\.000 s ago"),
-    ("after expiry", scale(), {"now_ns": NOW + 121 * S}, "expired", r"1\.000 s ago.*decision_ttl_s"),
+    ("after expiry", scale(), {"now_ns": NOW + 121 * S}, "expired", r"1\.000 s ago.*decide again on present data"),
     ("future", scale(), {"now_ns": NOW - 61 * S}, "not_yet_valid", r"61\.000 s from now; at most 60 s"),
     ("no spec", scale(workload="ghost"), {}, "unknown_target", r"'ghost' has no specification"),
     ("removed", scale(workload="old"), {"specs": [spec("old", removed=True)]}, "unknown_target", r"'old' has no"),

@@ -26,8 +26,8 @@ def test_a_trail_is_held_to_the_topic_of_outcomes(
     assert f"anchored up to line 17 of {path}" in good.stdout
     config = tmp_path / "flyball.yaml"
     config.write_text(yaml.safe_dump({"kafka": {"bootstrap": address}, "actuator": {"audit": str(path)}}))
-    told = flyball("explain", "d2", "--config", str(config))
-    assert "/scale 200 r2" in " ".join(told.stdout.split()), told.stderr
+    explained = flyball("explain", "d2", "--config", str(config))
+    assert "/scale 200 r2" in " ".join(explained.stdout.split()), explained.stderr
     shown = flyball("audit", "show", "d2", "--config", str(config))
     words = " ".join(shown.stdout.split())
     assert "call PUT /scale 200, request r2" in words, shown.stderr

@@ -35,8 +35,8 @@ def test_stopped_listed_and_resumed(embedded_broker: Callable[..., EmbeddedBroke
 def test_a_decision_is_shown_and_approved(embedded_broker: Callable[..., EmbeddedBroker]) -> None:
     bootstrap = embedded_broker(PARTITIONS).bootstrap
     kafka, at = KafkaConfig(bootstrap=bootstrap), ["--bootstrap", bootstrap]
-    asked = scale("d-abcdef")
-    publish(bootstrap, asked)
+    decision = scale("d-abcdef")
+    publish(bootstrap, decision)
     unasked = flyball("approve", "d-abc", *at)
     check_refused(unasked.returncode, unasked.stderr, "--yes")
     assert standing(kafka) == []
@@ -45,7 +45,7 @@ def test_a_decision_is_shown_and_approved(embedded_broker: Callable[..., Embedde
     assert "Scale cell-a/chat: demand rises" in done.stdout
     (approval,) = standing(kafka)
     assert isinstance(approval, Approval)
-    assert approval.decision == asked
+    assert approval.decision == decision
     assert approval.until_ns - approval.time_ns == 600 * 10**9
     assert "Scale cell-a/chat (d-abcdef)" in flyball("controls", *at).stdout
     unknown = flyball("approve", "nothing", "--yes", *at)

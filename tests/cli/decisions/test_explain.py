@@ -35,7 +35,7 @@ def outcome(decision: Scale, status: Any, after_s: float, **more: Any) -> Outcom
     )  # fmt: skip
 
 
-def told(bootstrap: str) -> str:
+def published(bootstrap: str) -> str:
     one, two = decided("d-one"), decided("d-two")
     publish(
         bootstrap, ANOMALY, one, two,
@@ -48,19 +48,19 @@ def told(bootstrap: str) -> str:
 
 @pytest.fixture
 def address(embedded_broker: Callable[..., EmbeddedBroker]) -> str:
-    return told(embedded_broker(PARTITIONS).bootstrap)
+    return published(embedded_broker(PARTITIONS).bootstrap)
 
 
 @pytest.mark.integration
 def test_kafka_finds_it_by_time(kafka_jars: Path) -> None:
     with RealKafka(PARTITIONS, jars=kafka_jars) as broker:
-        address = told(broker.bootstrap)
+        address = published(broker.bootstrap)
         assert "Anomaly of GPU-7" in flyball("explain", "d-one", "--bootstrap", address).stdout
         later = flyball("explain", "d-one", "--since", "0", "--bootstrap", address)
         assert "there is none in the last 0 days" in later.stderr
 
 
-def test_a_decision_is_told_from_its_evidence_to_its_effect(address: str) -> None:
+def test_a_decision_is_reported_from_its_evidence_to_its_effect(address: str) -> None:
     done = flyball("explain", "d-o", "--bootstrap", address)
     assert done.returncode == 0, done.stderr
     lines = " ".join(done.stdout.split())
@@ -73,7 +73,7 @@ def test_a_decision_is_told_from_its_evidence_to_its_effect(address: str) -> Non
     assert "rate; too many; there is room again" in " ".join(refused.stdout.split())
 
 
-def test_the_latest_can_be_asked_for(address: str) -> None:
+def test_the_latest_can_be_requested(address: str) -> None:
     assert json.loads(flyball("explain", "latest", "--json", "--bootstrap", address).stdout)["decision"]["id"] in (
         "d-one",
         "d-two",
@@ -94,11 +94,11 @@ def test_its_records_can_be_had_as_json(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("name", "expected"),
     [("d-", "2 decisions begin with it: d-one, d-two"), ("nothing", "there is none in the last 7 days")],
 )
-def test_what_is_not_one_decision_is_said_in_a_line(address: str, asked: str, says: str) -> None:
-    done = flyball("explain", asked, "--bootstrap", address)
+def test_what_is_not_one_decision_is_reported_in_a_line(address: str, name: str, expected: str) -> None:
+    done = flyball("explain", name, "--bootstrap", address)
     assert done.returncode != 0
-    assert says in done.stderr
+    assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -33,7 +33,7 @@ def recorded(path: Path, *records: tuple[Record, int]) -> Path:
 @pytest.fixture(name="recording")
 def _recording(tmp_path: Path) -> Path:
     known = [spec(), spec("db"), inventory(workload="chat", replicas=4)]
-    asked = [
+    decisions = [
         scale("a", time_ns=NOW + S),
         scale("b", time_ns=NOW + 60 * S),
         scale("c", workload="db", time_ns=NOW + 61 * S),
@@ -41,7 +41,7 @@ def _recording(tmp_path: Path) -> Path:
         migrate("e", time_ns=NOW + 1400 * S),
         scale("f", workload="ghost", time_ns=NOW + 1401 * S),
     ]
-    return recorded(tmp_path / "r.parquet", *((one, NOW) for one in known), *((one, one.time_ns) for one in asked))
+    return recorded(tmp_path / "r.parquet", *((one, NOW) for one in known), *((one, one.time_ns) for one in decisions))
 
 
 def test_what_would_have_been_stopped_is_shown_by_rule(recording: Path, tmp_path: Path) -> None:

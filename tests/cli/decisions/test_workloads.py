@@ -116,7 +116,7 @@ def test_a_moment_is_written_in_full(time_ns: int) -> None:
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9])?", fullmatch=True)
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
+LABELS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
 AMOUNTS = st.floats(0, 1e9)
 POSITIVE = st.floats(1e-3, 1e9)
 
@@ -130,11 +130,11 @@ def specs(draw: st.DrawFn) -> WorkloadSpec:
         cell=draw(NAMES),
         time_ns=NOW,
         kind=draw(st.sampled_from(["inference", "training", "notebook", "batch"])),
-        tenant=draw(WORDS),
+        tenant=draw(LABELS),
         priority=draw(st.integers(-100, 100)),
         gang_size=gang,
         gpus_per_replica=draw(AMOUNTS),
-        gpu_models=tuple(draw(st.lists(WORDS, max_size=2))),
+        gpu_models=tuple(draw(st.lists(LABELS, max_size=2))),
         min_replicas=least,
         max_replicas=max(gang, least) + draw(st.integers(0, 9)),
         capacity_per_replica=draw(AMOUNTS),
@@ -195,8 +195,8 @@ def test_declared_changed_listed_shown_and_removed(own_broker: Broker, tmp_path:
     assert "+ chat (new)" in tried.stdout
     assert "nothing was" in tried.stdout
     assert read_topic(kafka) == {}
-    asked = flyball("workloads", "apply", file, *at)
-    check_refused(asked.returncode, asked.stderr, "--yes", "--dry-run")
+    refused = flyball("workloads", "apply", file, *at)
+    check_refused(refused.returncode, refused.stderr, "--yes", "--dry-run")
     assert read_topic(kafka) == {}
     sent = flyball("workloads", "apply", file, "--yes", *at)
     assert sent.returncode == 0, sent.stderr
@@ -224,7 +224,9 @@ def test_declared_changed_listed_shown_and_removed(own_broker: Broker, tmp_path:
     check_refused(missing.returncode, missing.stderr, "'pretrian'", "did you mean 'pretrain'?")
 
 
-def test_somebody_at_a_terminal_is_asked(embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+def test_somebody_at_a_terminal_is_asked_to_confirm(
+    embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
     bootstrap = embedded_broker(PARTITIONS).bootstrap
     (tmp_path / "w.yaml").write_text(CHAT)
     for answer, count in (("n", 0), ("y", 1)):

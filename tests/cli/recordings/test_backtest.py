@@ -33,8 +33,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_trace_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) -> None:
     out, html = tmp_path / "found.json", tmp_path / "found.html"
-    asked = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60, "--safety"]
-    done = flyball("backtest", "--data", trace, *asked, "--engine", "both", "--json", out, "--html", html)
+    options = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60, "--safety"]
+    done = flyball("backtest", "--data", trace, *options, "--engine", "both", "--json", out, "--html", html)
     assert done.returncode == 0, done.stderr
     assert "Flyball SLO headroom" in done.stdout
     assert "in simulation" in done.stdout

@@ -49,22 +49,22 @@ def replayed(recording: Path, broker: EmbeddedBroker) -> None:
     assert flyball("replay", recording, "--to-broker", "--bootstrap", broker.bootstrap).returncode == 0
 
 
-def lose(broker: EmbeddedBroker, told: Queue[str]) -> None:
-    """Take the broker away once something is recorded, and wait until that is said."""
-    until(told, "first messages are recorded")
+def lose(broker: EmbeddedBroker, lines: Queue[str]) -> None:
+    """Take the broker away once something is recorded, and wait until that is logged."""
+    until(lines, "first messages are recorded")
     broker.set_down()
-    until(told, "trying again")
+    until(lines, "trying again")
 
 
-def test_a_broker_that_goes_away_is_told_once_and_so_is_its_return(
+def test_a_broker_that_goes_away_is_reported_once_and_so_is_its_return(
     recording: Path, tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker]
 ) -> None:
     broker, out = embedded_broker(PARTITIONS), tmp_path / "new.parquet"
     replayed(recording, broker)
-    with recording_into(out, broker) as (process, told):
-        lose(broker, told)
+    with recording_into(out, broker) as (process, lines):
+        lose(broker, lines)
         broker.set_up()
-        assert "WARNING" in (back := told.get(timeout=60))
+        assert "WARNING" in (back := lines.get(timeout=60))
         assert "answers again" in back
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
@@ -73,15 +73,15 @@ def test_a_broker_that_goes_away_is_told_once_and_so_is_its_return(
     assert Recording.open(out).rows == Recording.open(recording).rows
 
 
-def test_a_recording_that_ends_without_its_broker_is_kept_and_says_so(
+def test_a_recording_that_ends_without_its_broker_is_kept_and_reports_it(
     recording: Path, tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker]
 ) -> None:
     broker, out = embedded_broker(PARTITIONS), tmp_path / "new.parquet"
     replayed(recording, broker)
-    with recording_into(out, broker) as (process, told):
-        lose(broker, told)
+    with recording_into(out, broker) as (process, lines):
+        lose(broker, lines)
         process.send_signal(signal.SIGTERM)
-        assert "record again once it is back" in until(told, "still away")
+        assert "record again once it is back" in until(lines, "still away")
         assert process.wait(60) == 0
         assert process.stdout is not None
         assert "lacks what the broker did not give" in process.stdout.read()

@@ -136,10 +136,10 @@ def test_without_a_broker_it_goes_on_and_counts_every_drop(tmp_path: Path, caplo
     assert report.dropped == report.sent >= 104
     warnings = [record.getMessage() for record in caplog.records if NOWHERE in record.getMessage()]
     assert any("kafka.bootstrap or --bootstrap" in warning for warning in warnings)
-    assert len(caplog.records) <= 4  # told, not repeated
+    assert len(caplog.records) <= 4  # logged, not repeated
 
 
-def test_drops_are_told_once_the_broker_is_back(embedded_broker: StartBroker, tmp_path: Path) -> None:
+def test_drops_are_reported_once_the_broker_is_back(embedded_broker: StartBroker, tmp_path: Path) -> None:
     broker = embedded_broker(TOPICS)
     broker.set_down()
     limits = {"queue.buffering.max.messages": "20", "linger.ms": "0", "reconnect.backoff.max.ms": "100"}
@@ -187,7 +187,7 @@ def test_a_producer_that_met_a_fatal_error_is_replaced(embedded_broker: StartBro
     assert receive(broker.bootstrap, report.delivered).frames
 
 
-def test_it_stops_when_it_is_told_to(tmp_path: Path, embedded_broker: StartBroker) -> None:
+def test_it_stops_when_it_is_ordered_to(tmp_path: Path, embedded_broker: StartBroker) -> None:
     broker = embedded_broker(TOPICS)
     stop = threading.Event()
     reports: list[AgentReport] = []

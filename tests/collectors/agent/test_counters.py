@@ -35,7 +35,7 @@ def test_an_instance_that_comes_counts_from_zero_and_one_that_goes_counts_no_mor
     assert counters.resets == 0
 
 
-def test_a_sum_that_was_not_told_once_starts_anew() -> None:
+def test_a_sum_that_was_not_reported_once_starts_anew() -> None:
     counters = Counters()
     counters.increase_of_sum("x", {"a": 1.0})
     assert isnan(counters.increase("x", None))

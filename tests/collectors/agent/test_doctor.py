@@ -28,7 +28,7 @@ def test_this_machine_has_the_basics() -> None:
     assert found["nvml"] == Finding("nvml", False, "switched off", "take nvml away from agent.disabled")
 
 
-def test_a_kernel_without_pressure_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_kernel_without_pressure_is_given_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     found = findings(tmp_path, "nvml")
     assert not found["host.psi"].ok
@@ -42,7 +42,7 @@ def test_a_root_without_proc_is_the_only_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nvml_stub")
-def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_pod_all_else_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     workloads = WorkloadsParameters(discover=("kubernetes",))
     found = {
@@ -55,7 +55,7 @@ def test_outside_of_a_pod_all_else_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["nvml"].ok
 
 
-def test_gpus_that_lack_the_same_are_told_of_together(nvml_stub: NvmlStub) -> None:
+def test_gpus_that_lack_the_same_are_reported_together(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_gpus(4)
     nvml_stub.set_result("fan", NOT_SUPPORTED, gpu=2)
     for index in range(4):
@@ -68,7 +68,7 @@ def test_gpus_that_lack_the_same_are_told_of_together(nvml_stub: NvmlStub) -> No
     assert found["nvml.events"].ok
 
 
-def test_gpus_that_do_not_answer_are_told(nvml_stub: NvmlStub) -> None:
+def test_gpus_that_do_not_answer_are_reported(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_gpus(2)
     nvml_stub.gpu(1).lost = GPU_IS_LOST
     found = findings("/", "host")
@@ -77,15 +77,15 @@ def test_gpus_that_do_not_answer_are_told(nvml_stub: NvmlStub) -> None:
 
 
 @pytest.mark.usefixtures("nvml_stub")
-def test_every_source_is_told_of(tmp_path: Path) -> None:
+def test_every_source_is_reported(tmp_path: Path) -> None:
     for root in (Path("/"), tmp_path):
         (tmp_path / "proc").mkdir(exist_ok=True)
-        told = findings(root)
+        reported = findings(root)
         for kind in SOURCES:
-            assert any(name == kind.name or name.startswith(f"{kind.name}.") for name in told), kind.name
+            assert any(name == kind.name or name.startswith(f"{kind.name}.") for name in reported), kind.name
 
 
-def test_outputs_are_told_of_with_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_reported_with_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     export = ExportParameters(metrics_listen="127.0.0.1:9400", otlp_endpoint="http://127.0.0.1:4318/v1/metrics")
     config = Config(agent=AgentParameters(export=export, disabled=("nvml", "kmsg")))
     for present in (True, False):

@@ -20,7 +20,7 @@ LINK_FIELDS = (161, 162, 163, 221)
 
 
 def fill(stub: NvmlStub) -> None:
-    """Two GPUs of which everything is told, with a number of its own for each thing."""
+    """Two GPUs that report everything, with a number of its own for each thing."""
     stub.set_gpus(2)
     stub.set_switched(4)
     for gpu in range(2):
@@ -50,13 +50,13 @@ def test_all_that_the_agent_reads_is_what_the_binding_reads(nvml_stub: NvmlStub)
     assert not others
     assert {one.verdict for one in found.values()} == {"same"}
     for gpu in range(2):
-        told = {key: (one.ours, one.theirs) for (at, key), one in found.items() if at == gpu}
-        assert told["hw.energy"] == (7.0, 7.0)
-        assert told["nvidia.gpu.nvlink.errors{type=crc}"] == (658.0, 658.0)
-        assert told["nvidia.gpu.tensor.activity"] == (0.25, 0.25)
-        assert told["memory of process 12"] == (3 << 30, 3 << 30)
-        assert told["nvidia.gpu.ecc.errors{location=sram,type=uncorrected}"] == (5.0, 5.0)
-        assert len(told) > 90
+        reported = {key: (one.ours, one.theirs) for (at, key), one in found.items() if at == gpu}
+        assert reported["hw.energy"] == (7.0, 7.0)
+        assert reported["nvidia.gpu.nvlink.errors{type=crc}"] == (658.0, 658.0)
+        assert reported["nvidia.gpu.tensor.activity"] == (0.25, 0.25)
+        assert reported["memory of process 12"] == (3 << 30, 3 << 30)
+        assert reported["nvidia.gpu.ecc.errors{location=sram,type=uncorrected}"] == (5.0, 5.0)
+        assert len(reported) > 90
 
 
 class Swapped(Structure):
@@ -93,7 +93,7 @@ def test_what_the_agent_does_not_see_and_what_moves_between_two_reads(nvml_stub:
     assert not next(one for one in rows if one.verdict == "missing").ok
 
 
-def test_a_gpu_that_does_not_answer_is_told(nvml_stub: NvmlStub) -> None:
+def test_a_gpu_that_does_not_answer_is_reported(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_gpus(2)
     nvml_stub.gpu(1).lost = GPU_IS_LOST
     rows, others = compare_gpus(CONFIG)

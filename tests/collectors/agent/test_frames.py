@@ -18,7 +18,7 @@ from flyball_contracts.records import Device, NodeEvent, NumaNode
 
 
 class Paced:
-    """Tells of each layout every so many reads, and breaks at some of them."""
+    """Reports each layout every so many reads, and breaks at some of them."""
 
     name = "paced"
 
@@ -103,7 +103,7 @@ def test_the_agent_counts_its_own_messages(embedded_broker: StartBroker, tmp_pat
         assert [float(row[HOST.column(key)]) for row in hosts] == [0] * 5
 
 
-def test_the_agent_tells_what_waits_on_disk(tmp_path: Path) -> None:
+def test_the_agent_reports_what_waits_on_disk(tmp_path: Path) -> None:
     nowhere = "127.0.0.1:1"
     rows: list[NDArray[np.float32]] = []
 

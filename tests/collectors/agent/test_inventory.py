@@ -15,7 +15,7 @@ def keeper() -> InventoryKeeper:
     return InventoryKeeper(config, Identity("n1", "b1", 7))
 
 
-def test_it_says_where_the_node_is_and_what_is_in_it() -> None:
+def test_it_reports_where_the_node_is_and_what_is_in_it() -> None:
     parts = [Parts(devices=(GPU,), driver_version="580"), Parts(cpu_count=64, memory_bytes=1 << 40)]
     inventory = keeper().due(parts, 100 * S)
     assert inventory is not None

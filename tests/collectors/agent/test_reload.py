@@ -116,12 +116,12 @@ def test_the_sequence_goes_on_over_a_reload_and_over_a_refused_one(
     assert kinds == ["agent_started", "config_reloaded", "config_refused", "agent_stopped"]
     assert received.events[1].message == "changed: agent.zone, agent.period_s"
     assert "did you mean 'period_s'?" in received.events[2].message
-    told = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
-    assert len(told) == 2
-    assert "flyball.yaml:11" in told[1]
+    reported = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
+    assert len(reported) == 2
+    assert "flyball.yaml:11" in reported[1]
 
 
-def test_what_cannot_change_at_run_time_is_said_and_stays(embedded_broker: StartBroker, tmp_path: Path) -> None:
+def test_what_cannot_change_at_run_time_is_reported_and_stays(embedded_broker: StartBroker, tmp_path: Path) -> None:
     run = Run(tmp_path, embedded_broker(TOPICS).bootstrap)
     moved = run.text.replace("node: n1", "node: n2").replace("kafka: {", "kafka: {client: {linger.ms: '7'}, ")
     report, received = run.go(8, {2: lambda: write(run.path, moved.replace("[nvml, kmsg]", "[nvml, kmsg, host]"))})
@@ -246,12 +246,12 @@ def test_a_folder_of_links_as_kubernetes_mounts_it(tmp_path: Path) -> None:
     assert found.agent.zone == "Z2"
 
 
-def test_asked_it_reads_at_once_changed_or_not(tmp_path: Path) -> None:
+def test_on_request_it_reads_at_once_changed_or_not(tmp_path: Path) -> None:
     file = Watched(tmp_path)
-    file.watch.ask()
+    file.watch.request()
     assert [file.poll(), file.poll()] == ["A", None]
     file.path.unlink()
-    file.watch.ask()
+    file.watch.request()
     assert "cannot be read" in (file.poll() or "")
 
 

@@ -33,7 +33,7 @@ def path_of(end: socket.socket) -> str:
     return str(end.getsockname())
 
 
-def heard(end: socket.socket) -> str:
+def received(end: socket.socket) -> str:
     return end.recv(4096).decode()
 
 
@@ -45,7 +45,7 @@ def test_ready_once_and_then_a_beat_each_time(manager: socket.socket) -> None:
     notifier.beat()
     notifier.beat()
     notifier.stopping()
-    assert [heard(manager) for _ in range(4)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
+    assert [received(manager) for _ in range(4)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
 
 
 def test_an_abstract_socket_and_a_watchdog_of_another_process(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_an_abstract_socket_and_a_watchdog_of_another_process(tmp_path: Path) ->
         notifier = Notifier({"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"})
         notifier.beat()
         notifier.stopping()
-        assert [heard(end), heard(end)] == ["READY=1", "STOPPING=1"]
+        assert [received(end), received(end)] == ["READY=1", "STOPPING=1"]
     assert notifier.beat_s is None
 
 
@@ -68,7 +68,7 @@ def test_without_a_manager_nothing_happens(environment: dict[str, str]) -> None:
     assert notifier.beat_s is None
 
 
-def test_a_long_wait_beats_and_ends_when_it_is_told_to() -> None:
+def test_a_long_wait_beats_and_ends_when_it_is_ordered_to() -> None:
     stop, beats = threading.Event(), 0
 
     def beat() -> None:
@@ -123,19 +123,19 @@ agent:
         text=True,
     ) as agent:
         try:
-            assert heard(manager) == "READY=1"
-            assert [heard(manager) for _ in range(20)] == ["WATCHDOG=1"] * 20
+            assert received(manager) == "READY=1"
+            assert [received(manager) for _ in range(20)] == ["WATCHDOG=1"] * 20
             until(lambda: answer(f"http://127.0.0.1:{port}/health") == 200)
             os.kill(agent.pid, signal.SIGHUP)
             path.write_text(f"{text}  zone: DE\n")
             until(lambda: answer(f"http://127.0.0.1:{port}/metrics") == 200)
             for _ in range(30):
-                assert heard(manager) == "WATCHDOG=1"
+                assert received(manager) == "WATCHDOG=1"
             agent.terminate()
-            said = heard(manager)
-            while said == "WATCHDOG=1":
-                said = heard(manager)
-            assert said == "STOPPING=1"
+            reported = received(manager)
+            while reported == "WATCHDOG=1":
+                reported = received(manager)
+            assert reported == "STOPPING=1"
             _, errors = agent.communicate(timeout=30)
         finally:
             agent.kill()

@@ -44,8 +44,8 @@ def inventory(gpus: int = 2) -> Inventory:
 
 
 def reading(layout: Layout, of: Inventory, values: Mapping[str, float | list[float]]) -> Reading:
-    told = {"device": of.devices, "allocation": of.allocations, "numa": of.numa, "gateway": of.gateways}
-    rows = 1 if layout.rows == "host" else len(told[layout.rows])
+    reported = {"device": of.devices, "allocation": of.allocations, "numa": of.numa, "gateway": of.gateways}
+    rows = 1 if layout.rows == "host" else len(reported[layout.rows])
     block = np.full((rows, len(layout)), np.nan, np.float32)
     for key, value in values.items():
         block[:, layout.column(key)] = value
@@ -92,7 +92,7 @@ def test_zeros_that_are_no_news_share_a_line_and_others_stand() -> None:
     )
 
 
-def test_many_gpus_are_told_by_their_range() -> None:
+def test_many_gpus_are_reported_by_their_range() -> None:
     of = inventory(72)
     text = text_of([reading(GPU, of, {"hw.power": [float(i) for i in range(72)]})], of, 80)
     assert line(text, "hw.power") == ["0", "W", "71", "W"]
@@ -100,17 +100,17 @@ def test_many_gpus_are_told_by_their_range() -> None:
     assert len([each for each in text.splitlines() if each.split()[:1] and each.split()[0].isdecimal()]) == 72
 
 
-def test_replicas_have_one_line_with_what_they_use_and_say() -> None:
+def test_replicas_have_one_line_with_what_they_use_and_report() -> None:
     of = inventory()
     usage = reading(USAGE, of, {"container.memory.working_set": float(6 << 30), "nvidia.gpu.workload.energy": 400})
-    said = reading(WORKLOAD, of, {"flyball.workload.request.rate": [12.5, 13, float("nan")]})
-    text = text_of([usage, said], of)
+    reported = reading(WORKLOAD, of, {"flyball.workload.request.rate": [12.5, 13, float("nan")]})
+    text = text_of([usage, reported], of)
     assert line(text, "chat/chat-0") == ["6", "GiB", "+400", "J", "12.5", "/s"]
     assert line(text, "chat/chat-2") == ["6", "GiB", "+400", "J"]
     assert line(text, "container.memory.working_set") == ["6", "GiB"] * 3
 
 
-def test_replicas_of_one_name_are_told_apart() -> None:
+def test_replicas_of_one_name_are_distinguished() -> None:
     both = tuple(Allocation(workload=workload, replica="n1") for workload in ("chat", "ml/ft"))
     of = msgspec.structs.replace(inventory(), allocations=both)
     text = text_of([reading(WORKLOAD, of, {"flyball.workload.ready": [1, 0]})], of)
@@ -129,15 +129,15 @@ def test_all_layouts_fit_the_terminal(width: int, gpus: int) -> None:
         assert f"{title}, all values" in text
     for title in ("GPUs", "GPUs in detail", "How the GPUs are shared"):
         assert (f"{title}, all values" in text) == (gpus > 0)
-    told = (GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, SERVING, USAGE, WORKLOAD)
-    assert len({layout.schema for layout in told}) == len(LAYOUTS)
+    reported = (GATEWAY, GPU, GPU_DETAIL, GPU_SHARE, HOST, NUMA, SERVING, USAGE, WORKLOAD)
+    assert len({layout.schema for layout in reported}) == len(LAYOUTS)
 
 
 def test_an_empty_node_is_no_error() -> None:
     assert text_of([], Inventory(node="n1", cell="c", epoch=1, time_ns=1)).startswith("n1")
 
 
-CASES = [
+SCENARIOS = [
     (float("nan"), "W", "gauge", ""), (0.0, "W", "gauge", "0 W"), (0.005, "W", "gauge", "5 mW"),
     (1.98e9, "Hz", "gauge", "1.98 GHz"), (90_000.0, "s", "gauge", "1.04 d"), (0.002, "s", "counter", "+2 ms"),
     (0.0, "By", "gauge", "0 B"), (float(80 * 2**30), "By", "gauge", "80 GiB"), (45.0, "Cel", "gauge", "45 °C"),
@@ -147,7 +147,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "unit", "instrument", "text"), CASES)
+@pytest.mark.parametrize(("value", "unit", "instrument", "text"), SCENARIOS)
 def test_quantities(value: float, unit: str, instrument: str, text: str) -> None:
     metric = Metric("m", unit, "counter" if instrument == "counter" else "gauge", "")
     assert quantity(value, metric) == text

@@ -72,7 +72,7 @@ def test_waking_early_waits_again() -> None:
     assert len(waits) > 5
 
 
-def test_it_ends_when_the_wait_says_so() -> None:
+def test_it_ends_when_the_wait_reports_it() -> None:
     time = FakeTime()
     assert list(ticks(lambda: S, time.clock, lambda seconds: True)) == []
 

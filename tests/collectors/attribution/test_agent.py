@@ -177,7 +177,7 @@ def findings(config: Config) -> dict[str, Finding]:
     return {finding.name: finding for finding in explain(config, wait=lambda seconds: None)}
 
 
-def test_the_doctor_tells_who_can_be_told_of(node: Node, tmp_path: Path) -> None:
+def test_the_doctor_reports_who_can_be_reported(node: Node, tmp_path: Path) -> None:
     assert findings(config(node))["host.cgroup"].ok
     assert not findings(config(node))["attribution"].ok  # nothing is known of process 1
     node.tree.process(1, "/init.scope")
@@ -193,4 +193,4 @@ def test_the_doctor_tells_who_can_be_told_of(node: Node, tmp_path: Path) -> None
     (tmp_path / "old/sys/fs/cgroup/memory").mkdir(parents=True)
     agent = AgentParameters(root=str(tmp_path / "old"), disabled=("nvml", "kmsg"))
     legacy = findings(Config(agent=agent))["host.cgroup"]
-    assert (legacy.ok, legacy.detail.endswith("of version 1, which tell no pressure")) == (True, True)
+    assert (legacy.ok, legacy.detail.endswith("of version 1, which report no pressure")) == (True, True)

@@ -128,7 +128,7 @@ def host(root: Path, without: str = "", *, hybrid: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_a_group_of_version_1_says_the_same(tmp_path: Path, hybrid: bool) -> None:
+def test_a_group_of_version_1_reports_the_same(tmp_path: Path, hybrid: bool) -> None:
     folder = host(tmp_path, hybrid=hybrid)
     reader = reader_of(tmp_path)
     assert isinstance(reader, LegacyReader)

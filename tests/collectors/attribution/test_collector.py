@@ -55,10 +55,10 @@ class FakeGpus:
         return self.running
 
 
-class Told:
+class Reported:
     """A collector that knows a pod by another name."""
 
-    name = "told"
+    name = "reported"
 
     def read(self, now_ns: int, period_ns: int) -> Sequence[Reading | KeyedReading]:
         return []
@@ -209,16 +209,16 @@ def test_pods_alone_without_devices(tree: CgroupTree) -> None:
     assert Seen(opened(tree, groups=())).allocations == {}
     users_only = opened(tree, without_devices=False)
     assert Seen(users_only).allocations == {}
-    users_only.attach(None, [Told()])
+    users_only.attach(None, [Reported()])
     assert list(Seen(users_only).allocations) == [("assistant", CHAT)]
 
 
 def test_names_by_rule_by_another_collector_and_by_uid(tree: CgroupTree) -> None:
     ruled = opened(tree, rules=(NamingRule(match={"namespace": "*"}, workload="all"),))
     assert {key[0] for key in Seen(ruled).allocations} == {"all", "slurm/7"}
-    told = opened(tree)
-    told.attach(None, [Told()])
-    assert ("assistant", CHAT) in Seen(told).allocations
+    reported = opened(tree)
+    reported.attach(None, [Reported()])
+    assert ("assistant", CHAT) in Seen(reported).allocations
     nameless = opened(tree, pod_logs="/nowhere")
     assert (f"pod/{UIDS[0]}", UIDS[0]) in Seen(nameless).allocations
 
@@ -279,7 +279,7 @@ def test_hosts_without_control_groups_have_allocations_by_device_only(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_hosts_of_version_1_tell_what_pods_and_jobs_use(tmp_path: Path, shared: bool) -> None:
+def test_hosts_of_version_1_report_what_pods_and_jobs_use(tmp_path: Path, shared: bool) -> None:
     tree = CgroupTree(tmp_path, unified=False)
     pod, job = f"/kubepods/burstable/pod{UIDS[0]}", "/slurm/uid_1000/job_42"
     for path in (pod, job):

@@ -99,4 +99,4 @@ def test_pods_are_named_by_their_log_folders(tmp_path: Path) -> None:
     assert names.find([UID, "unknown"]) == {UID: Pod("ml", "chat-0")}
     (tmp_path / "pods" / f"ml_chat-0_{UID}" / "server").rmdir()
     (tmp_path / "pods" / f"ml_chat-0_{UID}").rmdir()
-    assert names.find([UID]) == {UID: Pod("ml", "chat-0")}  # known names are kept while they are asked for
+    assert names.find([UID]) == {UID: Pod("ml", "chat-0")}  # known names are kept while they are requested

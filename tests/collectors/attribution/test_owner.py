@@ -100,7 +100,7 @@ def test_version_2(path: str, owner: Owner) -> None:
 
 
 @pytest.mark.parametrize(("path", "owner"), PODS + JOBS + CONTAINERS + OTHERS)
-def test_version_1_tells_the_same_but_for_the_path(path: str, owner: Owner) -> None:
+def test_version_1_reports_the_same_but_for_the_path(path: str, owner: Owner) -> None:
     text = f"12:pids:{path}\n11:cpu,cpuacct:{path}\n1:name=systemd:{path}\n"
     assert owner_of(text) == owner._replace(path="")
 

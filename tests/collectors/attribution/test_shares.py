@@ -85,7 +85,7 @@ def test_an_idle_device_is_idle_whatever_its_idle_power_was() -> None:
     check(divide(devices([0.0], [300.0], idle_w=[10.0]), uses((0, 0, 0.0, 9)), 1, T), 0, [0, 0, 2], [0, 0, 300])
 
 
-def test_busy_time_that_is_unknown_is_what_the_processes_say_or_nothing() -> None:
+def test_busy_time_that_is_unknown_is_what_the_processes_report_or_nothing() -> None:
     check(divide(devices([NAN], [100.0]), uses((0, 0, 0.25, 0)), 1, T), 0, [0.5, 0, 1.5], [25, 0, 75])
     for others in (uses((0, 0, 0.25, 0), (0, 0, NAN, 0)), uses()):
         check(divide(devices([NAN], [100.0]), others, 1, T), 0, [NAN] * 3, [NAN] * 3)
@@ -150,8 +150,8 @@ def test_the_parts_of_each_device_are_the_whole_of_it_or_unknown(node: tuple[Dev
         assert (unknown.any(axis=1) == unknown.all(axis=1)).all()
         assert (parts[~unknown] >= 0).all()
         total = parts.sum(axis=1)
-        told = ~np.isnan(total) & ~np.isnan(limit)
-        assert total[told] == pytest.approx(limit[told], rel=1e-9, abs=1e-9)
+        reported = ~np.isnan(total) & ~np.isnan(limit)
+        assert total[reported] == pytest.approx(limit[reported], rel=1e-9, abs=1e-9)
 
 
 @settings(deadline=None)

@@ -99,7 +99,7 @@ def test_a_service_holds_what_it_uses_now(tree: CgroupTree) -> None:
     assert units.update({}) == {}
 
 
-def test_a_unit_whose_group_is_told_from_elsewhere_has_the_one_that_was_found(tree: CgroupTree) -> None:
+def test_a_unit_whose_group_is_reported_from_elsewhere_has_the_one_that_was_found(tree: CgroupTree) -> None:
     folder = tree.pod(0)
     units = Units(tree.root / MOUNT, PATTERNS)
     relative = Owner("kubernetes", UIDS[0], "", f"/{folder.name}")

@@ -22,7 +22,7 @@ class Metadata:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     answer_headers: dict[str, str] = field(default_factory=dict[str, str])
     tokens: list[str] | None = None
-    asked: list[str] = field(default_factory=list[str])
+    requests: list[str] = field(default_factory=list[str])
     pause_s: float = 0.0
     refuses: bool = False
 
@@ -40,7 +40,7 @@ def metadata() -> Generator[Metadata]:
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
             lifetime = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
-            found.asked.append(f"PUT {self.path}")
+            found.requests.append(f"PUT {self.path}")
             if found.tokens is None or self.path != "/latest/api/token" or not lifetime.isdigit():
                 self.reply(found.status.get(self.path, 403), "")
             else:
@@ -48,7 +48,7 @@ def metadata() -> Generator[Metadata]:
                 self.reply(found.status.get(self.path, 200), found.tokens[-1])
 
         def do_GET(self) -> None:
-            found.asked.append(self.path)
+            found.requests.append(self.path)
             given = {key.lower(): value for key, value in self.headers.items()}
             token = given.get("x-aws-ec2-metadata-token")
             if found.refuses or (found.tokens is not None and token not in found.tokens):

@@ -93,7 +93,7 @@ def polled(one: CloudCollector) -> list[NodeEvent]:
     return one.events()
 
 
-def told(one: CloudCollector) -> list[tuple[str, str, str, str]]:
+def reported(one: CloudCollector) -> list[tuple[str, str, str, str]]:
     return [(event.kind, event.severity, event.remedy, event.message) for event in polled(one)]
 
 
@@ -104,14 +104,14 @@ PLACES = {
 }
 
 
-def test_the_place_is_asked_for_once(any_cloud: CloudCollector, server: Metadata) -> None:
+def test_the_place_is_requested_once(any_cloud: CloudCollector, server: Metadata) -> None:
     assert any_cloud.parts() == Parts()
     assert polled(any_cloud) == []
     assert any_cloud.reason == ""
     assert any_cloud.parts().place == PLACES[any_cloud.cloud.name]
-    first = len(server.asked)
+    first = len(server.requests)
     any_cloud.poll()
-    assert len(server.asked) - first == {"aws": 3, "gcp": 2, "azure": 1}[any_cloud.cloud.name]
+    assert len(server.requests) - first == {"aws": 3, "gcp": 2, "azure": 1}[any_cloud.cloud.name]
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ def test_how_a_machine_is_paid_for(server: Metadata, cloud: str, path: str, text
 def test_aws_notices(server: Metadata) -> None:
     set_aws(server)
     one = collector("aws", server)
-    assert told(one) == []
+    assert reported(one) == []
     server.pages[REBALANCE] = '{"noticeTime": "2026-03-01T12:00:00Z"}'
     message = "AWS advises since 2026-03-01T12:00:00Z to leave this machine: it is likely to be taken back"
-    assert told(one) == [("rebalance_notice", "warning", "drain", message)]
+    assert reported(one) == [("rebalance_notice", "warning", "drain", message)]
     server.pages[ACTION] = '{"action": "terminate", "time": "2026-03-01T12:05:00Z"}'
-    assert told(one) == [
+    assert reported(one) == [
         ("spot_notice", "critical", "drain", "AWS will terminate this machine at 2026-03-01T12:05:00Z")
     ]
-    assert told(one) == []
+    assert reported(one) == []
     planned = {
         "NotBefore": "21 Jan 2027 09:00:43 GMT",
         "NotAfter": "21 Jan 2027 09:17:23 GMT",
@@ -154,22 +154,22 @@ def test_aws_notices(server: Metadata) -> None:
     }
     server.pages[PLANNED] = json.dumps([planned, planned | {"EventId": "instance-event-1", "State": "completed"}])
     message = "AWS plans instance-reboot of this machine, not before 21 Jan 2027 09:00:43 GMT: scheduled reboot"
-    assert told(one) == [("maintenance_notice", "warning", "drain", message)]
+    assert reported(one) == [("maintenance_notice", "warning", "drain", message)]
 
 
 def test_gcp_notices(server: Metadata) -> None:
     set_gcp(server)
     one = collector("gcp", server)
-    assert told(one) == []
+    assert reported(one) == []
     server.pages[f"{GOOGLE}preempted"] = "TRUE"
-    assert [kind for kind, *_ in told(one)] == ["spot_notice"]
+    assert [kind for kind, *_ in reported(one)] == ["spot_notice"]
     for value, remedy in (("TERMINATE_ON_HOST_MAINTENANCE", "drain"), ("MIGRATE_ON_HOST_MAINTENANCE", "notify")):
         server.pages[f"{GOOGLE}maintenance-event"] = value
-        assert [(kind, remedy_) for kind, _, remedy_, _ in told(one)] == [("maintenance_notice", remedy)]
+        assert [(kind, remedy_) for kind, _, remedy_, _ in reported(one)] == [("maintenance_notice", remedy)]
     server.pages[f"{GOOGLE}maintenance-event"] = "NONE"
-    assert told(one) == []
+    assert reported(one) == []
     server.pages[f"{GOOGLE}maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
-    assert len(told(one)) == 1  # another one
+    assert len(reported(one)) == 1  # another one
 
 
 def azure_event(kind: str, name: str, **more: Any) -> dict[str, Any]:
@@ -192,40 +192,40 @@ def test_azure_notices(server: Metadata) -> None:
     events = [azure_event("Preempt", "GPU_7"), azure_event("Reboot", "gpu_8"), azure_event("Freeze", "gpu_7")]
     server.pages[EVENTS] = json.dumps({"DocumentIncarnation": 2, "Events": events})
     when = "of this machine, not before Mon, 19 Sep 2026 18:29:47 GMT: Host server is undergoing maintenance."
-    assert told(one) == [
+    assert reported(one) == [
         ("spot_notice", "critical", "drain", f"Azure plans Preempt {when}"),
         ("maintenance_notice", "warning", "notify", f"Azure plans Freeze {when}"),
     ]
     events[0] |= {"EventStatus": "Started", "NotBefore": ""}  # the same event
     events.append(azure_event("Terminate", "gpu_7", NotBefore="", Description=""))
     server.pages[EVENTS] = json.dumps({"DocumentIncarnation": 3, "Events": events})
-    assert told(one) == [("maintenance_notice", "critical", "drain", "Azure plans Terminate of this machine, now")]
+    assert reported(one) == [("maintenance_notice", "critical", "drain", "Azure plans Terminate of this machine, now")]
 
 
 def test_a_token_that_ran_out_is_replaced_once(server: Metadata) -> None:
     set_aws(server)
     one = collector("aws", server)
     one.poll()
-    assert server.asked.count("PUT /latest/api/token") == 1
+    assert server.requests.count("PUT /latest/api/token") == 1
     server.expire()
     server.pages[ACTION] = '{"action": "stop", "time": "2026-03-01T12:05:00Z"}'
     assert len(polled(one)) == 1
-    assert server.asked.count("PUT /latest/api/token") == 2
+    assert server.requests.count("PUT /latest/api/token") == 2
 
 
 def test_a_server_that_takes_no_token_at_all(server: Metadata) -> None:
     set_aws(server)
-    for status, said in ((403, "switched off"), (400, "status 400"), (200, "status 401, though")):
+    for status, reported in ((403, "switched off"), (400, "status 400"), (200, "status 401, though")):
         server.status["/latest/api/token"] = status
         server.refuses = True
         one = collector("aws", server)
         one.poll()
-        assert said in one.reason
+        assert reported in one.reason
         assert one.failed == 1
         assert one.parts() == Parts()
 
 
-def test_what_is_found_before_an_error_is_told_and_nothing_twice(server: Metadata) -> None:
+def test_what_is_found_before_an_error_is_reported_and_nothing_twice(server: Metadata) -> None:
     set_aws(server)
     server.pages[ACTION] = '{"action": "terminate", "time": "2026-03-01T12:05:00Z"}'
     server.status[PLANNED] = 500
@@ -290,10 +290,10 @@ def test_garbage_is_a_reason_and_never_more(server: Metadata, name: str, which: 
     msgspec.json.encode(one.parts().place)
 
 
-def test_the_thread_tells_by_itself_and_ends(server: Metadata) -> None:
+def test_the_thread_reports_by_itself_and_ends(server: Metadata) -> None:
     set_gcp(server)
     one = collector("gcp", server, period_s=0.01)
-    assert server.asked == []  # nobody is asked before the first tick
+    assert server.requests == []  # nobody is queried before the first tick
     assert one.read(T, 1) == []
     events: list[NodeEvent] = []
     server.pages[f"{GOOGLE}preempted"] = "TRUE"
@@ -334,7 +334,7 @@ DMI: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("files", "provider"), DMI)
-def test_the_firmware_tells_the_cloud(tmp_path: Path, files: dict[str, str], provider: str) -> None:
+def test_the_firmware_reports_the_cloud(tmp_path: Path, files: dict[str, str], provider: str) -> None:
     dmi = tmp_path / "sys/class/dmi/id"
     dmi.mkdir(parents=True)
     for name, text in files.items():
@@ -354,7 +354,7 @@ def test_it_can_be_switched_off() -> None:
     assert isinstance(open_cloud("none", "n1"), Absent)
 
 
-def test_the_doctor_says_what_the_cloud_says(server: Metadata, tmp_path: Path) -> None:
+def test_the_doctor_reports_what_the_cloud_says(server: Metadata, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     set_aws(server)
     cloud = CloudParameters(address=server.url)
@@ -363,7 +363,7 @@ def test_the_doctor_says_what_the_cloud_says(server: Metadata, tmp_path: Path) -
     def finding() -> Finding:
         return next(finding for finding in explain(config, wait=lambda seconds: None) if finding.name == "cloud")
 
-    assert finding() == Finding("cloud", True, "aws: p5.48xlarge in us-east-2b, spot; notices are asked for")
+    assert finding() == Finding("cloud", True, "aws: p5.48xlarge in us-east-2b, spot; notices are requested")
     server.refuses = True
     assert "status 401" in finding().detail
     assert finding().remedy

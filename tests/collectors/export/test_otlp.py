@@ -31,7 +31,7 @@ from flyball_contracts.records import Allocation, Inventory
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
-class Said(NamedTuple):
+class Response(NamedTuple):
     status: int = 200
     headers: dict[str, str] = {}  # noqa: RUF012
     body: bytes = b""
@@ -42,11 +42,11 @@ class Endpoint:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.answers: deque[Said] = deque([Said()])
+        self.answers: deque[Response] = deque([Response()])
         self.requests: list[ExportMetricsServiceRequest] = []
         self.headers: list[dict[str, str]] = []
 
-    def take(self, headers: dict[str, str], body: bytes) -> Said:
+    def take(self, headers: dict[str, str], body: bytes) -> Response:
         self.headers.append(headers)
         self.requests.append(ExportMetricsServiceRequest.FromString(gzip.decompress(body)))
         return self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
@@ -58,12 +58,12 @@ def serving() -> Generator[Endpoint]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            said = served.take(dict(self.headers), self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(said.status)
-            for name, value in {**said.headers, "Content-Length": str(len(said.body))}.items():
+            reported = served.take(dict(self.headers), self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(reported.status)
+            for name, value in {**reported.headers, "Content-Length": str(len(reported.body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(said.body)
+            self.wfile.write(reported.body)
 
         def log_message(self, format: str, *args: object) -> None:
             del format, args
@@ -198,7 +198,7 @@ def test_all_layouts_go_and_no_point_stands_twice(endpoint: Endpoint) -> None:
 
 
 def test_what_is_refused_for_now_is_sent_again(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
-    endpoint.answers = deque([Said(429, {"Retry-After": "0"}), Said(503, {"Retry-After": "0"}), Said()])
+    endpoint.answers = deque([Response(429, {"Retry-After": "0"}), Response(503, {"Retry-After": "0"}), Response()])
     sending = sender(endpoint)
     first, second = view_of(framed(GPU, {"hw.power": 1})), view_of(framed(GPU, {"hw.power": 2}))
     sending.put(first)
@@ -214,7 +214,7 @@ def test_what_is_refused_for_now_is_sent_again(endpoint: Endpoint, caplog: pytes
 
 
 def test_what_is_refused_for_good_is_dropped_and_counted(endpoint: Endpoint) -> None:
-    endpoint.answers = deque([Said(400), Said()])
+    endpoint.answers = deque([Response(400), Response()])
     sending = sender(endpoint)
     for _ in range(2):
         sending.put(view_of(framed(GPU, {"hw.power": 1})))
@@ -233,7 +233,7 @@ def test_the_queue_is_bounded_and_every_drop_is_counted() -> None:
 
 
 def test_what_waits_is_sent_when_the_endpoint_is_back(endpoint: Endpoint) -> None:
-    endpoint.answers = deque([Said(503, {"Retry-After": "600"}), Said()])
+    endpoint.answers = deque([Response(503, {"Retry-After": "600"}), Response()])
     sending = sender(endpoint, otlp_queue=2)
     for power in range(3):
         sending.put(view_of(framed(GPU, {"hw.power": power})))
@@ -244,10 +244,10 @@ def test_what_waits_is_sent_when_the_endpoint_is_back(endpoint: Endpoint) -> Non
     assert (sending.taken, sending.lost) == (2, 1)
 
 
-def test_points_refused_by_the_collector_are_told(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+def test_points_refused_by_the_collector_are_reported(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     partial = ExportMetricsPartialSuccess(rejected_data_points=3, error_message="too many")
     body = ExportMetricsServiceResponse(partial_success=partial).SerializeToString()
-    endpoint.answers = deque([Said(body=body), Said(body=b"not a message")])
+    endpoint.answers = deque([Response(body=body), Response(body=b"not a message")])
     sending = sender(endpoint)
     for _ in range(2):
         sending.put(view_of(framed(GPU, {"hw.power": 1})))

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from flyball_collectors.base import Reading
 from flyball_collectors.export import Exports, Framed
 from flyball_collectors.export.latest import Latest
-from flyball_collectors.export.names import family_of, label
+from flyball_collectors.export.names import label, metric_family_of
 from flyball_collectors.export.rows import column_attributes
 from flyball_contracts.config import AgentConfig, Config, ExportConfig, parse_config
 from flyball_contracts.errors import ConfigError
@@ -78,8 +78,8 @@ class Scene:
 
 def samples(text: str, parse: Any = parse_text) -> Samples:
     found: Samples = {}
-    for family in parse(text):
-        for sample in family.samples:
+    for metric_family in parse(text):
+        for sample in metric_family.samples:
             key = sample.name, frozenset(sample.labels.items())
             assert key not in found, f"{key} stands twice"
             found[key] = sample.value
@@ -114,14 +114,14 @@ def test_gauges_and_counters_by_their_prometheus_names(scene: Scene) -> None:
 
 @example(float(np.float32(82.2)))
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_values_are_told_as_short_as_they_are_known(value: float) -> None:
+def test_values_are_reported_as_short_as_they_are_known(value: float) -> None:
     latest = Latest()
     latest.take(START_NS, S, [framed(GPU, {"hw.power": value})], inventory())
     assert latest.view is not None
-    told = float(latest.view.blocks[0].values[0, GPU.column("hw.power")])
-    assert told == pytest.approx(value, rel=1e-6)
+    reported = float(latest.view.blocks[0].values[0, GPU.column("hw.power")])
+    assert reported == pytest.approx(value, rel=1e-6)
     if 1e-3 < abs(value) < 1e6:
-        assert len(f"{abs(told)!r}".replace(".", "").lstrip("0")) <= 8
+        assert len(f"{abs(reported)!r}".replace(".", "").lstrip("0")) <= 8
 
 
 def test_all_layouts_together_are_one_valid_exposition(scene: Scene) -> None:
@@ -160,15 +160,18 @@ def test_all_layouts_together_are_one_valid_exposition(scene: Scene) -> None:
     assert "# UNIT hw_power_watts watts" in other
 
 
-def test_each_family_has_one_type_and_no_two_columns_of_a_row_are_one_series() -> None:
+def test_each_metric_family_has_one_type_and_no_two_columns_of_a_row_are_one_series() -> None:
     types: dict[str, str] = {}
     for layout in LAYOUTS.values():
         for metric in layout.metrics:
-            family = family_of(metric)
-            assert types.setdefault(family.name, family.type) == family.type, family.name
+            metric_family = metric_family_of(metric)
+            assert types.setdefault(metric_family.name, metric_family.type) == metric_family.type, metric_family.name
     for rows in ("device", "host", "allocation", "numa"):
         series = [
-            (family_of(metric).name, frozenset((label(k), v) for k, v in column_attributes(layout, metric).items()))
+            (
+                metric_family_of(metric).name,
+                frozenset((label(k), v) for k, v in column_attributes(layout, metric).items()),
+            )
             for layout in LAYOUTS.values()
             if layout.rows == rows
             for metric in layout.metrics
@@ -231,8 +234,8 @@ def test_dashboards_made_for_dcgm_find_their_names(scene: Scene) -> None:
         "pod": "p",
         "container": "",
     }
-    told = {name: value for (name, held), value in found.items() if held == frozenset(labels.items())}
-    assert told == {
+    reported = {name: value for (name, held), value in found.items() if held == frozenset(labels.items())}
+    assert reported == {
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 4000,
         "DCGM_FI_DEV_POWER_USAGE": 300,
         "DCGM_FI_DEV_GPU_UTIL": 25,
@@ -326,7 +329,7 @@ def test_a_change_of_address_moves_and_a_bad_one_changes_nothing(scene: Scene) -
     assert scene.exports.port is None
 
 
-def test_a_fault_of_the_outputs_is_told_once_and_costs_nothing_else(
+def test_a_fault_of_the_outputs_is_reported_once_and_costs_nothing_else(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.tick(framed(GPU, {"hw.power": 1.0}))

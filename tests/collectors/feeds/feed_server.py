@@ -28,7 +28,7 @@ class Answer:
     pause: Callable[[], object] | None = None
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     path: str
     query: dict[str, str]
     headers: dict[str, str]
@@ -41,9 +41,9 @@ class Provider:
     url: str
     queue: deque[Answer] = field(default_factory=deque[Answer])
     by_path: dict[str, deque[Answer]] = field(default_factory=dict[str, "deque[Answer]"])
-    asked: list[Asked] = field(default_factory=list[Asked])
+    requests: list[Request] = field(default_factory=list[Request])
 
-    def say(self, *answers: Answer, path: str | None = None) -> None:
+    def respond(self, *answers: Answer, path: str | None = None) -> None:
         """What is answered from now on."""
         if path is None:
             self.queue = deque(answers)
@@ -62,7 +62,7 @@ def provider() -> Generator[Provider]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
-            found.asked.append(Asked(parts.path, dict(parse_qsl(parts.query)), dict(self.headers)))
+            found.requests.append(Request(parts.path, dict(parse_qsl(parts.query)), dict(self.headers)))
             answer = found.next(parts.path)
             if "ETag" in answer.headers and self.headers.get("If-None-Match") == answer.headers["ETag"]:
                 answer = Answer(b"", 304)
@@ -107,7 +107,7 @@ def as_json(value: Any, **more: Any) -> Answer:
 
 
 def uk(values: list[float | None], start_ns: int = NOW_NS) -> dict[str, Any]:
-    """The half hour before is told too, as the real one does; ``actual`` is null ahead."""
+    """The half hour before is reported too, as the real one does; ``actual`` is null ahead."""
     step_ns = HALF_HOUR_S * S
     rows = [
         {
@@ -145,7 +145,7 @@ def maps_latest(value: float | None) -> dict[str, Any]:
 def moer(values: list[float | None], **meta: Any) -> dict[str, Any]:
     full = "%Y-%m-%dT%H:%M:%S+00:00"
     rows = [{"point_time": iso(NOW_NS + i * 300 * S, full), "value": value} for i, value in enumerate(values)]
-    said: dict[str, Any] = {
+    zone: dict[str, Any] = {
         "region": "CAISO_NORTH",
         "signal_type": "co2_moer",
         "model": {"date": "2025-10-01"},
@@ -155,7 +155,7 @@ def moer(values: list[float | None], **meta: Any) -> dict[str, Any]:
         "generated_at_period_seconds": 300,
         "warnings": [],
     }
-    return {"data": rows, "meta": said | meta}
+    return {"data": rows, "meta": zone | meta}
 
 
 def spot_prices(prices: dict[str, float | str], token: str = "", kind: str = "p5.48xlarge") -> Answer:

@@ -41,7 +41,7 @@ def test_once_prints_curves_and_reasons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reported"),
     [
         ("{}", "error: feeds: none is configured; `flyball config example` shows them all\n"),
         ("feeds: [{source: carbon, zone: x}]", "feeds[0].source: expected one of file, uk_carbon, electricity_maps"),
@@ -50,8 +50,8 @@ def test_once_prints_curves_and_reasons(tmp_path: Path) -> None:
         ("feeds: [{source: watttime, zone: x}]", "feeds[0]: the environment variable WATTTIME_USER"),
     ],
 )
-def test_a_configuration_that_cannot_work_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_configuration_that_cannot_work_is_one_line(tmp_path: Path, text: str, reported: str) -> None:
     done = feed(tmp_path, text)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert reported in done.stderr
     assert "Traceback" not in done.stderr

@@ -84,13 +84,13 @@ def test_a_curve_issued_in_the_future_is_refused() -> None:
         cut([at(0)], published_ns=NOW_NS + 301 * S)
 
 
-def test_a_year_is_told_a_week_at_a_time() -> None:
+def test_a_year_is_reported_a_week_at_a_time() -> None:
     found = cut([at(i) for i in range(MOST_SLOTS + 5)])
     assert len(found.signal.p50) == MOST_SLOTS
     assert found.left_out == 0
 
 
-def test_says_more() -> None:
+def test_reports_more() -> None:
     old = cut([at(0, 1.0), at(1, 2.0)]).signal
     assert not longer(old, old)
     assert not longer(cut([at(1, 2.0)]).signal, old)

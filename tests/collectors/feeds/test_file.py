@@ -41,14 +41,21 @@ def test_csv(tmp_path: Path) -> None:
 def test_csv_with_quantiles_other_columns_gaps_and_a_unit(tmp_path: Path) -> None:
     rows = ["100,90,110,x", ",,,x", "200,180,220,x", "220,200,240,x"]
     path = write(tmp_path / "p.csv", csv_of(rows, "Time, value,P10,p90,comment"))
-    prices = feed(path, kind="electricity_price", scale=0.001, average=False)
+    prices = feed(path, kind="electricity_price", scale=0.001)
     (signal,) = prices.fetch(NOW_NS)
     assert signal.p50 == pytest.approx((0.2, 0.22))
     assert signal.p10 == pytest.approx((0.18, 0.2))
     assert signal.p90 == pytest.approx((0.22, 0.24))
-    assert (signal.kind, signal.average, prices.left_out) == ("electricity_price", False, 2)
+    assert (signal.kind, prices.left_out) == ("electricity_price", 2)
     prices.fetch(NOW_NS + S)
     assert prices.left_out == 2
+
+
+def test_what_was_issued_before_its_slots_is_a_forecast(tmp_path: Path) -> None:
+    text = csv_of([300, 250, 200])
+    assert feed(write(tmp_path / "a.csv", text)).fetch(NOW_NS)[0].forecast
+    written_ns = NOW_NS + 2 * HOUR_NS
+    assert not feed(write(tmp_path / "b.csv", text, written_ns)).fetch(written_ns)[0].forecast
 
 
 def test_json_with_its_own_time_of_issue(tmp_path: Path) -> None:
@@ -62,15 +69,15 @@ def test_json_with_its_own_time_of_issue(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 5000), min_size=2, max_size=50))
-def test_both_formats_say_the_same(tmp_path_factory: pytest.TempPathFactory, values: list[int]) -> None:
+def test_both_formats_report_the_same(tmp_path_factory: pytest.TempPathFactory, values: list[int]) -> None:
     folder = tmp_path_factory.mktemp("feeds")
     rows = [{"time": iso(NOW_NS + i * HOUR_NS), "value": v} for i, v in enumerate(values)]
-    said = [
+    reported = [
         feed(write(folder / "x.csv", csv_of(values))).fetch(NOW_NS),
         feed(write(folder / "x.json", json.dumps(rows))).fetch(NOW_NS),
     ]
-    assert said[0] == said[1]
-    assert said[0][0].p50 == tuple(values)
+    assert reported[0] == reported[1]
+    assert reported[0][0].p50 == tuple(values)
 
 
 def test_the_window_moves_with_time_and_the_file_is_read_again_only_when_it_changed(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_the_newest_file_of_a_folder_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "reported"),
     [
         ("a.csv", "", "no column 'time'; the header must be"),
         ("a.csv", "time;value\n", "no column 'time'"),
@@ -111,7 +118,7 @@ def test_the_newest_file_of_a_folder_counts(tmp_path: Path) -> None:
         ("a.csv", csv_of(['"1,5"', 2]), "line 2: value: '1,5' is no number; write e.g. 312.5"),
         ("a.csv", "time,value\n01/03/2026 12:00,5\n", "row 1: time: '01/03/2026 12:00' is no ISO 8601 time"),
         ("a.csv", "time,value\n2026-03-01T12:00,5\n", "row 1: time: '2026-03-01T12:00' has no offset from UTC"),
-        ("a.csv", "time,value\n2026-03-01T12:00Z,5\n", "do not tell how long a slot is .*; set step_s"),
+        ("a.csv", "time,value\n2026-03-01T12:00Z,5\n", "do not show how long a slot is .*; set step_s"),
         ("a.csv", "time,value\n" + "9" * 400 + ",5\n", "is out of range; a number is seconds since 1970"),
         ("a.csv", 'time,value\n"2026', "not CSV in UTF-8"),
         ("a.json", "[{", "not whole JSON"),
@@ -120,9 +127,9 @@ def test_the_newest_file_of_a_folder_counts(tmp_path: Path) -> None:
         ("a.json", '[{"time": -1, "value": 5}]', "row 1: time: -1 is out of range"),
     ],
 )
-def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str, text: str, reported: str) -> None:
     path = write(tmp_path / name, text)
-    with pytest.raises(FeedError, match=said) as caught:
+    with pytest.raises(FeedError, match=reported) as caught:
         feed(path).fetch(NOW_NS)
     assert str(path) in str(caught.value)
 

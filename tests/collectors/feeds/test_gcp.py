@@ -41,7 +41,7 @@ def price_of(there: Provider, **more: Any) -> float:
 
 def test_the_price_of_a_machine_is_that_of_its_parts_over_pages(there: Provider) -> None:
     other = gcp_sku("Nvidia L4 GPU attached to Spot Preemptible VMs running in Americas", 0.2)
-    there.say(as_json({"skus": [other], "nextPageToken": "t1"}), as_json({"nextPageToken": "t2"}), gcp_skus())
+    there.respond(as_json({"skus": [other], "nextPageToken": "t1"}), as_json({"nextPageToken": "t2"}), gcp_skus())
     (feed,) = feeds_of(there, {})
     (signal,) = feed.fetch(NOW_NS)
     assert signal == Signal(
@@ -54,11 +54,11 @@ def test_the_price_of_a_machine_is_that_of_its_parts_over_pages(there: Provider)
         forecast=False,
         source="gcp_spot_price",
     )
-    assert [asked.query.get("pageToken") for asked in there.asked] == [None, "t1", "t2"]
-    assert {asked.path for asked in there.asked} == {"/v1/services/6F81-5844-456A/skus"}
-    assert {asked.query["currencyCode"] for asked in there.asked} == {"USD"}
-    assert {dict(asked.headers)["X-Goog-Api-Key"] for asked in there.asked} == {"AIzaExample-9k"}
-    assert not any("key" in asked.query for asked in there.asked)
+    assert [request.query.get("pageToken") for request in there.requests] == [None, "t1", "t2"]
+    assert {request.path for request in there.requests} == {"/v1/services/6F81-5844-456A/skus"}
+    assert {request.query["currencyCode"] for request in there.requests} == {"USD"}
+    assert {dict(request.headers)["X-Goog-Api-Key"] for request in there.requests} == {"AIzaExample-9k"}
+    assert not any("key" in request.query for request in there.requests)
 
 
 def test_rows_that_do_not_count(there: Provider) -> None:
@@ -72,20 +72,20 @@ def test_rows_that_do_not_count(there: Provider) -> None:
     odd_unit["pricingInfo"][0]["pricingExpression"]["usageUnit"] = "mo"
     free["pricingInfo"] = []
     older["pricingInfo"][0]["effectiveTime"] = "2025-01-01T00:00:00Z"
-    there.say(gcp_skus(on_demand, dws, later, euros, odd_unit, free, older))
+    there.respond(gcp_skus(on_demand, dws, later, euros, odd_unit, free, older))
     assert price_of(there) == pytest.approx(PRICE)
     dearer = gcp_sku(spot, 99.0)  # as new, so that the lower counts
     first_free = gcp_sku(spot, 2.0)
     rates = first_free["pricingInfo"][0]["pricingExpression"]["tieredRates"]
     rates.insert(0, {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "0", "nanos": 0}})
-    there.say(gcp_skus(dearer, first_free))
+    there.respond(gcp_skus(dearer, first_free))
     assert price_of(there) == pytest.approx(PRICE - 8 * 0.5)
 
 
 def test_parts_by_other_names_and_by_hand(there: Provider) -> None:
     b200 = gcp_sku("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas", 4.95)
     b200["category"]["usageType"] = "OnDemand"  # as the catalogue has it
-    there.say(gcp_skus(b200))
+    there.respond(gcp_skus(b200))
     assert price_of(there, instance_type="a4-highgpu-8g") == pytest.approx(8 * 4.95)
     parts = {"No Such GPU | Nvidia H100 80GB GPU": 1, "A3 Instance Core": 26}
     assert price_of(there, instance_type="a3-new-1g", parts=parts) == pytest.approx(2.5 + 0.26)
@@ -93,15 +93,15 @@ def test_parts_by_other_names_and_by_hand(there: Provider) -> None:
 
 
 def test_feeds_of_one_key_share_the_catalogue_for_half_a_period(there: Provider) -> None:
-    there.say(gcp_skus())
+    there.respond(gcp_skus())
     parts = {"Nvidia H100 80GB GPU": 8.0}
     west, east = feeds_of(there, {}, {"zone": "us-east4", "region": "us-east4", "parts": parts})
     assert west.name == "gcp_spot_price/us-central1"
     west.fetch(NOW_NS)
     assert east.fetch(NOW_NS + S)[0].p50[0] == 20.0
-    assert len(there.asked) == 1
+    assert len(there.requests) == 1
     west.fetch(NOW_NS + 10_801 * S)
-    assert len(there.asked) == 2
+    assert len(there.requests) == 2
 
 
 def test_an_unknown_machine_and_an_absent_key(there: Provider) -> None:
@@ -123,15 +123,15 @@ BAD: dict[str, tuple[Answer, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_answer_is_one_clear_error(there: Provider, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scenario", BAD)
+def test_a_bad_answer_is_one_clear_error(there: Provider, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gcp_catalogue, "MOST_PAGES", 3)
-    answer, said = BAD[case]
-    there.say(answer)
-    if not said:
+    answer, reported = BAD[scenario]
+    there.respond(answer)
+    if not reported:
         assert price_of(there) == pytest.approx(PRICE)  # of no part of this machine
         return
-    with pytest.raises(FeedError, match=said) as caught:
+    with pytest.raises(FeedError, match=reported) as caught:
         price_of(there)
     assert str(caught.value).startswith(there.url)
     assert ENVIRON["GCP_API_KEY"] not in repr(caught.value)

@@ -43,7 +43,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     with provider() as found:
-        found.say(LOGIN, path="/login")
+        found.respond(LOGIN, path="/login")
         yield found
 
 
@@ -60,10 +60,10 @@ def feed_of(kind: str, url: str, timeout_s: float = 10.0, **more: Any) -> Feed:
 
 
 def test_uk_carbon(there: Provider) -> None:
-    there.say(as_json(uk([200.0, 190, None, 150, 140, 130])))
+    there.respond(as_json(uk([200.0, 190, None, 150, 140, 130])))
     feed = feed_of("uk", there.url)
     (signal,) = feed.fetch(NOW_NS + 60 * S)
-    assert there.asked[0].path == "/intensity/2026-03-01T12:00Z/fw48h"
+    assert there.requests[0].path == "/intensity/2026-03-01T12:00Z/fw48h"
     assert signal == Signal(
         zone="GB",
         kind="carbon_intensity",
@@ -78,22 +78,22 @@ def test_uk_carbon(there: Provider) -> None:
     assert feed.left_out == 3
 
 
-def test_uk_carbon_is_issued_when_it_first_says_something_new(there: Provider) -> None:
+def test_uk_carbon_is_issued_when_it_first_reports_itmething_new(there: Provider) -> None:
     feed = feed_of("uk", there.url)
-    there.say(as_json(uk([200.0, 190.0])))
+    there.respond(as_json(uk([200.0, 190.0])))
     issued = [feed.fetch(NOW_NS + t * S)[0].published_ns for t in (0, 300)]
-    there.say(as_json(uk([200.0, 191.0])))
+    there.respond(as_json(uk([200.0, 191.0])))
     issued += [feed.fetch(NOW_NS + t * S)[0].published_ns for t in (600, 900)]
-    there.say(as_json(uk([191.0, 180.0], start_ns=NOW_NS + 1800 * S)))
+    there.respond(as_json(uk([191.0, 180.0], start_ns=NOW_NS + 1800 * S)))
     issued += [feed.fetch(NOW_NS + 1800 * S)[0].published_ns]
     assert [t - NOW_NS for t in issued] == [0, 0, 600 * S, 600 * S, 1800 * S]
 
 
 def test_electricity_maps_forecast(there: Provider) -> None:
-    there.say(as_json(maps([301, 280, 250.5])))
+    there.respond(as_json(maps([301, 280, 250.5])))
     (signal,) = feed_of("maps", there.url, horizon_hours=24).fetch(NOW_NS)
-    assert there.asked[0].query == {"zone": "DE", "horizonHours": "24"}
-    assert there.asked[0].headers["auth-token"] == TOKEN
+    assert there.requests[0].query == {"zone": "DE", "horizonHours": "24"}
+    assert there.requests[0].headers["auth-token"] == TOKEN
     assert signal == Signal(
         zone="DE",
         kind="carbon_intensity",
@@ -106,49 +106,49 @@ def test_electricity_maps_forecast(there: Provider) -> None:
 
 
 def test_electricity_maps_latest(there: Provider) -> None:
-    there.say(as_json(maps_latest(312)))
+    there.respond(as_json(maps_latest(312)))
     (signal,) = feed_of("maps", there.url, endpoint="latest").fetch(NOW_NS + 60 * S)
-    assert there.asked[0].path == "/v3/carbon-intensity/latest"
+    assert there.requests[0].path == "/v3/carbon-intensity/latest"
     assert (signal.p50, signal.step_s, signal.forecast, signal.estimated) == ((312.0,), 3600.0, False, True)
     assert signal.published_ns == NOW_NS - 120 * S
 
 
 def test_an_unchanged_answer_costs_no_transfer(there: Provider) -> None:
-    there.say(as_json(maps([300, 280]), headers={"ETag": '"v1"'}))
+    there.respond(as_json(maps([300, 280]), headers={"ETag": '"v1"'}))
     feed = feed_of("maps", there.url)
     first, second = feed.fetch(NOW_NS), feed.fetch(NOW_NS + S)
     assert first == second
-    assert "If-None-Match" not in there.asked[0].headers
-    assert there.asked[1].headers["If-None-Match"] == '"v1"'
+    assert "If-None-Match" not in there.requests[0].headers
+    assert there.requests[1].headers["If-None-Match"] == '"v1"'
 
 
 def test_watttime_is_marginal_and_in_grams(there: Provider) -> None:
-    there.say(as_json(moer([1000.0, 900.0, 0.0])))
+    there.respond(as_json(moer([1000.0, 900.0, 0.0])))
     feed = feed_of("watt", there.url)
     (signal,) = feed.fetch(NOW_NS)
-    assert there.asked[0].headers["Authorization"] == "Basic YWRhOnBhc3MtNzdjMQ=="
-    assert there.asked[1].headers["Authorization"] == f"Bearer {BEARER}"
-    assert there.asked[1].query == {"region": "CAISO_NORTH", "signal_type": "co2_moer", "horizon_hours": "24"}
+    assert there.requests[0].headers["Authorization"] == "Basic YWRhOnBhc3MtNzdjMQ=="
+    assert there.requests[1].headers["Authorization"] == f"Bearer {BEARER}"
+    assert there.requests[1].query == {"region": "CAISO_NORTH", "signal_type": "co2_moer", "horizon_hours": "24"}
     assert signal.p50 == pytest.approx((453.59237, 408.233133, 0.0))
     assert (signal.zone, signal.average, signal.lifecycle, signal.step_s) == ("us-west", False, False, 300.0)
     assert signal.published_ns == NOW_NS - 60 * S
     feed.fetch(NOW_NS)
-    assert [asked.path for asked in there.asked] == ["/login", "/v3/forecast", "/v3/forecast"]
+    assert [request.path for request in there.requests] == ["/login", "/v3/forecast", "/v3/forecast"]
 
 
 def test_watttime_logs_in_again_when_the_token_ran_out(there: Provider) -> None:
-    there.say(as_json(moer([1000.0])), Answer(b"", 401), as_json(moer([500.0])))
+    there.respond(as_json(moer([1000.0])), Answer(b"", 401), as_json(moer([500.0])))
     feed = feed_of("watt", there.url)
     feed.fetch(NOW_NS)
     assert feed.fetch(NOW_NS)[0].p50 == pytest.approx((226.796185,))
-    assert [asked.path for asked in there.asked].count("/login") == 2
-    there.say(Answer(b"", 403))
+    assert [request.path for request in there.requests].count("/login") == 2
+    there.respond(Answer(b"", 403))
     with pytest.raises(FeedError, match="status 403"):
         feed.fetch(NOW_NS)
-    assert [asked.path for asked in there.asked].count("/login") == 3  # once, not for ever
+    assert [request.path for request in there.requests].count("/login") == 3  # once, not for ever
     with pytest.raises(FeedError, match="status 403"):
         feed_of("watt", there.url).fetch(NOW_NS)
-    assert [asked.path for asked in there.asked].count("/login") == 4  # a fresh token is not the cause
+    assert [request.path for request in there.requests].count("/login") == 4  # a fresh token is not the cause
 
 
 HTML = Answer(b"<!doctype html><p>maintenance</p>", headers={"Content-Type": "text/html"})
@@ -190,17 +190,17 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_answer_is_one_clear_error(there: Provider, case: str) -> None:
-    kind, answer, said = BAD[case]
-    there.say(answer)
+@pytest.mark.parametrize("scenario", BAD)
+def test_a_bad_answer_is_one_clear_error(there: Provider, scenario: str) -> None:
+    kind, answer, reported = BAD[scenario]
+    there.respond(answer)
     feed = feed_of(kind, there.url)
-    with pytest.raises(FeedError, match=said) as caught:
+    with pytest.raises(FeedError, match=reported) as caught:
         feed.fetch(NOW_NS)
     assert str(caught.value).startswith(f"{there.url}/")
     assert not any(secret in f"{caught.value!r} {caught.value}" for secret in SECRETS)
-    assert caught.value.retry_after_s == (90.0 if case == "many" else 0.0)
-    there.say(as_json({"maps": maps([1.0]), "watt": moer([1.0]), "uk": uk([1.0])}[kind]))
+    assert caught.value.retry_after_s == (90.0 if scenario == "many" else 0.0)
+    there.respond(as_json({"maps": maps([1.0]), "watt": moer([1.0]), "uk": uk([1.0])}[kind]))
     assert len(feed.fetch(NOW_NS)) == 1  # an error leaves nothing behind
 
 
@@ -262,12 +262,12 @@ def test_whatever_stands_in_an_answer_is_a_sound_curve_or_a_feed_error(kind: str
 
 def test_a_slow_answer_is_given_up(there: Provider) -> None:
     release = threading.Event()
-    there.say(as_json(maps([1.0]), pause=lambda: release.wait(0.05)))
+    there.respond(as_json(maps([1.0]), pause=lambda: release.wait(0.05)))
     try:
-        with pytest.raises(FeedError, match=r"not whole after 0.2 s; it is asked again"):
+        with pytest.raises(FeedError, match=r"not whole after 0.2 s; it is requested again"):
             feed_of("maps", there.url, timeout_s=0.2).fetch(NOW_NS)
-        there.say(as_json(maps([1.0]), pause=lambda: release.wait(5)))
-        with pytest.raises(FeedError, match=r"no answer within 0.2 s; it is asked again"):
+        there.respond(as_json(maps([1.0]), pause=lambda: release.wait(5)))
+        with pytest.raises(FeedError, match=r"no answer within 0.2 s; it is requested again"):
             feed_of("maps", there.url, timeout_s=0.2).fetch(NOW_NS)
     finally:
         release.set()
@@ -280,20 +280,20 @@ def test_nobody_there() -> None:
 
 def test_an_endless_answer_is_given_up(there: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flyball_collectors.feeds.client.MOST_BYTES", 1000)
-    there.say(Answer(b" " * 5000))
+    there.respond(Answer(b" " * 5000))
     with pytest.raises(FeedError, match="longer than 1000 bytes"):
         feed_of("maps", there.url).fetch(NOW_NS)
 
 
 def test_the_proxy_of_the_environment_is_used(there: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", there.url.replace("://", "://eve:pw-5@"))
-    there.say(as_json(maps([1.0])))
+    there.respond(as_json(maps([1.0])))
     feed_of("maps", "http://grid.example").fetch(NOW_NS)
-    assert there.asked[0].headers["Host"] == "grid.example"
-    assert there.asked[0].headers["proxy-authorization"] == "Basic ZXZlOnB3LTU="
+    assert there.requests[0].headers["Host"] == "grid.example"
+    assert there.requests[0].headers["proxy-authorization"] == "Basic ZXZlOnB3LTU="
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     feed_of("maps", there.url).fetch(NOW_NS)
-    assert "proxy-authorization" not in there.asked[1].headers
+    assert "proxy-authorization" not in there.requests[1].headers
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The loop of the feeds: pace, back-off, staleness, what is sent, and what is never said."""
+"""The loop of the feeds: pace, back-off, staleness, what is sent, and what is never logged."""
 
 import logging
 import threading
@@ -49,23 +49,23 @@ class Time:
 
 @dataclass
 class Scripted:
-    """A feed that does what it is told, the last thing for ever."""
+    """A feed that obeys orders, the last thing for ever."""
 
     script: list[Signal | Exception]
     name: str = "scripted/DE"
     left_out: int = 0
-    asked_ns: list[int] = field(default_factory=list[int])
+    requested_ns: list[int] = field(default_factory=list[int])
 
     def fetch(self, now_ns: int) -> list[Signal]:
-        self.asked_ns.append(now_ns)
-        told = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        if isinstance(told, Exception):
-            raise told
-        return [told]
+        self.requested_ns.append(now_ns)
+        reported = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(reported, Exception):
+            raise reported
+        return [reported]
 
     @property
-    def asked_s(self) -> list[float]:
-        return [round((t - NOW_NS) / S, 1) for t in self.asked_ns]
+    def requested_s(self) -> list[float]:
+        return [round((t - NOW_NS) / S, 1) for t in self.requested_ns]
 
 
 class Box:
@@ -126,7 +126,7 @@ def test_each_period_and_only_what_is_new_is_sent(box: Box) -> None:
         ]
     )
     report = run(feed, 1799.0)
-    assert feed.asked_s == [0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0]
+    assert feed.requested_s == [0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0]
     counts = report.feeds["scripted/DE"]
     assert (counts.polls, counts.sent, counts.unchanged, counts.older, counts.failed) == (6, 3, 2, 1, 0)
     sent = [decode_message(m.topic, m.value, m.headers) for m in box.sent]
@@ -137,7 +137,7 @@ def test_each_period_and_only_what_is_new_is_sent(box: Box) -> None:
 def test_back_off_doubles_to_a_cap_and_ends_with_an_answer(box: Box) -> None:
     feed = Scripted([*([FeedError("there: away")] * 9), CURVE])
     run(feed, 3400.0)
-    waits = [later - earlier for earlier, later in zip(feed.asked_s, feed.asked_s[1:], strict=False)]
+    waits = [later - earlier for earlier, later in zip(feed.requested_s, feed.requested_s[1:], strict=False)]
     assert waits == pytest.approx([10, 20, 40, 80, 160, 320, 640, 900, 900, 300], abs=0.5)
     assert len(box.sent) == 1
 
@@ -145,23 +145,23 @@ def test_back_off_doubles_to_a_cap_and_ends_with_an_answer(box: Box) -> None:
 def test_back_off_has_full_jitter(box: Box) -> None:
     feed = Scripted([FeedError("there: away")])
     run(feed, 74.0, jitter=0.5)
-    assert feed.asked_s == pytest.approx([0, 5, 15, 35], abs=0.5)
+    assert feed.requested_s == pytest.approx([0, 5, 15, 35], abs=0.5)
     del box
 
 
 def test_retry_after_is_honoured_and_lasting_errors_wait_a_period(box: Box) -> None:
     feed = Scripted([FeedError("busy", retry_after_s=500.0), FeedError("wrong token", lasting=True), CURVE])
     run(feed, 1000.0, jitter=0.0)
-    assert feed.asked_s == pytest.approx([0, 500, 800], abs=0.5)
+    assert feed.requested_s == pytest.approx([0, 500, 800], abs=0.5)
     del box
 
 
-def test_staleness_is_said_once_and_its_end_too(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+def test_staleness_is_reported_once_and_its_end_too(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     feed = Scripted([*[CURVE] * 10, newer(3000)])
     report = run(feed, 4000.0, stale_after_s=1000.0)
     assert report.feeds["scripted/DE"].stale == 1
-    said = [r.getMessage() for r in caplog.records if "stale" in r.getMessage() or "fresh" in r.getMessage()]
-    assert said == [
+    reported = [r.getMessage() for r in caplog.records if "stale" in r.getMessage() or "fresh" in r.getMessage()]
+    assert reported == [
         "feed scripted/DE is stale: nothing newer for 0.3 h; look at what its provider says",
         "feed scripted/DE is fresh again",
     ]
@@ -188,7 +188,7 @@ def test_what_the_broker_did_not_take_is_sent_again(box: Box) -> None:
     assert report.feeds["scripted/DE"].sent == len(box.sent) == 2
 
 
-def test_a_fault_of_ours_stops_nothing_and_tells_no_secret(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_ours_stops_nothing_and_reports_no_secret(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     feed = Scripted([ValueError("Invalid header value tok-8d1f2"), CURVE])
     report = run(feed, 400.0)
@@ -200,9 +200,9 @@ def test_a_fault_of_ours_stops_nothing_and_tells_no_secret(box: Box, caplog: pyt
 
 def test_a_streak_of_failures_is_one_warning(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     run(Scripted([*[FeedError("http://x/y: status 500")] * 5, CURVE]), 1000.0)
-    said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert said == [
-        "feed scripted/DE: http://x/y: status 500 (asked again in 10 s)",
+    reported = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert reported == [
+        "feed scripted/DE: http://x/y: status 500 (next attempt in 10 s)",
         "feed scripted/DE answers again after 5 failures",
     ]
     del box
@@ -212,7 +212,7 @@ ENVIRON = {"ELECTRICITYMAPS_TOKEN": "tok-8d1f2", "WATTTIME_USER": "ada", "WATTTI
 
 
 @pytest.mark.parametrize(
-    ("feeds", "said"),
+    ("feeds", "reported"),
     [
         ((), "feeds: none is configured; `flyball config example` shows them all"),
         (
@@ -229,8 +229,8 @@ ENVIRON = {"ELECTRICITYMAPS_TOKEN": "tok-8d1f2", "WATTTIME_USER": "ada", "WATTTI
         ),
     ],
 )
-def test_a_configuration_that_cannot_work(feeds: tuple[AnyFeed, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_configuration_that_cannot_work(feeds: tuple[AnyFeed, ...], reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported):
         open_feeds(feeds, ENVIRON | {"TORN": "a\nb"})
 
 
@@ -248,10 +248,10 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     with provider() as found:
-        found.say(as_json({"token": "bearer-3e9a"}), path="/login")
-        found.say(as_json(maps([301, None, 250, 240])), path="/v3/carbon-intensity/forecast")
-        found.say(Answer(b"", 429, {"Retry-After": "30"}), as_json(moer([1000.0])), path="/v3/forecast")
-        found.say(Answer(b"", 500), as_json(uk([200.0, 150.0])))
+        found.respond(as_json({"token": "bearer-3e9a"}), path="/login")
+        found.respond(as_json(maps([301, None, 250, 240])), path="/v3/carbon-intensity/forecast")
+        found.respond(Answer(b"", 429, {"Retry-After": "30"}), as_json(moer([1000.0])), path="/v3/forecast")
+        found.respond(Answer(b"", 500), as_json(uk([200.0, 150.0])))
         yield found
 
 
@@ -282,7 +282,7 @@ def read(bootstrap: str, partitions: int, enough: int) -> Sequence[tuple[bytes, 
     raise AssertionError(f"only {len(found)} signals")
 
 
-def test_from_providers_to_a_broker_without_a_word_of_the_secrets(
+def test_from_providers_to_a_broker_without_any_of_the_secrets(
     there: Provider, embedded_broker: Callable[..., EmbeddedBroker], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -302,9 +302,9 @@ def test_from_providers_to_a_broker_without_a_word_of_the_secrets(
     assert set(found) == {"GB", "DE", "us-west"}
     assert found["DE"].p50 == (250.0, 240.0)
     assert found["us-west"].p50 == pytest.approx((453.59237,))
-    said = caplog.text + repr(report)
-    assert "status 429" in said
-    assert not any(secret in said for secret in ("tok-8d1f2", "pass-77c1", "bearer-3e9a", "YWRhOnBhc3MtNzdjMQ"))
+    reported = caplog.text + repr(report)
+    assert "status 429" in reported
+    assert not any(secret in reported for secret in ("tok-8d1f2", "pass-77c1", "bearer-3e9a", "YWRhOnBhc3MtNzdjMQ"))
 
 
 def test_once(there: Provider) -> None:

@@ -64,7 +64,7 @@ def feed_of(kind: str, url: str, environ: Mapping[str, str] = ENVIRON, **more: A
 
 
 def test_the_price_of_aws_is_the_lowest_zones(there: Provider) -> None:
-    there.say(spot_prices({"us-east-2a": 23.6712, "us-east-2b": "21.500000", "us-east-2c": 30}))
+    there.respond(spot_prices({"us-east-2a": 23.6712, "us-east-2b": "21.500000", "us-east-2c": 30}))
     feed = feed_of("price", there.url)
     (signal,) = feed.fetch(NOW_NS + 60 * S)
     assert signal == Signal(
@@ -78,41 +78,45 @@ def test_the_price_of_aws_is_the_lowest_zones(there: Provider) -> None:
         source="aws_spot_price",
     )
     assert feed.left_out == 2
-    (asked,) = there.asked
-    assert asked.query == {
+    (request,) = there.requests
+    assert request.query == {
         "Action": "DescribeSpotPriceHistory",
         "Version": "2016-11-15",
         "InstanceType.1": "p5.48xlarge",
         "ProductDescription.1": "Linux/UNIX",
         "StartTime": "2026-03-01T12:01:00Z",
     }
-    expected = signed_headers(KEY, Target(asked.headers["Host"], "us-east-2", "ec2"), "/", asked.query, NOW_NS + 60 * S)
-    sent = {name.lower(): value for name, value in asked.headers.items()}
+    expected = signed_headers(
+        KEY, Target(request.headers["Host"], "us-east-2", "ec2"), "/", request.query, NOW_NS + 60 * S
+    )
+    sent = {name.lower(): value for name, value in request.headers.items()}
     assert {name: sent[name] for name in expected} == expected
 
 
 def test_the_price_of_one_zone_over_empty_pages(there: Provider) -> None:
-    there.say(spot_prices({}, "t1"), spot_prices({}, "t2"), spot_prices({"us-east-2a": 20.0, "us-east-2b": 25.0}))
+    there.respond(spot_prices({}, "t1"), spot_prices({}, "t2"), spot_prices({"us-east-2a": 20.0, "us-east-2b": 25.0}))
     (signal,) = feed_of("price", there.url, availability_zone="us-east-2b").fetch(NOW_NS)
     assert signal.p50[0] == 25.0
-    assert [asked.query.get("NextToken") for asked in there.asked] == [None, "t1", "t2"]
-    assert {asked.query["AvailabilityZone"] for asked in there.asked} == {"us-east-2b"}
-    there.say(spot_prices({}, "again"))
+    assert [request.query.get("NextToken") for request in there.requests] == [None, "t1", "t2"]
+    assert {request.query["AvailabilityZone"] for request in there.requests} == {"us-east-2b"}
+    there.respond(spot_prices({}, "again"))
     with pytest.raises(FeedError, match="more than 10 pages"):
         feed_of("price", there.url).fetch(NOW_NS)
 
 
 def test_a_session_token_is_sent_and_signed(there: Provider) -> None:
-    there.say(spot_prices({"us-east-2a": 20.0}))
+    there.respond(spot_prices({"us-east-2a": 20.0}))
     feed_of("price", there.url, ENVIRON | {"AWS_SESSION_TOKEN": "tok-5d"}).fetch(NOW_NS)
-    headers = {name.lower(): value for name, value in there.asked[0].headers.items()}
+    headers = {name.lower(): value for name, value in there.requests[0].headers.items()}
     assert headers["x-amz-security-token"] == "tok-5d"
     assert "SignedHeaders=host;x-amz-date;x-amz-security-token," in headers["authorization"]
 
 
 def test_a_key_is_needed_and_never_shown() -> None:
-    with pytest.raises(ConfigError, match=r"feeds\[0\]: the environment variable AWS_"):
-        feed_of("price", "", {})
+    for name in ENVIRON:
+        (missing,) = ENVIRON.keys() - {name}
+        with pytest.raises(ConfigError, match=rf"feeds\[0\]: the environment variable {missing}"):
+            feed_of("price", "", {name: ENVIRON[name]})
     assert KEY.secret_key not in repr(KEY)
     source = open_feeds((AwsSpotPriceParameters(**MACHINE),), ENVIRON)[0]
     assert source.feed.name == "aws_spot_price/us-east-2"
@@ -126,11 +130,11 @@ def test_the_key_of_the_instances_role(there: Provider) -> None:
             {"Code": "Success", "AccessKeyId": name, "SecretAccessKey": "s", "Token": "t", "Expiration": ends}
         ).decode()
 
-    there.say(spot_prices({"us-east-2a": 20.0}))
+    there.respond(spot_prices({"us-east-2a": 20.0}))
     with metadata() as machine:
         machine.tokens = []
-        feed = feed_of("price", there.url, {}, key_from="instance", metadata_url=machine.url)
-        with pytest.raises(FeedError, match="the instance has no role; attach one"):
+        feed = feed_of("price", there.url, {}, metadata_url=machine.url)
+        with pytest.raises(FeedError, match="the instance has no role; set AWS_ACCESS_KEY_ID"):
             feed.fetch(NOW_NS)
         machine.pages = {role: "prices", f"{role}prices": credentials("AKID1", "2026-03-01T18:00:00Z")}
         feed.fetch(NOW_NS)
@@ -140,17 +144,19 @@ def test_the_key_of_the_instances_role(there: Provider) -> None:
         machine.pages[f"{role}prices"] = "{}"
         with pytest.raises(FeedError, match="not the JSON that is known"):
             RoleKeys(machine.url).key(NOW_NS)
-    with pytest.raises(FeedError, match="no answer"):
+    with pytest.raises(FeedError, match=r"no answer.*; set AWS_ACCESS_KEY_ID"):
         RoleKeys(machine.url).key(NOW_NS)
-    used = [{k.lower(): v for k, v in asked.headers.items()}["authorization"].split("/")[0] for asked in there.asked]
+    used = [
+        {k.lower(): v for k, v in request.headers.items()}["authorization"].split("/")[0] for request in there.requests
+    ]
     assert [text[-5:] for text in used] == ["AKID1", "AKID1", "AKID2"]
 
 
 @pytest.mark.parametrize(("band", "share"), [(0, 0.025), (1, 0.08), (2, 0.135), (3, 0.19), (4, 0.25)])
 def test_the_advisors_band_is_a_risk_per_hour(there: Provider, band: int, share: float) -> None:
-    there.say(as_json(spot_advice(band)))
+    there.respond(as_json(spot_advice(band)))
     (signal,) = feed_of("advisor", there.url).fetch(NOW_NS)
-    assert there.asked[0].path == "/spot-advisor-data.json"
+    assert there.requests[0].path == "/spot-advisor-data.json"
     assert (signal.kind, signal.zone, signal.estimated, signal.forecast) == ("spot_risk", "us-east-2", True, True)
     assert 1 - (1 - signal.p50[0]) ** 730 == pytest.approx(share)
     assert len(signal.p50) == 24
@@ -167,13 +173,13 @@ def test_azures_price_is_the_newest_in_force(there: Provider) -> None:
         {"retailPrice": 6.0, "effectiveStartDate": "2026-03-02T00:00:00Z"},
         link="https://elsewhere.example/api/retail/prices?$filter=x%20eq%20'y'&$skip=100",
     )
-    there.say(as_json(first), as_json(retail_prices({"retailPrice": 36.9})))
+    there.respond(as_json(first), as_json(retail_prices({"retailPrice": 36.9})))
     (signal,) = feed_of("azure", there.url).fetch(NOW_NS)
     assert (signal.zone, signal.kind, signal.p50[0], signal.source) == ("NL", "spot_price", 36.9, "azure_spot_price")
     wanted = "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and armRegionName eq 'westeurope' and "
-    assert there.asked[0].query["$filter"] == wanted + "armSkuName eq 'Standard_ND96isr_H100_v5'"
-    assert there.asked[1].query == {"$filter": "x eq 'y'", "$skip": "100"}
-    assert {asked.path for asked in there.asked} == {"/api/retail/prices"}
+    assert there.requests[0].query["$filter"] == wanted + "armSkuName eq 'Standard_ND96isr_H100_v5'"
+    assert there.requests[1].query == {"$filter": "x eq 'y'", "$skip": "100"}
+    assert {request.path for request in there.requests} == {"/api/retail/prices"}
 
 
 GOOD = {
@@ -184,8 +190,8 @@ GOOD = {
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_a_level_is_issued_when_it_first_says_something_new(there: Provider, kind: str) -> None:
-    there.say(GOOD[kind])
+def test_a_level_is_issued_when_it_first_reports_itmething_new(there: Provider, kind: str) -> None:
+    there.respond(GOOD[kind])
     feed = feed_of(kind, there.url)
     issued = [feed.fetch(NOW_NS + t * S)[0].published_ns - NOW_NS for t in (0, 300, 3599, 3600, 3900)]
     assert issued == [0, 0, 0, 3600 * S, 3600 * S]
@@ -216,13 +222,13 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_answer_is_one_clear_error(there: Provider, case: str) -> None:
-    kind, answer, said = BAD[case]
-    there.say(answer)
-    more: dict[str, Any] = {"availability_zone": "us-east-2a"} if case == "other zone" else {}
+@pytest.mark.parametrize("scenario", BAD)
+def test_a_bad_answer_is_one_clear_error(there: Provider, scenario: str) -> None:
+    kind, answer, reported = BAD[scenario]
+    there.respond(answer)
+    more: dict[str, Any] = {"availability_zone": "us-east-2a"} if scenario == "other zone" else {}
     feed = feed_of(kind, there.url, **more)
-    with pytest.raises(FeedError, match=said) as caught:
+    with pytest.raises(FeedError, match=reported) as caught:
         feed.fetch(NOW_NS)
     assert str(caught.value).startswith(there.url)
     assert KEY.secret_key not in f"{caught.value!r}"

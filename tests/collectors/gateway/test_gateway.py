@@ -42,11 +42,11 @@ class Row(NamedTuple):
 def rows(collector: GatewayCollector) -> dict[Gateway, Row]:
     (reading,) = collector.read(0, 1)
     assert reading.schema == GATEWAY.schema
-    told = zip(collector.parts().gateways, reading.values.tolist(), strict=True)
-    return {gateway: Row(*values) for gateway, values in told}
+    used = zip(collector.parts().gateways, reading.values.tolist(), strict=True)
+    return {gateway: Row(*values) for gateway, values in used}
 
 
-class Case(NamedTuple):
+class Scenario(NamedTuple):
     """A page before the first request and one after it, and what is known of what came in between."""
 
     settings: Mapping[str, Any]
@@ -63,74 +63,76 @@ def plain(total: int, waiting: int) -> str:
 
 
 CHAT_HOST = {"chat.example.org": "chat"}
-CASES = {
-    "envoy refuses": Case(
+SCENARIOS = {
+    "envoy refuses": Scenario(
         {}, "/stats/prometheus", envoy("chat_v1"), envoy("chat_v1", refused=3), True, queued=0, active=0
     ),
-    "envoy holds": Case(
+    "envoy holds": Scenario(
         {}, "/stats/prometheus", envoy("chat_v1"), envoy("chat_v1", 5, pending=2, active=1), True, queued=2, active=1
     ),
-    "picker": Case(
+    "picker": Scenario(
         {"kind": "inference_extension", "workloads": {"llama": "chat"}},
         "/metrics", picker("llama", 0, 0), picker("llama", 4, 3), True, queued=3, active=0,
     ),
-    "picker's queue": Case(
+    "picker's queue": Scenario(
         {"kind": "inference_extension", "workloads": {"": "chat"}},
         "/metrics", picker("llama", 0, 0), picker("llama", 0, 3), False, queued=3, active=0,
     ),
-    "keda": Case(
+    "keda": Scenario(
         {"kind": "keda_http", "workloads": CHAT_HOST},
         "/metrics", interceptor("chat.example.org", 0, 0), interceptor("chat.example.org", 2, 3), True, math.nan, 3,
     ),
-    "keda's routes": Case(
+    "keda's routes": Scenario(
         {"kind": "keda_http", "workloads": {"chat-route": "chat"}, "label": "route_name"},
         "/metrics", routed("chat-route", 0, 0), routed("chat-route", 0, 3), False, math.nan, 3,
     ),
-    "keda's queue": Case(
+    "keda's queue": Scenario(
         {"kind": "keda_queue", "workloads": {"ml/chat": "chat"}},
         "/queue", queue("ml/chat", 0, 0.0), queue("ml/chat", 3, 0.05), True, math.nan, 3,
     ),
-    "keda's old queue": Case(
+    "keda's old queue": Scenario(
         {"kind": "keda_queue", "workloads": CHAT_HOST},
         "/queue", queue("chat.example.org", 0), queue("chat.example.org", 3), False, math.nan, 3,
     ),
-    "keda's queue with times": Case(
+    "keda's queue with times": Scenario(
         {"kind": "keda_queue", "workloads": {"ml/chat": "chat"}},
         "/queue", '{"ml/chat":{"Requests":0,"Activity":"2024-01-01T00:00:00Z"}}',
         '{"ml/chat":{"Requests":3,"Activity":"2024-01-01T00:00:09Z"}}', False, math.nan, 3,
     ),
-    "generic": Case(
+    "generic": Scenario(
         {"kind": "generic", "series": ANY, "label": "route", "workloads": {"/chat": "chat"}},
         "/metrics", plain(7, 0), plain(8, 2), True, 2, math.nan,
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_first_request_is_seen(name: str) -> None:
-    case = CASES[name]
+    scenario = SCENARIOS[name]
     with page_server() as server:
-        server.say(case.path, case.before)
-        collector = GatewayCollector((gateway(server.url, **case.settings),))
+        server.respond(scenario.path, scenario.before)
+        collector = GatewayCollector((gateway(server.url, **scenario.settings),))
         key = Gateway(workload="chat", name="edge")
         try:
-            until(lambda: len(server.asked) > 2)
+            until(lambda: len(server.requests) > 2)
             before = rows(collector)[key]
             assert not before.rate > 0
             assert not before.queued > 0
             assert not before.active > 0
             most = 0.0
-            server.say(case.path, case.after)
+            server.respond(scenario.path, scenario.after)
 
             def seen() -> bool:
                 nonlocal most
                 row = rows(collector)[key]
                 most = max(most, row.rate if row.rate == row.rate else 0.0)
-                told = all(math.isnan(b) if math.isnan(a) else a == b for a, b in zip(case[-2:], row[1:], strict=True))
-                return told and (most > 0 or not case.arrives)
+                used = all(
+                    math.isnan(b) if math.isnan(a) else a == b for a, b in zip(scenario[-2:], row[1:], strict=True)
+                )
+                return used and (most > 0 or not scenario.arrives)
 
             until(seen)
-            assert {asked.path for asked in server.asked} == {case.path}
+            assert {request.path for request in server.requests} == {scenario.path}
         finally:
             collector.close()
 
@@ -138,7 +140,7 @@ def test_the_first_request_is_seen(name: str) -> None:
 def test_several_values_are_one_workload_and_what_is_not_named_is_nobodys() -> None:
     page = "".join(f'waiting{{route="{route}"}} {n}\n' for route, n in (("/a", 1), ("/b", 2), ("/c", 4), ("/d", 8)))
     with page_server() as server:
-        server.say("/metrics", page)
+        server.respond("/metrics", page)
         settings = gateway(
             server.url, kind="generic", series=ANY, label="route", workloads={"/a": "chat", "/b": "chat", "/c": "embed"}
         )
@@ -151,17 +153,17 @@ def test_several_values_are_one_workload_and_what_is_not_named_is_nobodys() -> N
             collector.close()
 
 
-def test_the_rate_of_a_queue_is_taken_as_it_is_and_what_is_no_queue_is_said() -> None:
+def test_the_rate_of_a_queue_is_taken_as_it_is_and_what_is_no_queue_is_reported() -> None:
     with page_server() as server:
-        server.say("/queue", queue("ml/chat", 3, 0.25))
+        server.respond("/queue", queue("ml/chat", 3, 0.25))
         collector = GatewayCollector((gateway(server.url, kind="keda_queue", workloads={"ml/chat": "chat"}),))
         key = Gateway(workload="chat", name="edge")
         try:
             until(lambda: rows(collector)[key][::2] == (0.25, 3.0))
             for page in ("error getting queue size", "[]", '{"ml/chat": "three"}', '{"ml/chat": {"Concurrency": "3"}}'):
-                server.say("/queue", page)
+                server.respond("/queue", page)
                 until(lambda: "this is no queue of the add-on" in (collector.problems()["edge"] or ""))
-                server.say("/queue", queue("ml/chat", 3, 0.25))
+                server.respond("/queue", queue("ml/chat", 3, 0.25))
                 until(lambda: collector.problems()["edge"] == "")
         finally:
             collector.close()
@@ -171,13 +173,15 @@ def test_a_label_that_no_series_has_is_an_error_and_no_sum_of_all() -> None:
     both = {"a-route": "chat", "b-route": "embed"}
     page = routed("a-route", 5, 3) + routed("b-route", 7, 4)
     with page_server() as server:
-        server.say("/metrics", page)
+        server.respond("/metrics", page)
         for workloads in (both, {"a-route": "chat"}):
             collector = GatewayCollector((gateway(server.url, kind="keda_http", workloads=workloads),))
             try:
                 until(lambda: bool(collector.problems()["edge"]))  # noqa: B023 - it is waited for here
-                said = collector.problems()["edge"] or ""
-                assert "no series has the label 'host' (labels there: code, method, route_name, route_namesp" in said
+                reported = collector.problems()["edge"] or ""
+                assert (
+                    "no series has the label 'host' (labels there: code, method, route_name, route_namesp" in reported
+                )
                 assert all(math.isnan(value) for row in rows(collector).values() for value in row)
             finally:
                 collector.close()
@@ -186,7 +190,7 @@ def test_a_label_that_no_series_has_is_an_error_and_no_sum_of_all() -> None:
 def test_series_without_the_label_are_of_none_of_several_workloads() -> None:
     page = plain(7, 5)
     with page_server() as server:
-        server.say("/metrics", page)
+        server.respond("/metrics", page)
         one = {"name": "edge", "kind": "generic", "series": ANY, "label": "route"}
         collector = GatewayCollector((gateway(server.url, **one, workloads={"/chat": "chat", "/x": "embed"}),))
         try:
@@ -198,15 +202,15 @@ def test_series_without_the_label_are_of_none_of_several_workloads() -> None:
 
 def test_a_query_and_a_token_go_with_the_question(tmp_path: Path) -> None:
     with page_server() as server:
-        server.say("/stats/prometheus", envoy("chat_v1"))
+        server.respond("/stats/prometheus", envoy("chat_v1"))
         (token := tmp_path / "token").write_text("s3cret\n")
         collector = GatewayCollector(
             (gateway(f"{server.url}/stats/prometheus?usedonly&filter=upstream", token_file=str(token)),)
         )
-        until(lambda: len(server.asked) > 1)
+        until(lambda: len(server.requests) > 1)
         collector.close()
-    assert server.asked[0].path == "/stats/prometheus?usedonly&filter=upstream"
-    assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
+    assert server.requests[0].path == "/stats/prometheus?usedonly&filter=upstream"
+    assert server.requests[0].headers["Authorization"] == "Bearer s3cret"
 
 
 @pytest.mark.parametrize(
@@ -232,9 +236,9 @@ def test_two_gateways_of_one_name() -> None:
         GatewayCollector((one, one))
 
 
-def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
+def test_the_doctor_reports_who_does_not_answer_and_what_is_not_reported() -> None:
     with page_server() as server, page_server() as other:
-        server.say("/stats/prometheus", envoy("another"))
+        server.respond("/stats/prometheus", envoy("another"))
         workloads = {"chat_v1": "chat"}
         targets = tuple(
             TargetSettings(replica=name, url=url, server="envoy", workloads=workloads)
@@ -244,11 +248,11 @@ def test_the_doctor_says_who_does_not_answer_and_what_is_not_told_of() -> None:
 
         def wait(seconds: float) -> None:
             del seconds
-            until(lambda: len(server.asked) > 1 and len(other.asked) > 1)
+            until(lambda: len(server.requests) > 1 and len(other.requests) > 1)
 
         found = {one.name: one for one in explain(Config(agent=settings), wait=wait)}
     assert found["gateway"].detail == "2 workloads are behind gateways"
-    assert found["gateway.edge"].detail == "nothing is told of 'chat_v1' yet"
+    assert found["gateway.edge"].detail == "nothing is reported for 'chat_v1' yet"
     assert found["gateway.away"].detail == f"{other.url}/stats/prometheus: status 404"
 
 
@@ -278,7 +282,7 @@ def test_from_a_page_to_a_decision(embedded_broker: Callable[..., EmbeddedBroker
 
     stop = threading.Event()
     with page_server() as server:
-        server.say("/stats/prometheus", envoy("chat_v1"))
+        server.respond("/stats/prometheus", envoy("chat_v1"))
         agent = AgentConfig(node="edge", state_dir=str(tmp_path), period_s=0.1, spool_bytes=0)
         config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=agent)
         collectors = [GatewayCollector((gateway(server.url),))]
@@ -292,7 +296,7 @@ def test_from_a_page_to_a_decision(embedded_broker: Callable[..., EmbeddedBroker
 
             until(warm)
             assert decided == []
-            server.say("/stats/prometheus", envoy("chat_v1", refused=1))
+            server.respond("/stats/prometheus", envoy("chat_v1", refused=1))
 
             def woken() -> bool:
                 take()

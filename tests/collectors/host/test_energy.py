@@ -97,7 +97,7 @@ def finding(root: Path) -> tuple[bool, str, str]:
     return one.ok, one.detail, one.remedy
 
 
-def test_the_doctor_tells_why_energy_is_unknown(tmp_path: Path) -> None:
+def test_the_doctor_reports_why_energy_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     assert finding(tmp_path)[0] is False
     two_sockets(tmp_path, 1)

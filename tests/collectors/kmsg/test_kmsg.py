@@ -85,7 +85,7 @@ def kernel(log: Log, tmp_path: Path) -> Iterator[KernelLog]:
     found.close()
 
 
-def told(kernel: KernelLog, log: Log, *texts: str) -> list[NodeEvent]:
+def reported(kernel: KernelLog, log: Log, *texts: str) -> list[NodeEvent]:
     """Events of some lines, all of which were read."""
     before = kernel.reader.read
     log.write(*texts)
@@ -94,7 +94,7 @@ def told(kernel: KernelLog, log: Log, *texts: str) -> list[NodeEvent]:
 
 
 def test_a_line_becomes_an_event(kernel: KernelLog, log: Log) -> None:
-    (event,) = told(kernel, log, "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=py, GPU has fallen off the bus.")
+    (event,) = reported(kernel, log, "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=py, GPU has fallen off the bus.")
     assert (event.kind, event.device, event.code) == ("xid", "PCI:0000:3b:00", 79)
     assert (event.severity, event.remedy) == ("critical", "reboot")
     assert event.message == "XID 79: fallen off the bus; in py[7]; GPU has fallen off the bus"
@@ -107,7 +107,7 @@ def test_a_storm_is_one_event_with_an_exact_count(kernel: KernelLog, log: Log) -
         lines = [
             f"NVRM: Xid (PCI:0000:{3 + i % 2:02x}:00): 45, pid={i}, name=p, Ch 1" for i in range(first, first + 500)
         ]
-        events += told(kernel, log, *lines)
+        events += reported(kernel, log, *lines)
     assert len(events) == 40
     assert sum(int(event.message.split(" times")[0].split()[-1]) for event in events) == 10_000
     assert events[0].message == (
@@ -117,9 +117,9 @@ def test_a_storm_is_one_event_with_an_exact_count(kernel: KernelLog, log: Log) -
 
 def test_the_second_line_about_a_lost_gpu_does_not_count(kernel: KernelLog, log: Log) -> None:
     gone = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
-    (alone,) = told(kernel, log, gone)
+    (alone,) = reported(kernel, log, gone)
     assert (alone.code, alone.message) == (79, "XID 79: fallen off the bus")
-    (both,) = told(kernel, log, gone, "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=py, GPU has gone", gone)
+    (both,) = reported(kernel, log, gone, "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=py, GPU has gone", gone)
     assert both.message == "XID 79: fallen off the bus; in py[7]; GPU has gone"
 
 
@@ -145,13 +145,13 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("text", "severity", "remedy"), VERDICTS)
-def test_what_a_line_asks_for(kernel: KernelLog, log: Log, text: str, severity: str, remedy: str) -> None:
-    (event,) = told(kernel, log, text)
+def test_what_a_line_requires(kernel: KernelLog, log: Log, text: str, severity: str, remedy: str) -> None:
+    (event,) = reported(kernel, log, text)
     assert (event.severity, event.remedy) == (severity, remedy)
 
 
 def test_fatal_and_other_errors_of_one_code_are_two_events(kernel: KernelLog, log: Log) -> None:
-    events = told(kernel, log, NETIR.format("Nonfatal"), NETIR.format("Fatal"), NETIR.format("Nonfatal"))
+    events = reported(kernel, log, NETIR.format("Nonfatal"), NETIR.format("Fatal"), NETIR.format("Nonfatal"))
     assert [(event.severity, "2 times" in event.message) for event in events] == [
         ("warning", True),
         ("critical", False),
@@ -167,7 +167,7 @@ def exception(process: int, *places: tuple[int, int]) -> list[str]:
 
 def test_exceptions_that_keep_to_one_place_are_the_chips(kernel: KernelLog, log: Log) -> None:
     def remedies(*lines: str) -> list[str]:
-        return [event.remedy for event in told(kernel, log, *lines)]
+        return [event.remedy for event in reported(kernel, log, *lines)]
 
     assert remedies(*exception(1, (0, 1))) == ["restart_app"]
     assert remedies(*exception(1, (0, 1), (0, 1))) == ["restart_app"]  # the same process goes on failing
@@ -182,11 +182,11 @@ def test_what_processes_write_is_not_heeded(kernel: KernelLog, log: Log) -> None
     assert kernel.events() == []
 
 
-def test_overwritten_records_are_counted_and_told(kernel: KernelLog, log: Log) -> None:
-    told(kernel, log, "one")
+def test_overwritten_records_are_counted_and_reported(kernel: KernelLog, log: Log) -> None:
+    reported(kernel, log, "one")
     log.sequence += 7
     log.raw(b"not a record\n")
-    (event,) = told(kernel, log, "another")
+    (event,) = reported(kernel, log, "another")
     assert (event.kind, event.severity) == ("records_dropped", "warning")
     assert event.message.startswith("7 records of the kernel log")
     assert (kernel.reader.missed, kernel.reader.strange) == (7, 1)
@@ -209,7 +209,7 @@ def test_an_overrun_goes_on_with_what_is_left(log: Log) -> None:
     assert reader.reason == ""
 
 
-def test_a_log_that_breaks_says_so(log: Log) -> None:
+def test_a_log_that_breaks_reports_it(log: Log) -> None:
     def read(file: int, size: int) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -258,7 +258,7 @@ def test_no_log_is_no_fault(tmp_path: Path) -> None:
     assert "CAP_SYSLOG" in absent.remedy
 
 
-def test_the_real_log_is_read_from_its_end_or_it_is_said_why_not() -> None:
+def test_the_real_log_is_read_from_its_end_or_it_is_reported_why_not() -> None:
     got: list[LogRecord] = []
     try:
         reader = KmsgReader(REAL, lambda record, now_ns: got.append(record))
@@ -312,7 +312,7 @@ def test_nvml_may_come_later() -> None:
     assert len(settle(witness, xid(79, at_s=2.1))) == 1
 
 
-def test_the_kernel_may_come_later_and_tells_the_same_event_better() -> None:
+def test_the_kernel_may_come_later_and_reports_the_same_event_better() -> None:
     witness = Witness()
     (first,) = settle(witness, xid(149))
     (second,) = settle(witness, line(149, at_s=0.5))
@@ -322,7 +322,7 @@ def test_the_kernel_may_come_later_and_tells_the_same_event_better() -> None:
     assert third.id != first.id
 
 
-def test_a_storm_goes_on_being_told_once_a_tick() -> None:
+def test_a_storm_goes_on_being_reported_once_a_tick() -> None:
     witness = Witness()
     for at_s in range(20):
         events = settle(witness, xid(45, at_s=at_s + 0.01), line(45, at_s=at_s))
@@ -382,7 +382,7 @@ def test_the_parsers_are_quick() -> None:
         fault_of(text)
 
 
-def test_the_agent_tells_what_the_kernel_says(
+def test_the_agent_reports_what_the_kernel_says(
     log: Log, tmp_path: Path, embedded_broker: Callable[..., EmbeddedBroker], nvml_stub: NvmlStub
 ) -> None:
     broker = embedded_broker(TOPICS)
@@ -421,7 +421,7 @@ def test_the_agent_tells_what_the_kernel_says(
     assert event.message == "XID 48: double-bit ECC error; in py[7]; DBE"
 
 
-def test_the_doctor_says_whether_the_log_can_be_read(log: Log, tmp_path: Path) -> None:
+def test_the_doctor_reports_whether_the_log_can_be_read(log: Log, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     config = Config(agent=AgentConfig(root=str(tmp_path), disabled=("host", "nvml")))
 
@@ -433,10 +433,10 @@ def test_the_doctor_says_whether_the_log_can_be_read(log: Log, tmp_path: Path) -
     assert "CAP_SYSLOG" in finding().remedy
 
 
-class Asked:
-    """A collector that notes when it is asked for events."""
+class Request:
+    """A collector that notes when it is requested events."""
 
-    name = "asked"
+    name = "request"
 
     def __init__(self, time: FakeTime) -> None:
         self.at_ns: list[int] = []
@@ -462,12 +462,12 @@ def test_an_event_waits_for_no_tick(
 ) -> None:
     broker = embedded_broker(TOPICS)
     time = FakeTime()
-    asked = Asked(time)
+    request = Request(time)
     settings = AgentConfig(node="n1", state_dir=str(tmp_path), period_s=period_s, spool_bytes=0)
     config = Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), agent=settings)
     run_agent(
-        config, stop=threading.Event(), max_ticks=5, collectors=[asked], clock=time.clock, wait=time.wait
+        config, stop=threading.Event(), max_ticks=5, collectors=[request], clock=time.clock, wait=time.wait
     )  # fmt: skip
-    gaps = [later - earlier for earlier, later in pairwise(asked.at_ns)]
+    gaps = [later - earlier for earlier, later in pairwise(request.at_ns)]
     assert max(gaps) <= S // 2 + 1
     assert sum(gaps) == round(4 * period_s * S)

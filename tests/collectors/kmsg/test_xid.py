@@ -1,4 +1,4 @@
-"""What each XID asks for."""
+"""What each XID requests."""
 
 import typing
 
@@ -7,14 +7,14 @@ import pytest
 from flyball_collectors.nvml.events.xid import verdict_of
 from flyball_contracts.records.events import Remedy
 
-CASES = [
+SCENARIOS = [
     (13, "restart_app"), (31, "restart_app"), (43, "none"), (45, "notify"), (48, "drain"), (63, "none"),
     (64, "reset_gpu"), (74, "drain"), (79, "reboot"), (94, "restart_app"), (95, "reset_gpu"), (119, "reset_gpu"),
     (145, "no_new_work"), (157, "no_new_work"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "remedy"), CASES)
+@pytest.mark.parametrize(("code", "remedy"), SCENARIOS)
 def test_known_codes(code: int, remedy: str) -> None:
     assert verdict_of(code).remedy == remedy
 
@@ -30,7 +30,7 @@ def test_154_follows_the_driver() -> None:
     assert remedies == ["unknown", "none", "reset_gpu", "reboot", "drain", "unknown"]
 
 
-def test_the_driver_says_whether_an_nvlink_error_is_fatal() -> None:
+def test_the_driver_reports_whether_an_nvlink_error_is_fatal() -> None:
     for code in range(144, 151):
         assert verdict_of(code, fatal=True)[:2] == ("critical", "drain")
         assert verdict_of(code, fatal=False)[:2] == ("warning", "notify")

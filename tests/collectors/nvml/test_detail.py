@@ -90,7 +90,7 @@ def test_gauges_come_in_base_units(nvml_stub: NvmlStub) -> None:
     assert 0 < found["flyball.agent.read.duration"] < 60
 
 
-def test_limits_that_are_told_as_margins_become_temperatures(nvml_stub: NvmlStub) -> None:
+def test_limits_that_are_reported_as_margins_become_temperatures(nvml_stub: NvmlStub) -> None:
     gpu = nvml_stub.gpu()
     gpu.temperature, gpu.margin = 50, 35
     nvml_stub.set_field(194, 2**64 - 2, kind=4)  # slowdown at a margin of -2
@@ -136,7 +136,7 @@ def test_counters_come_as_increases(nvml_stub: NvmlStub) -> None:
     )
 
 
-def test_links_of_older_chips_are_told_in_sum(nvml_stub: NvmlStub) -> None:
+def test_links_of_older_chips_are_reported_in_sum(nvml_stub: NvmlStub) -> None:
     for field in (38, 45, 52, 59):
         nvml_stub.set_field(field, 1)
     collector = open_now()
@@ -224,7 +224,7 @@ def test_values_that_were_rejected_are_counted(nvml_stub: NvmlStub) -> None:
     collector.close()
 
 
-def test_a_gpu_that_tells_little_has_the_rest_empty(nvml_stub: NvmlStub) -> None:
+def test_a_gpu_that_reports_little_has_the_rest_empty(nvml_stub: NvmlStub) -> None:
     for call in ("fabric", "banks", "ecc", "sram", "threshold", "pcie", "mig", "gpm", "link", "reasons", "clock"):
         nvml_stub.set_result(call, NOT_SUPPORTED)
     nvml_stub.gpu().fields_used = 0
@@ -238,4 +238,4 @@ def test_a_gpu_that_tells_little_has_the_rest_empty(nvml_stub: NvmlStub) -> None
         "flyball.agent.values{state=rejected}",
         "nvidia.gpu.xid.events",
     }
-    assert nvml_stub.asked("banks") == 1
+    assert nvml_stub.requests("banks") == 1

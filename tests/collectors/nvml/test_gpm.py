@@ -34,7 +34,7 @@ def test_shares_are_of_one_and_cycles_are_counted(nvml_stub: NvmlStub) -> None:
     collector.close()
 
 
-def test_two_reads_in_quick_succession_do_not_ask(nvml_stub: NvmlStub) -> None:
+def test_two_reads_in_quick_succession_do_not_query(nvml_stub: NvmlStub) -> None:
     """The stand-in refuses samples that are too close; what it refuses is counted as an error of the gate."""
     collector = open_now()
     for _ in range(50):
@@ -43,7 +43,7 @@ def test_two_reads_in_quick_succession_do_not_ask(nvml_stub: NvmlStub) -> None:
     collector.close()
 
 
-def test_an_older_driver_without_the_counters_still_tells_the_shares(nvml_stub: NvmlStub) -> None:
+def test_an_older_driver_without_the_counters_still_reports_the_shares(nvml_stub: NvmlStub) -> None:
     nvml_stub.gpu().gpm_highest = 97
     collector = open_now()
     rows, details = until(collector, lambda rows, details: "nvidia.gpu.sm.activity" in rows[0])

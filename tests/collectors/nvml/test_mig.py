@@ -51,11 +51,11 @@ def test_activity_of_an_instance_comes_through_its_gpu(nvml_stub: NvmlStub) -> N
     collector.close()
     agree(rows[1], {"nvidia.gpu.sm.activity": 0.10 / 2, "hw.gpu.utilization{task=general}": 0.05 / 2})
     agree(details[1], {"nvidia.gpu.tensor.activity{pipe=hmma}": 0.35 / 2})
-    for sharing in rows[2:]:  # two compute instances in one GPU instance: whose it is cannot be told
+    for sharing in rows[2:]:  # two compute instances in one GPU instance: whose it is cannot be determined
         assert "nvidia.gpu.sm.activity" not in sharing
 
 
-def test_processes_are_told_by_instance(nvml_stub: NvmlStub) -> None:
+def test_processes_are_reported_by_instance(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_instances(HALVES)
     nvml_stub.set_processes([(11, 1 << 30, 0, 0), (12, 2 << 30, 0, 0)], instance=0)
     nvml_stub.set_processes([(13, 3 << 30, 0, 0)], instance=1)
@@ -91,7 +91,7 @@ def test_a_gpu_is_divided_and_made_whole_again_while_the_agent_runs(nvml_stub: N
     nvml_stub.undivide()
     rows, _ = both(collector)
     assert len(rows) == 2
-    assert rows[0]["hw.gpu.utilization{task=general}"] == 0.5  # what the divided GPU refused is asked for again
+    assert rows[0]["hw.gpu.utilization{task=general}"] == 0.5  # what the divided GPU refused is requested again
     assert [event.message for event in collector.events()] == ["MIG instances: 3g.40gb", "MIG is off"]
     collector.close()
 
@@ -137,10 +137,10 @@ def test_a_uuid_that_is_used_again_for_another_place_is_another_reader(nvml_stub
     collector.close()
 
 
-def test_chips_without_mig_are_asked_once_only(nvml_stub: NvmlStub) -> None:
+def test_chips_without_mig_are_queried_once_only(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_result("mig", NOT_SUPPORTED)
     collector = open_now(EACH_TIME)
     for _ in range(5):
         both(collector)
     collector.close()
-    assert nvml_stub.asked("mig") <= 2
+    assert nvml_stub.requests("mig") <= 2

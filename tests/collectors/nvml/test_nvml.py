@@ -119,7 +119,7 @@ def test_a_counter_that_the_driver_reset_is_unknown_once(nvml_stub: NvmlStub, op
     assert row(opened)["hw.energy"] == pytest.approx(100.0)
 
 
-def test_links_that_only_tell_their_own_bytes_are_added_up(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
+def test_links_that_only_report_their_own_bytes_are_added_up(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
     for field in (138, 139):
         nvml_stub.set_field(field, 0, scope=ALL_LINKS, result=NOT_SUPPORTED)
     for link in range(18):
@@ -133,7 +133,7 @@ def test_links_that_only_tell_their_own_bytes_are_added_up(nvml_stub: NvmlStub, 
     agree(row(opened), expected)
 
 
-def test_a_field_that_the_driver_does_not_know_is_asked_for_once(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
+def test_a_field_that_the_driver_does_not_know_is_requested_once(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
     nvml_stub.set_field(82, 0, result=2)  # invalid argument
     row(opened)
     nvml_stub.set_field(82, 50)
@@ -171,7 +171,7 @@ def test_samples_whose_clock_steps_back_start_again(nvml_stub: NvmlStub, opened:
     assert row(opened)["hw.gpu.utilization{task=general}"] == pytest.approx(0.4)
 
 
-def test_what_is_not_supported_is_nan_and_not_asked_again(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
+def test_what_is_not_supported_is_nan_and_not_queried_again(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
     nvml_stub.set_result("fan", NOT_SUPPORTED)
     nvml_stub.set_field(82, 0, result=NOT_SUPPORTED)
     for _ in range(3):
@@ -179,8 +179,8 @@ def test_what_is_not_supported_is_nan_and_not_asked_again(nvml_stub: NvmlStub, o
         assert "hw.fan.speed_ratio" not in found
         assert "hw.temperature{sensor=memory}" not in found
         assert found["hw.temperature{sensor=gpu}"] == 45.0
-    assert nvml_stub.asked("fan") == 1
-    assert nvml_stub.asked("margin") == 3
+    assert nvml_stub.requests("fan") == 1
+    assert nvml_stub.requests("margin") == 3
 
 
 def test_a_passing_failure_costs_one_value(nvml_stub: NvmlStub, opened: NvmlCollector) -> None:
@@ -199,7 +199,7 @@ def test_an_old_driver_answers_through_the_old_calls(nvml_stub: NvmlStub, opened
     found = row(opened)
     assert found["hw.power"] == 250.0
     assert found["hw.temperature{sensor=gpu}"] == 45.0
-    assert found["hw.gpu.memory.usage"] == 21 * 2**30  # with what is reserved: version 1 does not tell them apart
+    assert found["hw.gpu.memory.usage"] == 21 * 2**30  # with what is reserved: version 1 does not report them apart
     assert "nvidia.gpu.memory.reserved" not in found
     assert "hw.energy" not in found
 
@@ -216,7 +216,7 @@ def test_values_that_cannot_be_are_left_out_and_counted(
     assert not {"hw.gpu.utilization{task=general}", "hw.temperature{sensor=gpu}"} & set(found)
     rejected = opened.rows.rejected
     assert rejected == {"hw.gpu.utilization{task=general}": 2, "hw.temperature{sensor=gpu}": 2, "hw.energy": 1}
-    assert len(caplog.records) == 3  # each is told once
+    assert len(caplog.records) == 3  # each is reported once
 
 
 def test_a_lost_gpu_leaves_the_others_alone(nvml_stub: NvmlStub) -> None:

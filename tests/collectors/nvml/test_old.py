@@ -39,7 +39,7 @@ def old(old_library: Path, tmp_path: Path) -> Iterator[NvmlStub]:
     library.stub_open(None)
 
 
-def test_a_driver_without_the_newer_functions_tells_the_rest(old: NvmlStub, old_library: Path) -> None:
+def test_a_driver_without_the_newer_functions_reports_the_rest(old: NvmlStub, old_library: Path) -> None:
     collector = open_nvml("node", settings=EACH_TIME, library=os.fspath(old_library))
     assert isinstance(collector, NvmlCollector)
     rows, details = both(collector)
@@ -72,13 +72,13 @@ def test_a_version_that_the_driver_does_not_know_is_like_no_function(nvml_stub: 
     collector.close()
     agree(rows[0], {"hw.gpu.memory.usage": 21 << 30, "hw.temperature{sensor=gpu}": 45})
     assert "nvidia.gpu.fabric.state" not in details[0]
-    assert nvml_stub.asked("margin") == (2 if code == 25 else 1)  # the second time through NVIDIA's own binding
+    assert nvml_stub.requests("margin") == (2 if code == 25 else 1)  # the second time through NVIDIA's own binding
 
 
 REFUSED = "nvmlDeviceGetMarginTemperature"
 
 
-def test_a_struct_that_only_nvidia_s_binding_knows_is_read_through_it_and_told(
+def test_a_struct_that_only_nvidia_s_binding_knows_is_read_through_it_and_reported(
     nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvml_stub.set_gpus(2)
@@ -103,7 +103,9 @@ def test_a_struct_that_only_nvidia_s_binding_knows_is_read_through_it_and_told(
     collector.close()
 
 
-def test_without_the_binding_it_is_said_what_is_not_read(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_binding_it_is_reported_what_is_not_read(
+    nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(current, "MARGIN_V1", 9 << 24 | 8)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     collector = open_nvml("node", settings=EACH_TIME)

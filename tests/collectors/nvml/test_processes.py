@@ -68,7 +68,7 @@ def test_many_processes_and_more_than_there_was_room_for(nvml_stub: NvmlStub) ->
     collector.close()
 
 
-def test_memory_that_is_not_told_is_unknown(nvml_stub: NvmlStub) -> None:
+def test_memory_that_is_not_reported_is_unknown(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_processes([(1, 2**64 - 1, 0, 0)])
     collector = open_now()
     assert isnan(shares(collector)[1][1])
@@ -103,11 +103,11 @@ def test_lists_that_are_empty_are_looked_at_with_the_details_only(nvml_stub: Nvm
     collector = open_now(GpuParameters())
     for _ in range(12):
         collector.read(0, 1_000_000_000)
-    assert nvml_stub.asked("processes") == 12
-    assert nvml_stub.asked("mps") == nvml_stub.asked("graphics") == 2
+    assert nvml_stub.requests("processes") == 12
+    assert nvml_stub.requests("mps") == nvml_stub.requests("graphics") == 2
     nvml_stub.gpu().processes[0].does = MPS
     for _ in range(12):
         collector.read(0, 1_000_000_000)
-    assert nvml_stub.asked("mps") > 4
+    assert nvml_stub.requests("mps") > 4
     assert [one.pid for one in collector.processes()] == [1]
     collector.close()

@@ -160,7 +160,7 @@ def test_a_gpu_that_stays_lost_keeps_its_row_and_is_tried_ever_less_often(nvml_s
         assert rows[0]["hw.temperature{sensor=gpu}"] == 45
         assert details[1]["hw.status{state=failed}"] == 1
     assert kinds(collector.events()) == ["device_lost"]
-    assert nvml_stub.asked("serial", gpu=0) == 1 + 5  # a new session after 2, 5, 10, 19 and 36 looks
+    assert nvml_stub.requests("serial", gpu=0) == 1 + 5  # a new session after 2, 5, 10, 19 and 36 looks
     nvml_stub.gpu(1).lost = 0
     rows, _ = [both(collector) for _ in range(40)][-1]
     assert rows[1]["hw.temperature{sensor=gpu}"] == 45

@@ -55,17 +55,17 @@ def test_a_hung_gpu_stalls_alone_and_comes_back(stub: NvmlStub, hung: list[int])
     (reading,) = collector.read(S, PERIOD_NS)
     assert [bool(np.isnan(row).all()) for row in reading.values] == [index in hung for index in range(4)]
 
-    def told(events: list[NodeEvent], details: np.ndarray | None) -> bool:
+    def reported(events: list[NodeEvent], details: np.ndarray | None) -> bool:
         return len(events) == len(hung)
 
     (_, detail) = collector.read(S, PERIOD_NS)  # the state of a GPU changed, so the details are sent at once
     assert detail.values[:, STALLED].tolist() == [float(index in hung) for index in range(4)]
-    events = ticks(collector, told)
+    events = ticks(collector, reported)
     assert kinds(events) == ["device_stalled"] * len(hung)
     assert [event.device for event in events] == [names[index] for index in hung]
     for index in hung:
         stub.gpu(index).hung = 0
-    events = ticks(collector, told)
+    events = ticks(collector, reported)
     assert kinds(events) == ["device_added"] * len(hung)
     for _ in range(200):
         reading = collector.read(S, PERIOD_NS)[0]
@@ -75,7 +75,7 @@ def test_a_hung_gpu_stalls_alone_and_comes_back(stub: NvmlStub, hung: list[int])
     collector.close()
 
 
-def test_a_hung_gpu_is_told_of_within_five_seconds_by_default(stub: NvmlStub) -> None:
+def test_a_hung_gpu_is_reported_within_five_seconds_by_default(stub: NvmlStub) -> None:
     assert GpuParameters().stalled_after_s + 2 * 1.0 < 5  # the limit, and two periods of the default length at most
 
 

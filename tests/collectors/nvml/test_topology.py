@@ -63,7 +63,7 @@ def test_links_follow_the_rows_when_a_gpu_is_divided(nvml_stub: NvmlStub) -> Non
 
 
 @pytest.mark.parametrize("call", ["link", "topology", "pcie"])
-def test_what_is_not_told_is_left_out(nvml_stub: NvmlStub, call: str) -> None:
+def test_what_is_not_reported_is_left_out(nvml_stub: NvmlStub, call: str) -> None:
     nvml_stub.set_gpus(2)
     nvml_stub.set_switched(2)
     for gpu in range(2):
@@ -87,7 +87,7 @@ def test_who_the_gpu_is_and_what_it_can_measure(nvml_stub: NvmlStub) -> None:
     assert (ampere.architecture, ampere.compute_capability, ampere.capabilities) == ("ampere", "8.0", ("nvlink",))
 
 
-def test_a_power_cap_is_told_at_once(nvml_stub: NvmlStub) -> None:
+def test_a_power_cap_is_reported_at_once(nvml_stub: NvmlStub) -> None:
     collector = open_now()
     both(collector)
     assert collector.parts().devices[0].power_limit_w == 700

@@ -35,15 +35,15 @@ class Survived(NamedTuple):
     torn: int
 
 
-class Told(NamedTuple):
-    """The last number the writer said it had appended, and the last it said it would acknowledge."""
+class Reported(NamedTuple):
+    """The last number that the writer reported as appended, and the last that it would acknowledge."""
 
     appended: int
     acknowledged: int
 
 
-def run_and_kill(folder: Path, budget: int, number: int, chance: random.Random) -> Told:
-    """Start a writer, kill it after a random time, and return what it told."""
+def run_and_kill(folder: Path, budget: int, number: int, chance: random.Random) -> Reported:
+    """Start a writer, kill it after a random time, and return what it reported."""
     receiving, sending = SERVER.Pipe(duplex=False)
     seed, wait_s = chance.randrange(1 << 30), chance.random() ** 2 * 0.05
     process = SERVER.Process(target=write, args=(folder, budget, number, sending, seed), daemon=True)
@@ -67,9 +67,9 @@ def run_and_kill(folder: Path, budget: int, number: int, chance: random.Random) 
     while part := os.read(reading, 65_536):
         notes += part
     receiving.close()
-    told = {b"a": number - 1, b"d": 0}
-    told.update(NOTE.iter_unpack(notes))
-    return Told(told[b"a"], told[b"d"])
+    reported = {b"a": number - 1, b"d": 0}
+    reported.update(NOTE.iter_unpack(notes))
+    return Reported(reported[b"a"], reported[b"d"])
 
 
 def damage(folder: Path, chance: random.Random) -> int:
@@ -118,8 +118,8 @@ def torture(folder: Path, budget: int, kills: int, seed: int = 20_251) -> Surviv
     number, acknowledged = 1, 0
     damaged = given_up = cut = 0
     for _ in range(kills):
-        told = run_and_kill(folder, budget, number, chance)
-        acknowledged = max(acknowledged, told.acknowledged)
+        reported = run_and_kill(folder, budget, number, chance)
+        acknowledged = max(acknowledged, reported.acknowledged)
         assert sum(path.stat().st_size for path in folder.iterdir()) <= budget
         before, lost, torn = look(folder, budget)
         # The kill alone: nothing that was appended is missing; the one that was being written may be there or torn.
@@ -127,7 +127,7 @@ def torture(folder: Path, budget: int, kills: int, seed: int = 20_251) -> Surviv
         cut += torn
         assert before == list(range(before[0], before[0] + len(before))) if before else True
         newest = before[-1] if before else acknowledged
-        assert newest - told.appended in (0, 1)
+        assert newest - reported.appended in (0, 1)
         if budget == UNBOUNDED:
             assert not before or before[0] <= acknowledged + 1
 
@@ -141,7 +141,7 @@ def torture(folder: Path, budget: int, kills: int, seed: int = 20_251) -> Surviv
             assert len(missing) <= min(most, lost)
             assert lost <= len(missing) + torn + (most == 1)  # damage to what was acknowledged costs nothing
             given_up += len(missing)
-            # The writer goes on from sound files, so that each round tells of its own damage only.
+            # The writer goes on from sound files, so that each round reports its own damage only.
             spool = Spool(folder, budget, segment_bytes=SEGMENT_BYTES)
             spool.ack(1 << 62)
             spool.close()

@@ -196,7 +196,7 @@ def test_a_damaged_spool_costs_what_was_hit(embedded_broker: StartBroker, tmp_pa
     assert (report.carried, report.dropped, report.spooled) == (away.sent, 1, 0)
 
 
-def test_a_folder_that_cannot_be_used_is_told_and_the_agent_goes_on(
+def test_a_folder_that_cannot_be_used_is_reported_and_the_agent_goes_on(
     embedded_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = embedded_broker(TOPICS)

@@ -229,7 +229,7 @@ def test_the_kernel_itself_refuses(tmp_path: Path) -> None:
     assert run.stdout.split() == ["15", "15", "15", "35", "0", "0", "0"]
 
 
-def test_a_disk_that_does_not_sync_is_told_once(
+def test_a_disk_that_does_not_sync_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(fd: int) -> None:

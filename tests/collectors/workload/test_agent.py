@@ -40,13 +40,13 @@ def at(row: Sequence[float] | NDArray[np.float32], key: str) -> float:
 
 
 def test_allocations_of_several_collectors_are_one_each() -> None:
-    told = Allocation(workload="w", replica="b")
+    reported = Allocation(workload="w", replica="b")
     pod = Allocation(workload="w", replica="b", runtime="kubernetes")
     devices = Allocation(workload="w", replica="b", devices=(1,))
     other = Allocation(workload="v", replica="z")
-    assert merge_allocations([(told, other), (pod,)]) == (other, pod)
-    assert merge_allocations([(pod,), (devices,), (told,)]) == (devices,)
-    assert merge_allocations([(other,), (told,)]) == merge_allocations([(told,), (other,)])
+    assert merge_allocations([(reported, other), (pod,)]) == (other, pod)
+    assert merge_allocations([(pod,), (devices,), (reported,)]) == (devices,)
+    assert merge_allocations([(other,), (reported,)]) == merge_allocations([(reported,), (other,)])
 
 
 def test_rows_are_laid_out_in_the_order_of_the_allocations() -> None:
@@ -66,10 +66,10 @@ def test_settings_that_cannot_work() -> None:
         WorkloadCollector(WorkloadsParameters(logs=(LogSettings(workload="w", path="/x", pattern="x"),)), "n1")
 
 
-def test_the_doctor_says_who_does_not_answer(tmp_path: Path) -> None:
+def test_the_doctor_reports_who_does_not_answer(tmp_path: Path) -> None:
     with page_server() as server, page_server() as other:
-        server.say("/health")
-        server.say("/metrics", vllm(Work()))
+        server.respond("/health")
+        server.respond("/metrics", vllm(Work()))
         targets = (
             TargetSettings(workload="w", replica="well", url=server.url, server="vllm"),
             TargetSettings(workload="w", replica="ill", url=other.url, server="vllm"),
@@ -80,7 +80,7 @@ def test_the_doctor_says_who_does_not_answer(tmp_path: Path) -> None:
 
         def wait(seconds: float) -> None:
             del seconds
-            until(lambda: len(server.asked) > 2 and len(other.asked) > 1)  # the second time: the first has ended
+            until(lambda: len(server.requests) > 2 and len(other.requests) > 1)  # the second time: the first has ended
 
         found = {one.name: one for one in explain(Config(agent=settings), wait=wait)}
     assert found["workload"].detail == "3 replicas are known"
@@ -197,7 +197,7 @@ class Listener:
 
 
 class Busy:
-    """A server that has done one request more each time it is asked."""
+    """A server that has done one request more each time it is queried."""
 
     def __init__(self) -> None:
         self.work = Work([0.4] * 10, tokens_in=1000, tokens_out=1000, active=2, queued=1)
@@ -212,7 +212,7 @@ class Busy:
 
 @contextmanager
 def agent(bootstrap: str, state_dir: Path, workloads: WorkloadsParameters) -> Generator[Listener]:
-    """An agent that runs, and what it is heard to say."""
+    """An agent that runs, and what it logs."""
     stop = threading.Event()
     settings = AgentParameters(
         node="n1", state_dir=str(state_dir), period_s=0.1, spool_bytes=0, disabled=("host", "nvml")
@@ -230,7 +230,7 @@ def agent(bootstrap: str, state_dir: Path, workloads: WorkloadsParameters) -> Ge
         listener.close()
 
 
-def test_a_server_is_told_of_while_it_is_there(embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+def test_a_server_is_reported_while_it_is_there(embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
     key = ("chat", "chat-0")
     with ExitStack() as stack:
         first = stack.enter_context(page_server())
@@ -244,21 +244,21 @@ def test_a_server_is_told_of_while_it_is_there(embedded_broker: Callable[..., Em
         )
         workloads = WorkloadsParameters(period_s=0.2, timeout_s=5.0, targets=(target,))
         busy = Busy()
-        first.say("/health")
+        first.respond("/health")
         first.replies["/metrics"] = busy
         with agent(embedded_broker(TOPICS).bootstrap, tmp_path, workloads) as listener:
             until(lambda: at(listener.last(key), "request.rate") > 0)
             assert at(listener.last(key), "request.active") == 2
             assert at(listener.last(key), "ready") == 1
-            first.say("/metrics", vllm(busy.work._replace(failed=3, queued=6)))
+            first.respond("/metrics", vllm(busy.work._replace(failed=3, queued=6)))
             until(lambda: at(listener.last(key), "request.queued") == 6)
             stack.close()
             until(lambda: at(listener.last(key), "ready") == 0)
             assert math.isnan(at(listener.last(key), "request.active"))
             assert math.isnan(at(listener.last(key), "work.rate"))
             with page_server(port=port) as again:
-                again.say("/health")
-                again.say("/metrics", vllm(Work(active=9)))
+                again.respond("/health")
+                again.respond("/metrics", vllm(Work(active=9)))
                 until(lambda: at(listener.last(key), "request.active") == 9)
                 assert at(listener.last(key), "ready") == 1
     assert listener.wrong == []

@@ -1,4 +1,4 @@
-"""Discovery: what pods are asked for, how they are read, and what happens while the API server is away."""
+"""Discovery: what pods are requested, how they are read, and what happens while the API server is away."""
 
 import json
 import math
@@ -26,7 +26,7 @@ READY = WORKLOAD.column("flyball.workload.ready")
 
 def pod(
     name: str,
-    said: Mapping[str, str] | None = None,
+    reported: Mapping[str, str] | None = None,
     *,
     ip: str | None = "127.0.0.1",
     phase: str = "Running",
@@ -51,8 +51,8 @@ def pod(
         "creationTimestamp": "2026-03-01T12:00:00Z",
         "labels": {"app": "server"},
     }
-    if said is not None:
-        metadata["annotations"] = dict(said)
+    if reported is not None:
+        metadata["annotations"] = dict(reported)
     status: dict[str, Any] = {
         "phase": phase,
         "qosClass": "BestEffort",
@@ -67,7 +67,7 @@ def answer(*pods: dict[str, Any]) -> str:
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "413"}, "items": pods})
 
 
-def said(workload: str = "chat", **more: str) -> dict[str, str]:
+def reported(workload: str = "chat", **more: str) -> dict[str, str]:
     known = {"prometheus.io/scrape": "true", "flyball.dev/workload": workload, "flyball.dev/server": "vllm"}
     return known | {key.replace("__", "/").replace("_", "."): value for key, value in more.items()}
 
@@ -75,13 +75,13 @@ def said(workload: str = "chat", **more: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("one", "url"),
     [
-        (pod("a", said()), "http://127.0.0.1:8000/metrics"),
-        (pod("a", said() | {"prometheus.io/port": "9000", "prometheus.io/path": "m"}), "http://127.0.0.1:9000/m"),
-        (pod("a", said() | {"prometheus.io/scheme": "https"}, ip="fd00::1"), "https://[fd00::1]:8000/metrics"),
-        (pod("a", said(), phase="Pending", ip=None), ""),
-        (pod("a", said(), ports=()), ""),
-        (pod("a", said() | {"prometheus.io/scheme": "file"}), ""),
-        (pod("a", said() | {"prometheus.io/port": "80/x?"}), ""),
+        (pod("a", reported()), "http://127.0.0.1:8000/metrics"),
+        (pod("a", reported() | {"prometheus.io/port": "9000", "prometheus.io/path": "m"}), "http://127.0.0.1:9000/m"),
+        (pod("a", reported() | {"prometheus.io/scheme": "https"}, ip="fd00::1"), "https://[fd00::1]:8000/metrics"),
+        (pod("a", reported(), phase="Pending", ip=None), ""),
+        (pod("a", reported(), ports=()), ""),
+        (pod("a", reported() | {"prometheus.io/scheme": "file"}), ""),
+        (pod("a", reported() | {"prometheus.io/port": "80/x?"}), ""),
     ],
 )
 def test_where_a_pod_is_scraped(one: dict[str, Any], url: str) -> None:
@@ -95,9 +95,9 @@ def test_who_takes_part() -> None:
     others = [
         pod("plain"),
         pod("scraped", {"prometheus.io/scrape": "true"}),
-        pod("off", said() | {"prometheus.io/scrape": "false"}),
-        pod("done", said(), phase="Succeeded"),
-        pod("dead", said(), phase="Failed"),
+        pod("off", reported() | {"prometheus.io/scrape": "false"}),
+        pod("done", reported(), phase="Succeeded"),
+        pod("dead", reported(), phase="Failed"),
     ]
     assert pods_of(answer(*others).encode()) == ()
     for bad in (b"", b"[]", b'{"items": [{}]}', b"\xff"):
@@ -105,23 +105,23 @@ def test_who_takes_part() -> None:
             pods_of(bad)
 
 
-def test_pods_are_asked_for_as_the_service_account(tmp_path: Path) -> None:
+def test_pods_are_requested_as_the_service_account(tmp_path: Path) -> None:
     context, ca_file = certificate(tmp_path)
     token = tmp_path / "token"
     token.write_text("abc")
     with page_server(tls=context) as server:
-        server.say(PODS, answer(pod("a", said())))
+        server.respond(PODS, answer(pod("a", reported())))
         host, _, port = server.url.removeprefix("https://").rpartition(":")
         settings = KubernetesParameters(period_s=0.05, token_file=str(token), ca_file=str(ca_file))
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         watch = PodWatch(settings, "n/1", 10.0, environ)
         until(lambda: [one.replica for one in watch.found] == ["a"])
-        assert server.asked[0].path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0"
-        assert server.asked[0].headers["Authorization"] == "Bearer abc"
-        server.say(PODS, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
+        assert server.requests[0].path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0"
+        assert server.requests[0].headers["Authorization"] == "Bearer abc"
+        server.respond(PODS, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
         until(lambda: watch.errors > 1)
         assert [one.replica for one in watch.found] == ["a"]
-        server.say(PODS, answer())
+        server.respond(PODS, answer())
         until(lambda: watch.found == ())
         watch.close()
 
@@ -132,16 +132,16 @@ def test_outside_of_a_pod_it_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "ports", "says"),
+    ("more", "ports", "expected"),
     [
         ({"flyball.dev/server": ""}, (8000,), "flyball.dev/server is ''; set one of vllm, triton, tgi, sglang"),
         ({"flyball.dev/work": "steps"}, (8000,), "flyball.dev/work is 'steps'; set requests or tokens"),
         ({}, (), "has no page; set prometheus.io/port"),
     ],
 )
-def test_annotations_that_say_too_little(more: dict[str, str], ports: tuple[int, ...], says: str) -> None:
-    (found,) = pods_of(answer(pod("a", said() | more, ports=ports)).encode())
-    with pytest.raises(ConfigError, match=f"^pod ml/a: {says}"):
+def test_annotations_that_are_incomplete(more: dict[str, str], ports: tuple[int, ...], expected: str) -> None:
+    (found,) = pods_of(answer(pod("a", reported() | more, ports=ports)).encode())
+    with pytest.raises(ConfigError, match=f"^pod ml/a: {expected}"):
         discovered(found)
 
 
@@ -149,17 +149,17 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc")
     with page_server() as api, page_server() as one, page_server() as two:
         for server, page in ((one, vllm(Work(active=3))), (two, sglang(Work(active=5)))):
-            server.say("/health")
-            server.say("/metrics", page)
+            server.respond("/health")
+            server.respond("/metrics", page)
 
         def at(url: str, **more: str) -> dict[str, str]:
-            return said(**more) | {"prometheus.io/port": url.rpartition(":")[2]}
+            return reported(**more) | {"prometheus.io/port": url.rpartition(":")[2]}
 
         first = pod("chat-a", at(one.url))
         second = pod("tool-b", at(two.url, workload="tool") | {"flyball.dev/server": "sglang"})
         waits = pod("chat-c", at(one.url), phase="Pending", ip=None)
         wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
-        api.say(PODS, answer(first, waits, wrong))
+        api.respond(PODS, answer(first, waits, wrong))
         settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
         collector = WorkloadCollector(
             WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
@@ -179,7 +179,7 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
             allocation = next(a for a in collector.parts().allocations if a.replica == "chat-a")
             assert allocation.runtime == "kubernetes"
             assert allocation.labels == {"namespace": "ml", "pod": "chat-a", "uid": first["metadata"]["uid"]}
-            api.say(PODS, answer(second))
+            api.respond(PODS, answer(second))
             until(lambda: rows() == {("tool", "tool-b"): (5, 1)})
             assert [(a.workload, a.replica) for a in collector.parts().allocations] == [("tool", "tool-b")]
         finally:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from tests.collectors.workload.workload_pages import Work, family, sglang, tgi, triton, vllm
+from tests.collectors.workload.workload_pages import Work, metric_family, sglang, tgi, triton, vllm
 
 from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading, Work as Unit
 from flyball_collectors.workload.scraping.page import PageError, Reader
@@ -17,7 +17,7 @@ AFTER = Work([*BEFORE.latencies_s, *FIVE], failed=2, tokens_in=1600, tokens_out=
 TOKENS = Unit(unit="tokens", output_weight=2.0)
 
 
-def told(
+def reported(
     server: str,
     pages: Sequence[str],
     *,
@@ -36,7 +36,7 @@ def told(
 
 
 def test_vllm() -> None:
-    one = told("vllm", [vllm(BEFORE), vllm(AFTER)])
+    one = reported("vllm", [vllm(BEFORE), vllm(AFTER)])
     # 5 ended well and 1 with an error, and 4 more are inside than before
     assert one.request_rate == one.work_rate == (6 + 4) / 4
     assert (one.active, one.queued, one.failed) == (4, 3, 1)
@@ -48,15 +48,15 @@ def test_vllm() -> None:
 
 def test_vllm_of_two_engines_is_their_sum() -> None:
     pages = [vllm(work) + vllm(work, engine="1") for work in (BEFORE, AFTER)]
-    one, two = told("vllm", [vllm(BEFORE), vllm(AFTER)]), told("vllm", pages)
+    one, two = reported("vllm", [vllm(BEFORE), vllm(AFTER)]), reported("vllm", pages)
     assert two.request_rate == 2 * one.request_rate
     assert (two.active, two.queued, two.failed) == (8, 6, 2)
     assert two.latency_p99_s == pytest.approx(one.latency_p99_s)
-    assert told("vllm", pages, match={"engine": "1"}) == pytest.approx(one, nan_ok=True)
+    assert reported("vllm", pages, match={"engine": "1"}) == pytest.approx(one, nan_ok=True)
 
 
-def test_the_first_vllm_engine_does_not_tell_of_errors() -> None:
-    one = told("vllm", [vllm(BEFORE, v0=True), vllm(AFTER, v0=True)])
+def test_the_first_vllm_engine_does_not_report_errors() -> None:
+    one = reported("vllm", [vllm(BEFORE, v0=True), vllm(AFTER, v0=True)])
     assert one.request_rate == (5 + 4) / 4
     assert one.queued == 4  # with the one that is swapped
     assert math.isnan(one.failed)
@@ -65,14 +65,16 @@ def test_the_first_vllm_engine_does_not_tell_of_errors() -> None:
 def test_work_in_tokens_is_what_was_done_and_what_queued_up() -> None:
     done = (600 + 2 * 400) / 4
     per_request = (1600 + 2 * 900) / 17
-    assert told("vllm", [vllm(BEFORE), vllm(AFTER)], unit=TOKENS).work_rate == pytest.approx(done + 2 * per_request / 4)
+    assert reported("vllm", [vllm(BEFORE), vllm(AFTER)], unit=TOKENS).work_rate == pytest.approx(
+        done + 2 * per_request / 4
+    )
     idle = AFTER._replace(queued=BEFORE.queued)
-    assert told("vllm", [vllm(BEFORE), vllm(idle)], unit=TOKENS).work_rate == done
+    assert reported("vllm", [vllm(BEFORE), vllm(idle)], unit=TOKENS).work_rate == done
 
 
 @pytest.mark.parametrize(("ranks", "priorities"), [(1, False), (2, False), (2, True)])
 def test_sglang(ranks: int, priorities: bool) -> None:
-    one = told("sglang", [sglang(work, ranks=ranks, priorities=priorities) for work in (BEFORE, AFTER)])
+    one = reported("sglang", [sglang(work, ranks=ranks, priorities=priorities) for work in (BEFORE, AFTER)])
     assert (one.active, one.queued) == (4, 3)
     assert one.request_rate == (5 + 4) / 4
     assert (one.tokens_in_rate, one.tokens_out_rate) == (150, 100)
@@ -82,19 +84,19 @@ def test_sglang(ranks: int, priorities: bool) -> None:
 
 def test_sglang_before_it_counted_requests() -> None:
     pages = ["\n".join(x for x in sglang(w).splitlines() if "num_requests" not in x) for w in (BEFORE, AFTER)]
-    assert told("sglang", pages).request_rate == (5 + 4) / 4
+    assert reported("sglang", pages).request_rate == (5 + 4) / 4
 
 
 def test_a_sleeping_vllm_is_not_ready() -> None:
     def page(awake: int) -> str:
         states = {'engine="0",sleep_state="awake"': awake, 'engine="0",sleep_state="discard_all"': 1 - awake}
-        return vllm(BEFORE) + family("vllm:engine_sleep_state", "gauge", states)
+        return vllm(BEFORE) + metric_family("vllm:engine_sleep_state", "gauge", states)
 
-    assert (told("vllm", [page(1)]).ready, told("vllm", [page(0)]).ready) == (1, 0)
+    assert (reported("vllm", [page(1)]).ready, reported("vllm", [page(0)]).ready) == (1, 0)
 
 
 def test_tgi() -> None:
-    one = told("tgi", [tgi(BEFORE, came_in=14), tgi(AFTER, came_in=30)])
+    one = reported("tgi", [tgi(BEFORE, came_in=14), tgi(AFTER, came_in=30)])
     assert one.request_rate == 16 / 4
     assert (one.active, one.queued, one.failed) == (4, 3, 1)
     assert (one.tokens_in_rate, one.tokens_out_rate) == (150, 100)
@@ -103,15 +105,15 @@ def test_tgi() -> None:
 
 
 def test_tgi_that_nobody_has_used_yet_counts_from_zero() -> None:
-    empty = told("tgi", ["", tgi(Work(), came_in=0)])
+    empty = reported("tgi", ["", tgi(Work(), came_in=0)])
     assert math.isnan(empty.request_rate)
     assert empty.queued == 0
-    assert told("tgi", [tgi(Work(), came_in=0), tgi(Work(), came_in=8)]).request_rate == 2
-    assert told("tgi", [tgi(Work(), came_in=0), tgi(Work(failed=3), came_in=8)]).failed == 3
+    assert reported("tgi", [tgi(Work(), came_in=0), tgi(Work(), came_in=8)]).request_rate == 2
+    assert reported("tgi", [tgi(Work(), came_in=0), tgi(Work(failed=3), came_in=8)]).failed == 3
 
 
 def test_triton() -> None:
-    one = told("triton", [triton(BEFORE), triton(AFTER)])
+    one = reported("triton", [triton(BEFORE), triton(AFTER)])
     assert one.request_rate == (6 + 2) / 4  # it does not know what is in service
     assert (one.queued, one.failed) == (3, 1)
     assert one.latency_mean_s == pytest.approx(sum(FIVE) / 5)
@@ -122,44 +124,44 @@ def test_triton() -> None:
 
 def test_triton_with_more_switched_on() -> None:
     pages = [triton(work, ensemble=True, summaries=True, tensorrt_llm=True) for work in (BEFORE, AFTER)]
-    one = told("triton", pages, match={"model": "chat"})
+    one = reported("triton", pages, match={"model": "chat"})
     assert (one.active, one.queued, one.failed) == (4, 3, 1)
     assert one.request_rate == (6 + 4) / 4
     assert (one.tokens_in_rate, one.tokens_out_rate) == (150, 100)
     assert one.latency_mean_s == pytest.approx(sum(FIVE) / 5)
     assert one.latency_p99_s == pytest.approx(1.4)
-    assert told("triton", pages).failed == 3
+    assert reported("triton", pages).failed == 3
 
 
-def test_a_server_that_was_started_anew_says_nothing_for_one_page() -> None:
+def test_a_server_that_was_started_anew_reports_nothing_for_one_page() -> None:
     after = Work([0.3], tokens_in=10, tokens_out=5)
-    again = told("vllm", [vllm(BEFORE), vllm(after)])
+    again = reported("vllm", [vllm(BEFORE), vllm(after)])
     assert math.isnan(again.request_rate)
     assert math.isnan(again.tokens_in_rate)
     assert math.isnan(again.latency_p99_s)
     assert (again.active, again.queued) == (0, 0)
-    later = told("vllm", [vllm(BEFORE), vllm(after), vllm(after._replace(latencies_s=[0.3, 0.6], tokens_in=30))])
+    later = reported("vllm", [vllm(BEFORE), vllm(after), vllm(after._replace(latencies_s=[0.3, 0.6], tokens_in=30))])
     assert (later.request_rate, later.tokens_in_rate) == (0.25, 5)
     assert later.latency_mean_s == pytest.approx(0.6)
 
 
-def test_rates_are_over_the_time_that_passed_and_old_ones_say_nothing() -> None:
-    assert told("vllm", [vllm(BEFORE), vllm(AFTER)], step_s=8.0).request_rate == 10 / 8
-    late = told("vllm", [vllm(BEFORE), vllm(AFTER)], step_s=20.0)
+def test_rates_are_over_the_time_that_passed_and_old_ones_report_nothing() -> None:
+    assert reported("vllm", [vllm(BEFORE), vllm(AFTER)], step_s=8.0).request_rate == 10 / 8
+    late = reported("vllm", [vllm(BEFORE), vllm(AFTER)], step_s=20.0)
     assert math.isnan(late.request_rate)
     assert math.isnan(late.work_rate)
     assert late.failed == 1  # an increase is true however long it took
 
 
 def test_without_requests_there_is_no_latency() -> None:
-    one = told("vllm", [vllm(BEFORE), vllm(BEFORE)])
+    one = reported("vllm", [vllm(BEFORE), vllm(BEFORE)])
     assert one.request_rate == 0
     assert one.failed == 0
     assert math.isnan(one.latency_mean_s)
     assert math.isnan(one.latency_p99_s)
 
 
-def test_a_generic_server_has_the_series_that_it_is_said_to_have() -> None:
+def test_a_generic_server_has_the_series_that_it_is_reported_to_have() -> None:
     series = Series(
         arrived=("no_such_total", "http_requests_total"),
         failed=('http_responses_total{code="500"} + http_responses_total{code="503"}',),
@@ -200,7 +202,7 @@ THEN, NOW = BEFORE._replace(gaps_s=[0.5] * 7), AFTER._replace(gaps_s=[*[0.5] * 7
 )
 def test_answers_and_cache(server: str, pages: list[str], first_token_s: float, cache: float) -> None:
     """Only of the tokens between the two pages, whatever the version calls them."""
-    one = told(server, pages)
+    one = reported(server, pages)
     assert one.output_token_mean_s == pytest.approx(sum(GAPS) / 4)
     assert one.output_token_p99_s == pytest.approx(0.075 + 0.025 * 0.96)
     assert one.first_token_mean_s == pytest.approx(first_token_s, nan_ok=True)
@@ -209,13 +211,13 @@ def test_answers_and_cache(server: str, pages: list[str], first_token_s: float, 
 
 def test_answers_of_two_engines_and_of_triton() -> None:
     pages = [vllm(work) + vllm(work._replace(cache=0.2), engine="1") for work in (THEN, NOW)]
-    assert told("vllm", pages).kv_cache == pytest.approx(0.4)  # the mean, as they share the requests
-    assert told("vllm", pages).output_token_mean_s == pytest.approx(sum(GAPS) / 4)
-    with_it = told("triton", [triton(work, tensorrt_llm=True) for work in (THEN, NOW)])
-    assert with_it.first_token_mean_s == pytest.approx(sum(FIVE) / 20)  # told in milliseconds
+    assert reported("vllm", pages).kv_cache == pytest.approx(0.4)  # the mean, as they share the requests
+    assert reported("vllm", pages).output_token_mean_s == pytest.approx(sum(GAPS) / 4)
+    with_it = reported("triton", [triton(work, tensorrt_llm=True) for work in (THEN, NOW)])
+    assert with_it.first_token_mean_s == pytest.approx(sum(FIVE) / 20)  # reported in milliseconds
     assert with_it.first_token_p99_s == pytest.approx(0.1 + 0.4 * (0.99 * 5 - 3) / 2)
     assert with_it.kv_cache == 0.6
-    without = told("triton", [triton(work) for work in (THEN, NOW)])
+    without = reported("triton", [triton(work) for work in (THEN, NOW)])
     assert math.isnan(without.first_token_mean_s)
     assert math.isnan(without.kv_cache)
 
@@ -223,4 +225,4 @@ def test_answers_of_two_engines_and_of_triton() -> None:
 def test_a_bucket_without_a_bound_is_refused() -> None:
     page = 'tgi_request_duration_bucket{le="x"} 1\ntgi_request_duration_count 1\n'
     with pytest.raises(PageError, match="le='x', which is no number"):
-        told("tgi", [page])
+        reported("tgi", [page])

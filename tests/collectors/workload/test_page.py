@@ -17,7 +17,7 @@ INF = math.inf
 NAMES = ["a_total", "a", "b:c", "b:c_bucket"]
 
 
-def test_only_what_is_asked_for_is_read() -> None:
+def test_only_what_is_requested_is_read() -> None:
     found = Reader(["vllm:num_requests_running", "vllm:e2e_request_latency_seconds_bucket"]).read(vllm(Work(active=3)))
     assert found[0] == Sample("vllm:num_requests_running", {"engine": "0", "model_name": "org/Model-8B"}, 3.0)
     assert {sample.name for sample in found[1:]} == {"vllm:e2e_request_latency_seconds_bucket"}
@@ -43,7 +43,7 @@ def test_lines_of_both_formats(line: str, value: float, labels: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
         ("a one", r"line 3: 'a one' is not a sample"),
         ("a 1_000", "is not a sample"),
@@ -55,8 +55,8 @@ def test_lines_of_both_formats(line: str, value: float, labels: dict[str, str]) 
         ("a{" + "x" * 500, r"x\.\.\.' is not a sample"),
     ],
 )
-def test_a_broken_line_is_named(line: str, says: str) -> None:
-    with pytest.raises(PageError, match=says):
+def test_a_broken_line_is_named(line: str, expected: str) -> None:
+    with pytest.raises(PageError, match=expected):
         Reader(["a"]).read(f"# HELP a b\nother 1\n{line}\na 1\n")
 
 

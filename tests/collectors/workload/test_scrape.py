@@ -1,4 +1,4 @@
-"""Pages over real sockets: what is asked, what is made of bad answers, and that nothing blocks the tick."""
+"""Pages over real sockets: what is queried, what is made of bad answers, and that nothing blocks the tick."""
 
 import logging
 import math
@@ -30,27 +30,27 @@ def fetcher(url: str, *, timeout_s: float = 10.0, most: int = 1 << 20, token: st
 
 def test_the_connection_is_kept_and_opened_anew_when_the_server_has_closed_it() -> None:
     with page_server() as server:
-        server.say("/a", "x")
+        server.respond("/a", "x")
         one = fetcher(server.url, token="s3cret")
         assert one.get("/a") == one.get("/a") == b"x"
-        assert len({asked.connection for asked in server.asked}) == 1
-        assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
+        assert len({request.connection for request in server.requests}) == 1
+        assert server.requests[0].headers["Authorization"] == "Bearer s3cret"
         port = int(server.url.rpartition(":")[2])
     with page_server(port=port) as again:
-        again.say("/a", "y")
+        again.respond("/a", "y")
         assert one.get("/a") == b"y"
         one.close()
 
 
 def test_unix_socket_and_tls(tmp_path: Path) -> None:
     with page_server(unix=tmp_path / "s.sock") as server:
-        server.say("/m", "by socket")
+        server.respond("/m", "by socket")
         one = fetcher(server.url)
         assert one.get("/m") == b"by socket"
         one.close()
     context, ca_file = certificate(tmp_path)
     with page_server(tls=context) as server:
-        server.say("/m", "by tls")
+        server.respond("/m", "by tls")
         one = fetcher(server.url, ca_file=str(ca_file))
         assert one.get("/m") == b"by tls"
         one.close()
@@ -61,25 +61,25 @@ def test_unix_socket_and_tls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"),
+    ("reply", "expected"),
     [
         (Reply(status=401), "status 401; check token_file"),
         (Reply(status=302, headers={"Location": "http://other/"}), "status 302; a redirect; set url to where it leads"),
         (Reply(status=404), "status 404; check url"),
         (Reply(status=503), "status 503; the server is not well"),
-        (Reply("x" * 2000), "longer than 1000 bytes; let the server tell less"),
+        (Reply("x" * 2000), "longer than 1000 bytes; let the server export less"),
         (Reply("x" * 100, whole=False), "the answer broke off"),
         (Reply("no length\r\n", headers={"Transfer-Encoding": "chunked"}), "the answer broke off"),
         (None, "the answer broke off|RemoteDisconnected"),
     ],
 )
-def test_a_bad_answer_is_one_error_with_a_remedy(reply: Reply | None, says: str) -> None:
+def test_a_bad_answer_is_one_error_with_a_remedy(reply: Reply | None, expected: str) -> None:
     with page_server() as server:
         server.replies["/a"] = reply
         one = fetcher(server.url, most=1000)
-        with pytest.raises(FetchError, match=says):
+        with pytest.raises(FetchError, match=expected):
             one.get("/a")
-        server.say("/a", "well again")
+        server.respond("/a", "well again")
         assert one.get("/a") == b"well again"
         one.close()
 
@@ -135,55 +135,55 @@ def scraping(
         scraper.close()
 
 
-def test_the_tick_takes_what_the_last_scrape_said() -> None:
+def test_the_tick_takes_what_the_last_scrape_reported() -> None:
     with page_server() as server:
-        server.say("/health")
-        server.say(METRICS, vllm(Work(active=3)))
+        server.respond("/health")
+        server.respond(METRICS, vllm(Work(active=3)))
         with scraping(server) as scraper:
             until(lambda: scraper.take().ready == 1)
             assert scraper.take().active == 3
-            server.say(METRICS, vllm(Work([0.4] * 8, failed=2, active=7)))
+            server.respond(METRICS, vllm(Work([0.4] * 8, failed=2, active=7)))
             until(lambda: scraper.take().active == 7)
             assert scraper.errors == 0
-        assert {asked.path for asked in server.asked} == {"/health", METRICS}
+        assert {request.path for request in server.requests} == {"/health", METRICS}
 
 
-def test_failures_are_told_once_whenever_they_are_taken() -> None:
+def test_failures_are_reported_once_whenever_they_are_taken() -> None:
     with page_server() as server:
-        server.say("/health")
-        server.say(METRICS, vllm(Work()))
+        server.respond("/health")
+        server.respond(METRICS, vllm(Work()))
         with scraping(server) as scraper:
             until(lambda: scraper.take().failed == 0)
-            server.say(METRICS, vllm(Work(failed=2)))
-            until(lambda: sum(asked.path == METRICS for asked in server.asked) > 6)
-            server.say(METRICS, vllm(Work(failed=5, active=1)))
+            server.respond(METRICS, vllm(Work(failed=2)))
+            until(lambda: sum(request.path == METRICS for request in server.requests) > 6)
+            server.respond(METRICS, vllm(Work(failed=5, active=1)))
             seen: list[float] = []
 
             def all_seen() -> bool:
-                told = scraper.take()
-                seen.append(told.failed)
-                return told.active == 1
+                reported = scraper.take()
+                seen.append(reported.failed)
+                return reported.active == 1
 
             until(all_seen)
             assert sum(seen) == 5
 
 
-def test_away_is_not_ready_and_unknown_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_away_is_not_ready_and_unknown_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with page_server() as server:
-        server.say("/health")
-        server.say(METRICS, vllm(Work(active=3)))
+        server.respond("/health")
+        server.respond(METRICS, vllm(Work(active=3)))
         with scraping(server) as scraper:
             until(lambda: scraper.take().ready == 1)
-            server.say("/health", status=503)
+            server.respond("/health", status=503)
             until(lambda: scraper.take().ready == 0)
             assert math.isnan(scraper.take().active)
             until(lambda: scraper.errors > 3)
-            server.say("/health")
+            server.respond("/health")
             until(lambda: scraper.take().ready == 1)
-            server.say(METRICS, "<html>")
+            server.respond(METRICS, "<html>")
             until(lambda: scraper.take().ready == 0)
-            server.say(METRICS, vllm(Work(active=2)))
+            server.respond(METRICS, vllm(Work(active=2)))
             until(lambda: scraper.take().active == 2)
     lines = [record.getMessage() for record in caplog.records if "workload chat" in record.getMessage()]
     assert len(lines) == 4
@@ -195,8 +195,8 @@ def test_away_is_not_ready_and_unknown_and_said_once(caplog: pytest.LogCaptureFi
 def test_what_is_too_old_is_unknown() -> None:
     ahead = [0.0]
     with page_server() as server:
-        server.say("/health")
-        server.say(METRICS, vllm(Work(active=3)))
+        server.respond("/health")
+        server.respond(METRICS, vllm(Work(active=3)))
         limits = Limits(period_s=3600.0, timeout_s=10.0, page_bytes=1 << 20)
         with scraping(server, limits=limits, clock=lambda: ahead[0]) as scraper:
             until(lambda: scraper.take().active == 3)
@@ -210,32 +210,32 @@ def test_a_slow_server_holds_up_neither_the_tick_nor_the_end() -> None:
     with page_server() as server:
         server.replies["/health"] = Reply(drip=True, headers={"Content-Length": "100000"})
         with scraping(server) as scraper:
-            until(lambda: bool(server.asked))
+            until(lambda: bool(server.requests))
             assert math.isnan(scraper.take().ready)
         assert not scraper.take().ready > 0
 
 
 def test_health_may_be_elsewhere() -> None:
     with page_server() as server, page_server() as other:
-        other.say("/v2/health/ready")
-        server.say("/m", "")
+        other.respond("/v2/health/ready")
+        server.respond("/m", "")
         with scraping(server, url=f"{server.url}/m", server="triton", health=f"{other.url}/v2/health/ready") as scraper:
             until(lambda: scraper.take().ready == 1)
-        assert other.asked
-        assert {asked.path for asked in server.asked} == {"/m"}
+        assert other.requests
+        assert {request.path for request in server.requests} == {"/m"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "expected"),
     [
         ({"server": "generic"}, r"targets\[0\]\.series: missing; name the series of a generic server"),
         ({"series": Series()}, "those of vllm are known; leave it out"),
         ({"server": "generic", "series": Series(active=("a b",))}, r"series\.active: 'a b' is no selector"),
     ],
 )
-def test_settings_that_cannot_work(changes: dict[str, object], says: str) -> None:
+def test_settings_that_cannot_work(changes: dict[str, object], expected: str) -> None:
     settings = TargetSettings(**{"workload": "w", "url": "http://h:1", "server": "vllm", **changes})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=expected):
         configured(settings, "r", "agent.workloads.targets[0]")
 
 
@@ -244,7 +244,7 @@ BOTH = vllm(Work([1.0])) + vllm(Work([2.0]), model=OTHER)
 
 
 @pytest.mark.parametrize(
-    ("match", "says"),
+    ("match", "expected"),
     [
         (
             {},
@@ -261,13 +261,13 @@ BOTH = vllm(Work([1.0])) + vllm(Work([2.0]), model=OTHER)
     ],
     ids=["no match", "no such value", "no such label"],
 )
-def test_what_is_not_told_apart_is_one_error_and_no_sum(match: dict[str, str], says: str) -> None:
+def test_what_is_not_distinguished_is_one_error_and_no_sum(match: dict[str, str], expected: str) -> None:
     with page_server() as server:
-        server.say("/health")
-        server.say(METRICS, BOTH)
+        server.respond("/health")
+        server.respond(METRICS, BOTH)
         with scraping(server, match=match) as one:
             until(lambda: bool(one.problem))
-            assert re.search(says, one.problem or "")
+            assert re.search(expected, one.problem or "")
             reading = one.take()
             assert reading.ready == 0
             assert math.isnan(reading.active)
@@ -275,31 +275,31 @@ def test_what_is_not_told_apart_is_one_error_and_no_sum(match: dict[str, str], s
 
 def test_a_model_among_several_is_read_alone() -> None:
     with page_server() as server:
-        server.say("/health")
-        server.say(METRICS, vllm(Work([1.0], active=5)) + vllm(Work([2.0], active=2), model=OTHER))
+        server.respond("/health")
+        server.respond(METRICS, vllm(Work([1.0], active=5)) + vllm(Work([2.0], active=2), model=OTHER))
         with scraping(server, match={"model_name": OTHER}) as one:
             until(lambda: one.take().active == 2)
             assert one.problem == ""
 
 
-def test_a_series_that_the_page_lacks_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_series_that_the_page_lacks_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     def page(count: int) -> str:
         return "\n".join(x for x in vllm(Work([1.0] * count, cache=0.5)).splitlines() if "first_token" not in x)
 
-    asked: list[str] = []
+    request: list[str] = []
 
     def more() -> str:
-        asked.append("")
-        return page(len(asked))
+        request.append("")
+        return page(len(request))
 
     with page_server() as server:
-        server.say("/health")
+        server.respond("/health")
         server.replies[METRICS] = more
         with scraping(server) as one:
-            until(lambda: len(asked) >= 6)
+            until(lambda: len(request) >= 6)
             assert one.problem == ""
             assert one.take().kv_cache == 0.5
-    said = [r.getMessage() for r in caplog.records if "stays unknown" in r.getMessage()]
-    assert len(said) == 1
-    assert "first_token stays unknown" in said[0]
-    assert "has no vllm:time_to_first_token_seconds; switch" in said[0]
+    reported = [r.getMessage() for r in caplog.records if "stays unknown" in r.getMessage()]
+    assert len(reported) == 1
+    assert "first_token stays unknown" in reported[0]
+    assert "has no vllm:time_to_first_token_seconds; switch" in reported[0]

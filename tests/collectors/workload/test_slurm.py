@@ -22,7 +22,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 
 SCOPE = "/system.slice/slurmstepd.scope"
-SAID = {"FLYBALL_WORKLOAD": "chat", "FLYBALL_SERVER": "vllm", "FLYBALL_METRICS_PORT": "8000"}
+ANNOUNCED = {"FLYBALL_WORKLOAD": "chat", "FLYBALL_SERVER": "vllm", "FLYBALL_METRICS_PORT": "8000"}
 ACTIVE = WORKLOAD.column("flyball.workload.request.active")
 PROLOG = Path(__file__).parents[3] / "infra/slurm/task-prolog"
 FAST = SlurmParameters(folder="/run/jobs", period_s=0.02)
@@ -36,9 +36,9 @@ def job(tree: CgroupTree, number: int, *pids: int) -> Path:
     return folder
 
 
-def environ(tree: CgroupTree, pid: int, **said: str) -> None:
+def environ(tree: CgroupTree, pid: int, **reported: str) -> None:
     tree.process(pid, f"{SCOPE}/job_7/step_0/user/task_0")
-    write(tree.root / f"proc/{pid}/environ", "".join(f"{name}={value}\0" for name, value in said.items()))
+    write(tree.root / f"proc/{pid}/environ", "".join(f"{name}={value}\0" for name, value in reported.items()))
 
 
 @pytest.fixture
@@ -65,14 +65,17 @@ def watch(tree: CgroupTree) -> Iterator[JobWatch]:
     ],
 )
 def test_where_a_job_is_scraped(more: dict[str, str], url: str) -> None:
-    (found,) = replicas_of("7", "n1", [SAID | more])
+    (found,) = replicas_of("7", "n1", [ANNOUNCED | more])
     assert found == Found("slurm", "chat", "7.n1", (("job", "7"),), url, "vllm", "requests")
 
 
 def test_each_port_of_a_job_is_a_replica() -> None:
-    other = SAID | {"FLYBALL_METRICS_PORT": "8001"}
-    assert [one.replica for one in replicas_of("7", "n1", [SAID, other, SAID, {}])] == ["7.n1.8000", "7.n1.8001"]
-    named = [one | {"FLYBALL_REPLICA": f"r{place}"} for place, one in enumerate((SAID, other))]
+    other = ANNOUNCED | {"FLYBALL_METRICS_PORT": "8001"}
+    assert [one.replica for one in replicas_of("7", "n1", [ANNOUNCED, other, ANNOUNCED, {}])] == [
+        "7.n1.8000",
+        "7.n1.8001",
+    ]
+    named = [one | {"FLYBALL_REPLICA": f"r{place}"} for place, one in enumerate((ANNOUNCED, other))]
     assert [one.replica for one in replicas_of("7", "n1", named)] == ["r0", "r1"]
 
 
@@ -93,7 +96,7 @@ def test_jobs_of_both_versions_of_the_control_groups(tmp_path: Path, group: str)
     assert find_jobs(tmp_path) == {"7": tmp_path / MOUNT / group}
 
 
-def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch: JobWatch) -> None:
+def test_the_prolog_reports_a_job_without_any_privilege(tree: CgroupTree, watch: JobWatch) -> None:
     group = job(tree, 7, 20)
     until(lambda: "install infra/slurm/task-prolog" in str(watch.problem))
     folder = tree.root / "run/jobs"
@@ -101,12 +104,12 @@ def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch
     task = {"PATH": os.environ["PATH"], "FLYBALL_JOBS": str(folder), "SLURM_JOB_ID": "7", "SLURM_PROCID": "3"}
     mine = tree.root / "mine"
     mine.write_text("mine")
-    for said in ({}, SAID, SAID):
-        done = subprocess.run([PROLOG], env=task | said, capture_output=True, check=True)
+    for reported in ({}, ANNOUNCED, ANNOUNCED):
+        done = subprocess.run([PROLOG], env=task | reported, capture_output=True, check=True)
         assert (done.stdout, done.stderr) == (b"", b"")  # what it printed would be obeyed by Slurm
     assert [path.name for path in folder.iterdir()] == ["7.0.3"]
     (folder / "8.0.3").symlink_to(mine)
-    subprocess.run([PROLOG], env=task | SAID | {"SLURM_JOB_ID": "8"}, check=True)
+    subprocess.run([PROLOG], env=task | ANNOUNCED | {"SLURM_JOB_ID": "8"}, check=True)
     assert mine.read_text() == "mine"
     os.mkfifo(folder / "7.pipe")  # nobody must be able to hold the agent
     (folder / "7.large").write_bytes(b"FLYBALL_WORKLOAD=" + bytes(1 << 20))
@@ -120,7 +123,7 @@ def test_the_prolog_tells_of_a_job_without_any_privilege(tree: CgroupTree, watch
 def test_an_agent_that_may_reads_the_environment(tree: CgroupTree, watch: JobWatch) -> None:
     job(tree, 7, 20, 21)
     environ(tree, 20, PATH="/bin")
-    environ(tree, 21, **SAID)
+    environ(tree, 21, **ANNOUNCED)
     until(lambda: [one.url for one in watch.found] == ["http://127.0.0.1:8000/metrics"] and watch.problem == "")
     assert watch.errors == 0
 
@@ -128,31 +131,31 @@ def test_an_agent_that_may_reads_the_environment(tree: CgroupTree, watch: JobWat
 def test_one_job_cannot_have_any_number_of_replicas(tree: CgroupTree, watch: JobWatch) -> None:
     job(tree, 7, *range(20, 320))
     for pid in range(20, 320):
-        environ(tree, pid, **SAID | {"FLYBALL_METRICS_PORT": str(pid)})
+        environ(tree, pid, **ANNOUNCED | {"FLYBALL_METRICS_PORT": str(pid)})
     until(lambda: watch.problem == "300 replicas; those after 256 are left out")
     assert len(watch.found) == 256
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "expected"),
     [
         ({"FLYBALL_SERVER": ""}, "FLYBALL_SERVER is ''; set one of vllm, triton, tgi, sglang"),
         ({"FLYBALL_WORK": "steps"}, "FLYBALL_WORK is 'steps'; set requests or tokens"),
         ({"FLYBALL_METRICS_PORT": "x"}, "has no page; set FLYBALL_METRICS_PORT to a port of this node"),
     ],
 )
-def test_announcements_that_say_too_little(more: dict[str, str], says: str) -> None:
-    (found,) = replicas_of("7", "n1", [SAID | more])
-    with pytest.raises(ConfigError, match=f"^job 7: {says}"):
+def test_announcements_that_are_incomplete(more: dict[str, str], expected: str) -> None:
+    (found,) = replicas_of("7", "n1", [ANNOUNCED | more])
+    with pytest.raises(ConfigError, match=f"^job 7: {expected}"):
         discovered(found)
 
 
 def test_a_jobs_server_is_a_row_and_names_the_jobs_devices(tree: CgroupTree) -> None:
     with page_server() as server:
-        server.say("/health")
-        server.say("/metrics", vllm(Work(active=3)))
+        server.respond("/health")
+        server.respond("/metrics", vllm(Work(active=3)))
         job(tree, 7, 20)
-        environ(tree, 20, **SAID | {"FLYBALL_METRICS_PORT": server.url.rpartition(":")[2]})
+        environ(tree, 20, **ANNOUNCED | {"FLYBALL_METRICS_PORT": server.url.rpartition(":")[2]})
         config = WorkloadsParameters(period_s=0.05, discover=("slurm",), slurm=FAST)
         collector = WorkloadCollector(config, "n1", root=tree.root, environ={})
         attribution = AttributionCollector(AttributionParameters(), "n1", tree.root)
@@ -160,18 +163,22 @@ def test_a_jobs_server_is_a_row_and_names_the_jobs_devices(tree: CgroupTree) -> 
         try:
             key = ("chat", "7.n1")
             until(lambda: any(one.rows[key][ACTIVE] == 3 for one in collector.read(0, 1) if key in one.rows))
-            (told,) = collector.parts().allocations
+            (reported,) = collector.parts().allocations
             attribution.read(0, 1)
             (unit,) = attribution.parts().allocations
-            assert (told.workload, told.replica, told.runtime, told.labels) == (*key, "slurm", {"job": "7"})
-            assert unit == told
+            assert (reported.workload, reported.replica, reported.runtime, reported.labels) == (
+                *key,
+                "slurm",
+                {"job": "7"},
+            )
+            assert unit == reported
             assert collector.problems() == {"chat/7.n1": "", "slurm": ""}
         finally:
             collector.close()
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_doctor_says_what_a_node_with_slurm_lacks(tree: CgroupTree, tmp_path: Path, enabled: bool) -> None:
+def test_the_doctor_reports_what_a_node_with_slurm_lacks(tree: CgroupTree, tmp_path: Path, enabled: bool) -> None:
     job(tree, 7, 20)
     write(tree.root / "proc/stat", "cpu 1 2 3\n")
     agent = AgentParameters(

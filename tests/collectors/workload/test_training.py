@@ -129,7 +129,7 @@ def test_a_file_is_not_taken_for_a_socket(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "kept"
 
 
-def test_a_job_is_what_it_said_last() -> None:
+def test_a_job_is_what_it_reported_last() -> None:
     job = Job(silent_s=60.0)
     assert job.silent(0.0)
     assert job.take(0.0) is None
@@ -156,9 +156,9 @@ def test_a_job_that_goes_back_to_a_checkpoint() -> None:
     job.take(0.0)
     job.update({"step": 100}, 1.0)
     job.update({"step": 104, "step_time_s": 0.2}, 2.0)
-    told = job.take(2.0)
-    assert told is not None
-    assert (told.steps_done, told.step_time_s, told.progress, job.restarts) == (4, 0.2, 0.52, 1)
+    reported = job.take(2.0)
+    assert reported is not None
+    assert (reported.steps_done, reported.step_time_s, reported.progress, job.restarts) == (4, 0.2, 0.52, 1)
 
 
 def append(path: Path, text: str) -> None:
@@ -217,8 +217,8 @@ def test_what_is_no_plain_file_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says"), [("(", "no regular expression"), ("a", "name at least one"), ("(?P<x>a)", r"\['x'\]")]
+    ("pattern", "expected"), [("(", "no regular expression"), ("a", "name at least one"), ("(?P<x>a)", r"\['x'\]")]
 )
-def test_a_pattern_that_cannot_work(pattern: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^agent\.here: .*{says}"):
+def test_a_pattern_that_cannot_work(pattern: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^agent\.here: .*{expected}"):
         compile_pattern(pattern, "agent.here")

@@ -22,7 +22,7 @@ class Work(NamedTuple):
     cache: float = 0.25
 
 
-def family(name: str, kind: str, samples: Mapping[str, float], *, exact: bool = False) -> str:
+def metric_family(name: str, kind: str, samples: Mapping[str, float], *, exact: bool = False) -> str:
     """One metric; the keys of `samples` are what stands between the braces, or nothing."""
     lines = [
         f"{name}{{{labels}}} {value if exact else repr(float(value))}"
@@ -50,13 +50,13 @@ def vllm(work: Work, *, engine: str = "0", v0: bool = False, model: str = MODEL)
         ended["error"] = work.failed
     reasons = {f'{labels},finished_reason="{reason}"': count for reason, count in ended.items()}
     parts = [
-        family("python_gc_objects_collected_total", "counter", {'generation="0"': 12863}),
-        family("vllm:num_requests_running", "gauge", {labels: work.active}),
-        family("vllm:num_requests_waiting", "gauge", {labels: work.queued}),
-        family("vllm:gpu_cache_usage_perc" if v0 else "vllm:kv_cache_usage_perc", "gauge", {labels: work.cache}),
-        family("vllm:prompt_tokens_total", "counter", {labels: work.tokens_in}),
-        family("vllm:generation_tokens_total", "counter", {labels: work.tokens_out}),
-        family("vllm:request_success_total", "counter", reasons),
+        metric_family("python_gc_objects_collected_total", "counter", {'generation="0"': 12863}),
+        metric_family("vllm:num_requests_running", "gauge", {labels: work.active}),
+        metric_family("vllm:num_requests_waiting", "gauge", {labels: work.queued}),
+        metric_family("vllm:gpu_cache_usage_perc" if v0 else "vllm:kv_cache_usage_perc", "gauge", {labels: work.cache}),
+        metric_family("vllm:prompt_tokens_total", "counter", {labels: work.tokens_in}),
+        metric_family("vllm:generation_tokens_total", "counter", {labels: work.tokens_out}),
+        metric_family("vllm:request_success_total", "counter", reasons),
         histogram("vllm:time_to_first_token_seconds", labels, [s / 4 for s in work.latencies_s], VLLM_BOUNDS),
         histogram(
             f"vllm:{'time_per_output_token' if v0 else 'inter_token_latency'}_seconds",
@@ -66,7 +66,7 @@ def vllm(work: Work, *, engine: str = "0", v0: bool = False, model: str = MODEL)
         ),
         histogram("vllm:e2e_request_latency_seconds", labels, work.latencies_s, VLLM_BOUNDS),
     ]
-    return "".join([*parts, family("vllm:num_requests_swapped", "gauge", {labels: 1})] if v0 else parts)
+    return "".join([*parts, metric_family("vllm:num_requests_swapped", "gauge", {labels: 1})] if v0 else parts)
 
 
 def sglang(work: Work, *, ranks: int = 1, priorities: bool = False, old: bool = False) -> str:
@@ -83,13 +83,13 @@ def sglang(work: Work, *, ranks: int = 1, priorities: bool = False, old: bool = 
     queued = {labels: float(work.queued) for labels in running if 'priority="10"' not in labels}
     return "".join(
         [
-            family("sglang:num_running_reqs", "gauge", running),
-            family("sglang:num_queue_reqs", "gauge", queued),
-            family("sglang:token_usage", "gauge", dict.fromkeys(running, work.cache)),
-            family("sglang:prompt_tokens_total", "counter", {common: work.tokens_in}),
-            family("sglang:generation_tokens_total", "counter", {common: work.tokens_out}),
-            family("sglang:num_requests_total", "counter", {common: len(work.latencies_s)}),
-            family("sglang:num_aborted_requests_total", "counter", {common: 3}),
+            metric_family("sglang:num_running_reqs", "gauge", running),
+            metric_family("sglang:num_queue_reqs", "gauge", queued),
+            metric_family("sglang:token_usage", "gauge", dict.fromkeys(running, work.cache)),
+            metric_family("sglang:prompt_tokens_total", "counter", {common: work.tokens_in}),
+            metric_family("sglang:generation_tokens_total", "counter", {common: work.tokens_out}),
+            metric_family("sglang:num_requests_total", "counter", {common: len(work.latencies_s)}),
+            metric_family("sglang:num_aborted_requests_total", "counter", {common: 3}),
             histogram("sglang:time_to_first_token_seconds", common, [s / 4 for s in work.latencies_s], SGLANG_BOUNDS),
             histogram(
                 f"sglang:{'time_per_output_token' if old else 'inter_token_latency'}_seconds",
@@ -105,15 +105,15 @@ def sglang(work: Work, *, ranks: int = 1, priorities: bool = False, old: bool = 
 def tgi(work: Work, *, came_in: int) -> str:
     """Counters without a suffix, whole numbers, and none of what has not happened yet."""
     bounds = [round(0.1 * 1.5**i, 3) for i in range(20)]
-    parts = [family("tgi_queue_size", "gauge", {"": work.queued}, exact=True)]
+    parts = [metric_family("tgi_queue_size", "gauge", {"": work.queued}, exact=True)]
     if came_in:
         parts += [
-            family("tgi_request_count", "counter", {"": came_in}, exact=True),
-            family("tgi_batch_current_size", "gauge", {"": work.active}, exact=True),
+            metric_family("tgi_request_count", "counter", {"": came_in}, exact=True),
+            metric_family("tgi_batch_current_size", "gauge", {"": work.active}, exact=True),
         ]
     if work.latencies_s:
         parts += [
-            family("tgi_request_success", "counter", {"": len(work.latencies_s)}, exact=True),
+            metric_family("tgi_request_success", "counter", {"": len(work.latencies_s)}, exact=True),
             histogram("tgi_batch_inference_duration", 'method="prefill"', [9.0], TOKEN_BOUNDS),
             histogram("tgi_batch_inference_duration", 'method="decode"', work.gaps_s, TOKEN_BOUNDS),
             histogram("tgi_request_duration", "", work.latencies_s, bounds),
@@ -122,7 +122,7 @@ def tgi(work: Work, *, came_in: int) -> str:
         ]
     if work.failed:
         failures = {'err="overloaded"': work.failed, 'err="dropped"': 2}
-        parts.append(family("tgi_request_failure", "counter", failures, exact=True))
+        parts.append(metric_family("tgi_request_failure", "counter", failures, exact=True))
     return "".join(parts)
 
 
@@ -135,11 +135,11 @@ def triton(work: Work, *, ensemble: bool = False, summaries: bool = False, tenso
     for labels in each:
         failures |= {f'{labels},reason="{r}"': n for r, n in (("BACKEND", work.failed), ("CANCELED", 1), ("OTHER", 0))}
     parts = [
-        family("nv_inference_request_success", "counter", dict.fromkeys(each, len(micro)), exact=True),
-        family("nv_inference_request_failure", "counter", failures, exact=True),
-        family("nv_inference_request_duration_us", "counter", dict.fromkeys(each, sum(micro)), exact=True),
-        family("nv_inference_pending_request_count", "gauge", dict.fromkeys(each, work.queued), exact=True),
-        family("nv_gpu_utilization", "gauge", {'gpu_uuid="GPU-1"': 0.5}, exact=True),
+        metric_family("nv_inference_request_success", "counter", dict.fromkeys(each, len(micro)), exact=True),
+        metric_family("nv_inference_request_failure", "counter", failures, exact=True),
+        metric_family("nv_inference_request_duration_us", "counter", dict.fromkeys(each, sum(micro)), exact=True),
+        metric_family("nv_inference_pending_request_count", "gauge", dict.fromkeys(each, work.queued), exact=True),
+        metric_family("nv_gpu_utilization", "gauge", {'gpu_uuid="GPU-1"': 0.5}, exact=True),
     ]
     if summaries:
         name = "nv_inference_request_summary_us"
@@ -150,12 +150,12 @@ def triton(work: Work, *, ensemble: bool = False, summaries: bool = False, tenso
             lines += [f'{name}{{{labels},quantile="{q}"}} {worst}' for q in ("0.5", "0.9", "0.95", "0.99", "0.999")]
         parts.append("\n".join([*lines, ""]))
     if tensorrt_llm:
-        told = {"waiting": work.queued, "context": 1, "scheduled": work.active, "max": 512, "active": 9}
-        kinds = {f'model="chat",request_type="{kind}",version="1"': n for kind, n in told.items()}
-        parts.append(family("nv_trt_llm_request_metrics", "gauge", kinds, exact=True))
+        reported = {"waiting": work.queued, "context": 1, "scheduled": work.active, "max": 512, "active": 9}
+        kinds = {f'model="chat",request_type="{kind}",version="1"': n for kind, n in reported.items()}
+        parts.append(metric_family("nv_trt_llm_request_metrics", "gauge", kinds, exact=True))
         blocks = {"max": 100, "used": 100 * work.cache, "tokens_per": 64, "fraction": work.cache}
         inside = {f'kv_cache_block_type="{kind}",model="chat",version="1"': n for kind, n in blocks.items()}
-        parts.append(family("nv_trt_llm_kv_cache_block_metrics", "gauge", inside, exact=True))
+        parts.append(metric_family("nv_trt_llm_kv_cache_block_metrics", "gauge", inside, exact=True))
         firsts_ms = [250 * s for s in work.latencies_s]
         labels = 'model="chat",version="1"'
         parts.append(histogram("nv_inference_first_response_histogram_ms", labels, firsts_ms, [50.0, 100.0, 500.0]))

@@ -29,7 +29,7 @@ class Reply:
     whole: bool = True
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     path: str
     headers: dict[str, str]
     connection: int
@@ -43,10 +43,10 @@ class PageServer:
     replies: dict[str, "Reply | Callable[[], str] | None"] = field(
         default_factory=dict[str, "Reply | Callable[[], str] | None"]
     )
-    asked: list[Asked] = field(default_factory=list[Asked])
+    requests: list[Request] = field(default_factory=list[Request])
     released: threading.Event = field(default_factory=threading.Event)
 
-    def say(self, path: str, body: str | bytes = "", status: int = 200) -> None:
+    def respond(self, path: str, body: str | bytes = "", status: int = 200) -> None:
         self.replies[path] = Reply(body, status)
 
 
@@ -59,7 +59,7 @@ def page_server(*, unix: Path | None = None, tls: ssl.SSLContext | None = None, 
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            found.asked.append(Asked(self.path, dict(self.headers), id(self.connection)))
+            found.requests.append(Request(self.path, dict(self.headers), id(self.connection)))
             reply = found.replies.get(path, Reply(status=404))
             if callable(reply):
                 reply = Reply(reply())

@@ -3,7 +3,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from flyball_contracts.kafka.log import EVERY_S, ClientLog, Storms
+from flyball_contracts.kafka.log import AWAY_S, EVERY_S, ClientLog, Outages, Storms
 
 
 class Clock:
@@ -14,15 +14,34 @@ class Clock:
         return self.now_s
 
 
-def test_a_broker_that_is_away_is_reported_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    reported = ClientLog(logging.getLogger("test"), "tables", "10.0.0.1:9092", clock)
-    for _ in range(60):
+def test_a_broker_that_is_away_is_reported_once_a_process_and_again_after_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, outages = Clock(), Outages()
+    clients = [
+        ClientLog(logging.getLogger("test"), who, "10.0.0.1:9092", clock, outages) for who in ("tables", "decisions")
+    ]
+    for _ in range(round(1.5 * AWAY_S)):
         clock.now_s += 1.0
-        reported.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        reported.log(3, "%s: connection refused", "thrd:1")
+        for number, client in enumerate(clients):
+            tried = f"10.0.0.1:9092/bootstrap: Connection refused (after {number}ms in state CONNECT)"
+            client.on_error(KafkaError(KafkaError._TRANSPORT, tried))
+            client.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+            client.log(3, "%s: connection refused", "thrd:1")
     assert len(caplog.records) == 2
-    assert "tables: no Kafka broker answers at 10.0.0.1:9092" in caplog.text
+    assert "no Kafka broker answers at 10.0.0.1:9092" in caplog.text
+    clients[1].on_error(KafkaError(KafkaError._RESOLVE, "10.0.0.1:9092/bootstrap: Host resolution failure"))
+    assert len(caplog.records) == 3, "another reason"
+
+
+def test_other_errors_are_reported_by_each_client_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    client = ClientLog(logging.getLogger("test"), "tables", "10.0.0.1:9092", clock)
+    for _ in range(round(2 * EVERY_S)):
+        clock.now_s += 1.0
+        client.on_error(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    assert len(caplog.records) == 2
+    assert "tables: Kafka at 10.0.0.1:9092: " in caplog.text
 
 
 def test_librdkafkas_own_lines_are_for_debugging(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,14 +23,14 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def replicas_at(name: str, t: int) -> tuple[int, int]:
-    """Replicas asked for and ready: two scalings were carried out while the scene ran."""
-    asked = SERVICES[name][0]
-    ready = asked
+    """Replicas requested and ready: two scalings were carried out while the scene ran."""
+    requested = SERVICES[name][0]
+    ready = requested
     if name == "chat-70b":
-        asked, ready = (4 if t < 90 else 6), (4 if t < 131 else 6)
+        requested, ready = (4 if t < 90 else 6), (4 if t < 131 else 6)
     elif name == "search-embed":
-        asked = ready = 5 if t < 128 else 4
-    return asked, ready
+        requested = ready = 5 if t < 128 else 4
+    return requested, ready
 
 
 def _ramp(name: str, t: int) -> float:
@@ -38,8 +38,8 @@ def _ramp(name: str, t: int) -> float:
     return float(0.55 + 0.25 * np.sin(t / 33) + rise)
 
 
-def _asked(name: str, t: int, half: str, work: float) -> Demand:
-    """Half of what a service is asked for; ``chat-70b`` is late while its new replicas start."""
+def _demand(name: str, t: int, half: str, work: float) -> Demand:
+    """Half of the demand of a service; ``chat-70b`` is late while its new replicas start."""
     running, ready = (n // 2 + (half == "node/1") * (n % 2) for n in replicas_at(name, t))
     late = name == "chat-70b" and 100 < t < 131
     return Demand(
@@ -61,8 +61,8 @@ def demands(fleet: Fleet) -> list[DemandTick]:
     for t in range(TICKS):
         work = {name: peak * _ramp(name, t) * float(rng.normal(1, 0.035)) for name, (_, peak) in SERVICES.items()}
         for half in ("node/0", "node/1"):  # a reader adds up the sources
-            asked = tuple(_asked(name, t, half, work[name] / 2) for name in SERVICES)
-            made.append(DemandTick(cell=CELL, source=half, tick=tick(t), partition=0, demands=asked))
+            requested = tuple(_demand(name, t, half, work[name] / 2) for name in SERVICES)
+            made.append(DemandTick(cell=CELL, source=half, tick=tick(t), partition=0, demands=requested))
     for t in range(TICKS):
         busy = float(163 + rng.normal(0, 2))
         train = Demand(workload="pretrain-llm", replicas=22, ready=22, devices=176, utilization_sum=busy, progress=0.41)
@@ -75,9 +75,9 @@ def forecasts(fleet: Fleet) -> list[Record]:
     made: list[Record] = []
     last: dict[str, float] = {}
     for record in demands(fleet):
-        for asked in record.demands if record.tick == tick(TICKS - 1) else ():
-            amount = asked.work_rate if asked.work_rate is not None else asked.utilization_sum or 0.0
-            last[asked.workload] = last.get(asked.workload, 0.0) + amount
+        for requested in record.demands if record.tick == tick(TICKS - 1) else ():
+            amount = requested.work_rate if requested.work_rate is not None else requested.utilization_sum or 0.0
+            last[requested.workload] = last.get(requested.workload, 0.0) + amount
     for name, value in last.items():
         slope = 0.0045 if name == "chat-70b" else -0.001
         horizons = tuple(float(h) for h in range(1, 61, 5))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, common, configured
 
 
 @click.command("approve")
@@ -44,7 +44,7 @@ def command(
 
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "operator")
-    found = read_decision(config.kafka, decision, since * 86_400.0)
+    found = read_decision(config.kafka, decision, since * DAY_S)
     click.echo(f"{type(found).__name__} {found.target}: {found.reason}")
     if not yes:
         if not sys.stdin.isatty():

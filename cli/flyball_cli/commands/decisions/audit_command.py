@@ -7,7 +7,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, common, configured
 
 
 @click.group("audit")
@@ -51,7 +51,7 @@ def verify(
     config = configured(config_path, bootstrap, log_level)
     named = [(text, "the anchor given") for text in given]
     if not offline:
-        found = read_anchors(config.kafka, since * 86_400.0)
+        found = read_anchors(config.kafka, since * DAY_S)
         named += [(text, f"the outcome of decision {decision}") for text, decision in found]
     anchors = [anchor_of(*one) for one in named]
     for (text, source), anchor in zip(named, anchors, strict=True):
@@ -88,7 +88,7 @@ def show(
     bootstrap: str | None,
     log_level: str,
 ) -> None:
-    """Show what the trail has of one DECISION: what was told, judged, called and said.
+    """Show what the trail has of one DECISION: what was received, checked, called and reported.
 
     DECISION is its id, or the beginning of it.
 

@@ -7,7 +7,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, common, configured
 
 
 @click.command("explain")
@@ -33,12 +33,12 @@ def command(
     from flyball_cli.explain.story import read_story
 
     config = configured(config_path, bootstrap, log_level)
-    story = read_story(config.kafka, decision, since * 86_400.0)
+    story = read_story(config.kafka, decision, since * DAY_S)
     audit = Path(config.actuator.audit)
     trail: list[AnyEntry] = []
     try:
         trail = entries_about(audit, story.decision.id) if audit.is_file() else []
-    except Broken as error:  # the topics still tell their part
+    except Broken as error:  # the topics still have their part
         click.echo(f"the audit trail is left out: {error}", err=True)
     if as_json:
         document = {"decision": story.decision, "outcomes": story.outcomes, "records": story.records, "audit": trail}

@@ -9,13 +9,11 @@ from typing import Any, get_args
 
 import click
 import msgspec
-from rich.console import Console
 
-from flyball_cli.options import Finite, common, configured, health_option, until_signal
+from flyball_cli.options import DAY_S, Finite, common, configured, health_option, until_signal
+from flyball_cli.terminal import unwrapped_console
 from flyball_contracts.records import Cause
 from flyball_contracts.records.events import Severity
-
-DAY_S = 86_400.0
 
 
 @click.group("incidents")
@@ -30,10 +28,6 @@ def command() -> None:
       flyball incidents silence --cell eu-1 --node n7 --for 7200 --reason moved
       flyball incidents label 3f2a --false --reason "benchmark of ours"
     """
-
-
-def _console() -> Console:
-    return Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=10_000)  # what is cut is of no use
 
 
 def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +64,7 @@ def list_(
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     elif found:
-        _console().print(tabulated(found))
+        unwrapped_console().print(tabulated(found))
     else:
         click.echo("nothing is wrong" if not ended else f"there was no incident in {since:g} days")
 
@@ -81,11 +75,11 @@ def list_(
 @common
 def show(incident: str, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
     """Tell all that is known of an INCIDENT: its id, or the beginning of it."""
-    from flyball_cli.incidents.listing import told
+    from flyball_cli.incidents.listing import described
     from flyball_cli.incidents.topic import find
 
     config = configured(config_path, bootstrap, log_level)
-    for line in told(find(config.kafka, incident, since * DAY_S)):
+    for line in described(find(config.kafka, incident, since * DAY_S)):
         click.echo(line)
 
 
@@ -134,11 +128,11 @@ def label(
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     one = find(config.kafka, incident, since * DAY_S)
-    said = Label(
+    response = Label(
         cell=one.cell, time_ns=time.time_ns(), by=by or who(), reason=reason, incident=one.id, cause=one.cause,
         true=is_true, model=one.model,
     )  # fmt: skip
-    answer(config.kafka, said)
+    answer(config.kafka, response)
     rule = "" if any(s.statistical for s in one.symptoms) else "; it rests on rules, whose limits do not move"
     click.echo(f"{one.id}: {one.cause}{f' on {one.model}' if one.model else ''} was {str(is_true).lower()}{rule}")
 
@@ -181,14 +175,14 @@ def silence(
     preflight(config, "responder")
     now_ns = time.time_ns()
     starts_ns = now_ns if from_ is None else round(from_.replace(tzinfo=UTC).timestamp() * 1e9)
-    said = Silence(
+    response = Silence(
         cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or moment(now_ns).replace(" ", "T"),
         starts_ns=starts_ns, ends_ns=starts_ns + round(for_s * 1e9), **matched,
     )  # fmt: skip
-    answer(config.kafka, said)
+    answer(config.kafka, response)
     click.echo(
-        f"silence {said.name!r} holds until {moment(said.ends_ns)} UTC; to end it before: "
-        f"flyball incidents unsilence {said.name!r} --cell {cell!r}"
+        f"silence {response.name!r} holds until {moment(response.ends_ns)} UTC; to end it before: "
+        f"flyball incidents unsilence {response.name!r} --cell {cell!r}"
     )
 
 
@@ -202,7 +196,7 @@ def silences_(config_path: Path | None, bootstrap: str | None, log_level: str) -
     config = configured(config_path, bootstrap, log_level)
     table = of_silences(silences(config.kafka), time.time_ns())
     if table.row_count:
-        _console().print(table)
+        unwrapped_console().print(table)
     else:
         click.echo("nothing is silenced")
 
@@ -242,7 +236,7 @@ def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | N
     config = configured(config_path, bootstrap, log_level)
     found = [one for one in read_conditions(config.kafka, since * DAY_S).values() if back or one.condition != "back"]
     if found:
-        _console().print(of_nodes(found))
+        unwrapped_console().print(of_nodes(found))
     else:
         click.echo("no node is out")
 
@@ -271,8 +265,8 @@ def readmit(
         raise click.BadParameter("is empty; a quarantine ends only with evidence", param_hint="--evidence")
     config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
-    said = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
-    answer(config.kafka, said)
+    response = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
+    answer(config.kafka, response)
     click.echo(f"{node} takes work again once the worker has read this; `flyball incidents nodes --all` shows it")
 
 
@@ -315,7 +309,7 @@ def check(
 @click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="An Alertmanager, API v2.")
 @click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="Takes what Alertmanager sends to webhooks.")
 @click.option("--least", type=click.Choice(["info", "warning", "critical"]), default="warning", show_default=True,
-              help="Least severity that is told.")  # fmt: skip
+              help="Least severity that is sent.")  # fmt: skip
 @click.option("--page", default="", metavar="URL", help="Where `flyball dashboard` is served, for links.")
 @click.option("--token-env", metavar="NAME", help="Variable of the environment with the bearer token for all of them.")
 @click.option("--once", is_flag=True, help="End when all that there is was delivered.")

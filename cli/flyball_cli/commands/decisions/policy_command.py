@@ -73,7 +73,7 @@ def test(
 
 
 def _by_rule(found: "list[Tried]") -> Table:
-    """Decisions by what the guard said of them, those that policies stopped first."""
+    """Decisions by the guard's result, those that policies stopped first."""
     groups: dict[tuple[bool, str], list[Tried]] = defaultdict(list)
     for one in found:
         rule = f"policy {one.policy}" if one.policy else one.code or "accepted"

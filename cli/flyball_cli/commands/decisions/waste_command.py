@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from flyball_cli.options import Finite, common, configured, progress_bar, until_signal
+from flyball_cli.options import DAY_S, Finite, common, configured, progress_bar, until_signal
 
 
 @click.command("waste")
@@ -48,7 +48,7 @@ def command(
     else:
         from flyball_cli.explain.story import read_insights
 
-        found = read_insights(config.kafka, Waste, since * 86_400.0)
+        found = read_insights(config.kafka, Waste, since * DAY_S)
     losses = added_up(found)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(losses), indent=1).decode() + "\n")

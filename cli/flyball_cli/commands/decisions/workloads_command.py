@@ -86,8 +86,7 @@ def list_(
     Example:
       flyball workloads list 'chat-*' --cell eu-1
     """
-    from rich.console import Console
-
+    from flyball_cli.terminal import unwrapped_console
     from flyball_cli.workloads.listing import summary, tabulated
     from flyball_cli.workloads.topic import read_topic
 
@@ -102,8 +101,7 @@ def list_(
     if not found:
         click.echo("no workload" + (f" of {len(specs):,} fits" if specs else " is declared yet"))
         return
-    console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=10_000)  # what is cut is of no use
-    console.print(tabulated(sorted(found, key=lambda spec: (spec.cell, spec.workload))))
+    unwrapped_console().print(tabulated(sorted(found, key=lambda spec: (spec.cell, spec.workload))))
     click.echo(summary(found))
 
 

@@ -176,13 +176,13 @@ def _traced(data: Path, workload: str | None, seeds: int) -> tuple[list["Demand"
         return traces.demands(name, seeds, progress), traces.requests
 
 
-def _one(asked: str | None, known: list[str], where: str) -> str:
-    if asked is None and len(known) == 1:
+def _one(chosen: str | None, known: list[str], where: str) -> str:
+    if chosen is None and len(known) == 1:
         return known[0]
-    if asked not in known:
-        lead = "choose one with --workload" if asked is None else f"there is no workload {asked!r}"
+    if chosen not in known:
+        lead = "choose one with --workload" if chosen is None else f"there is no workload {chosen!r}"
         raise click.UsageError(f"{where}: {lead}; known: {', '.join(known)}")
-    return asked
+    return chosen
 
 
 def _show(study: "Study") -> None:

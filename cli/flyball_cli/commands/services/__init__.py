@@ -1,1 +1,1 @@
-"""Commands that run until they are told to end."""
+"""Commands that run until they are stopped."""

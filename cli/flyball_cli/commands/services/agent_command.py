@@ -59,7 +59,7 @@ def command(
         pulse.beat()
         notifier.beat()
 
-    with until_signal() as stop, on_hangup(watch.ask if watch else lambda: None):
+    with until_signal() as stop, on_hangup(watch.request if watch else lambda: None):
 
         def wait(seconds: float) -> bool:
             ends = wait_beating(seconds, stop, beat, min(BEAT_S, notifier.beat_s or BEAT_S))

@@ -32,7 +32,7 @@ def command(
 
     Exits 0 even when something is missing: it explains, it does not judge. With --nvml it judges the agent: value
     beside value of NVIDIA's own binding, and exit status 1 where they differ or the agent lacks one. With --burn-in it
-    loads every GPU that jax sees (the CPU, where --gpus asks for none and there is none): matrix products, memory, and
+    loads every GPU that jax sees (the CPU, where --gpus requests none and there is none): matrix products, memory, and
     transfers, each compared exactly. It prints one line of JSON with rates, and exits 1 where anything is wrong.
 
     \b
@@ -69,7 +69,7 @@ def command(
 
 
 def _burn_in(seconds: float, gpus: int) -> int:
-    """Print what was found, and write it where the platform asks for it; 1 where a device is not well."""
+    """Print what was found, and write it where the platform requests it; 1 where a device is not well."""
     from flyball_cli.burn_in.run import burn_in
 
     found = burn_in(seconds, gpus)

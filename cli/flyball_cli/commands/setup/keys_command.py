@@ -24,7 +24,7 @@ def command() -> None:
 @command.command("new")
 @click.argument("file", type=click.Path(path_type=Path))
 def new(file: Path) -> None:
-    """Make a private key in FILE, which only you can read, and say how worker and actuator are told of it.
+    """Make a private key in FILE, which only you can read, and print how worker and actuator are configured with it.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def new(file: Path) -> None:
 @command.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
 def show(file: Path) -> None:
-    """Say how worker and actuator are told of the key in FILE; the private part is not shown.
+    """Print how worker and actuator are configured with the key in FILE; the private part is not shown.
 
     \b
     Example:

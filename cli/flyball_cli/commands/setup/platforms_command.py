@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from flyball_cli.options import Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, common, configured
 
 
 @click.command("platforms")
@@ -24,7 +24,7 @@ def command(
     With --observed each promise stands beside what was seen: decisions that were done of those that were tried, dry
     runs, failures that left as many replicas as there were, starts and stops that were all or nothing, effects that the
     platform showed as expected, and the median time to them. A dry run is judged by the platform itself or by the
-    driver; a checkpoint is confirmed by the replica, made by the platform, or only asked for; rollback takes back what
+    driver; a checkpoint is confirmed by the replica, made by the platform, or only requested; rollback takes back what
     failed, up to a point of no return.
 
     \b
@@ -41,7 +41,7 @@ def command(
     if observed:
         from flyball_cli.explain.story import read_sent
 
-        seen = rows(*read_sent(config.kafka, since * 86_400.0))
+        seen = rows(*read_sent(config.kafka, since * DAY_S))
     if as_json:
         made = [
             {

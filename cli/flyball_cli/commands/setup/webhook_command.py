@@ -18,7 +18,7 @@ from flyball_cli.options import Finite
 def command(url: str, workload: str, token_env: str, timeout_s: float) -> None:
     """Try whether the server at URL keeps to the contract of driver webhook.
 
-    The contract is in `infra/webhook.yaml`. The trial asks for states and plans
+    The contract is in `infra/webhook.yaml`. The trial requests states and plans
     (dry run), and changes nothing. Exits 1 when the server breaks a rule.
 
     \b

@@ -121,7 +121,7 @@ def compare_gpus(config: Config, *, wait: Callable[[float], object] = time.sleep
 
 
 def _exports(agent: AgentConfig) -> list[Finding]:
-    """Outputs beside Kafka; that none is asked for is no fault."""
+    """Outputs beside Kafka; that none is requested is no fault."""
     export = agent.export
     if not (export.metrics_listen or export.otlp_endpoint):
         return [Finding("agent.export", True, "Kafka is the only output; metrics_listen and otlp_endpoint are not set")]
@@ -139,7 +139,7 @@ def _exports(agent: AgentConfig) -> list[Finding]:
 
 
 def _numa(nodes: int) -> Finding:
-    return Finding("numa", True, f"{nodes} NUMA nodes" if nodes else "not divided: the host's row tells all")
+    return Finding("numa", True, f"{nodes} NUMA nodes" if nodes else "not divided: the host's row has all of it")
 
 
 def _workload(collector: WorkloadCollector, wait: Callable[[float], object]) -> list[Finding]:
@@ -150,7 +150,7 @@ def _workload(collector: WorkloadCollector, wait: Callable[[float], object]) -> 
 
 
 def _unwell(kind: str, problems: Mapping[str, str | None]) -> Iterator[Finding]:
-    """One finding for each that is asked and does not answer well."""
+    """One finding for each that is queried and does not answer well."""
     for who, problem in problems.items():
         if problem is None:
             yield Finding(f"{kind}.{who}", False, "no answer within half a second", "look at its load")
@@ -163,7 +163,7 @@ def _attribution(agent: AgentConfig, collector: AttributionCollector) -> Finding
     root, settings = Path(agent.root), with_constants(AttributionParameters, agent.attribution)
     if not text_of(root / "proc/1/cgroup"):
         remedy = "mount /proc without hidepid, or with gid= of the agent's group"
-        return Finding("attribution", False, "whose the processes on the devices are cannot be told", remedy)
+        return Finding("attribution", False, "whose the processes on the devices are cannot be determined", remedy)
     found, logs = hierarchy_of(root), root / settings.pod_logs.lstrip("/")
     pods = found and any(owner.runtime == "kubernetes" for owner in find_groups(found.groups, settings.groups))
     if pods and not os.access(logs, os.R_OK | os.X_OK):
@@ -205,7 +205,7 @@ def _host(root: Path) -> list[Finding]:
     findings: list[Finding] = []
     for name, source in SOURCES.items():
         found = source(root)
-        detail = f"{len(found)} metrics" if found else "the kernel tells nothing"
+        detail = f"{len(found)} metrics" if found else "the kernel reports nothing"
         remedy = "" if found else _REMEDIES.get(name, _SEE_PROC)
         findings.append(Finding(f"host.{name}", bool(found), detail, remedy))
     return [*findings, _energy(root), _cgroup(root)]
@@ -214,7 +214,7 @@ def _host(root: Path) -> list[Finding]:
 def _cgroup(root: Path) -> Finding:
     found = hierarchy_of(root)
     if found is not None:
-        version = "1, which tell no pressure" if found.legacy else "2"
+        version = "1, which report no pressure" if found.legacy else "2"
         return Finding("host.cgroup", True, f"what pods and jobs use of the host: control groups of version {version}")
     remedy = "in a container mount the host's /sys/fs/cgroup"
     return Finding("host.cgroup", False, "no control groups are to be seen", remedy)
@@ -241,7 +241,7 @@ def _cloud(collector: CloudCollector) -> Finding:
         return Finding("cloud", False, collector.reason, remedy)
     place = collector.parts().place
     where = place.availability_zone or place.region
-    detail = f"{place.provider}: {place.instance_type} in {where}, {place.capacity_type}; notices are asked for"
+    detail = f"{place.provider}: {place.instance_type} in {where}, {place.capacity_type}; notices are requested"
     return Finding("cloud", True, detail)
 
 
@@ -262,7 +262,7 @@ def _nvml(collector: NvmlCollector, wait: Callable[[float], object]) -> list[Fin
             findings.append(Finding(name, False, "does not answer", "see dmesg and nvidia-smi; reset the GPU"))
             continue
         absent = ", ".join(GPU.metrics[column].key for column in missing) or "nothing"
-        findings.append(Finding(name, True, f"{len(GPU) - len(missing)} of {len(GPU)} metrics; not told: {absent}"))
+        findings.append(Finding(name, True, f"{len(GPU) - len(missing)} of {len(GPU)} metrics; not reported: {absent}"))
     for call, why in collector.refused.items():
         if why:
             findings.append(Finding(f"nvml.{call}", False, "its structure is of a version that is not known", why))

@@ -14,6 +14,7 @@ from flyball_contracts.ids import NS_PER_S
 
 _ROLE = f"{DATA}iam/security-credentials/"
 _SPARE_NS = 300 * NS_PER_S
+_REMEDY = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role"
 
 
 class Keys(Protocol):
@@ -53,18 +54,18 @@ class RoleKeys:
         self._ends_ns = 0
 
     def key(self, now_ns: int) -> AwsKey:
-        """Key of the role, asked for when it is needed."""
+        """Key of the role, requested when it is needed."""
         if now_ns < self._ends_ns - _SPARE_NS:
             return self._key
         where = f"{self._server.address}{_ROLE}"
         try:
-            role = self._server.text(self._aws.ask(_ROLE), _ROLE)
+            role = self._server.text(self._aws.request(_ROLE), _ROLE)
             if not role:
-                raise FeedError(f"{where}: the instance has no role; attach one, or use key_from: environment")
+                raise FeedError(f"{where}: the instance has no role; {_REMEDY}")
             path = f"{_ROLE}{role}"
-            found = self._server.decode(self._aws.ask(path), path, _Credentials)
+            found = self._server.decode(self._aws.request(path), path, _Credentials)
         except MetadataError as error:
-            raise FeedError(str(error)) from error
+            raise FeedError(f"{error}; {_REMEDY}") from error
         self._key = AwsKey(found.access_key_id, found.secret_access_key, found.token)
         self._ends_ns = time_ns(found.expiration, f"{where}: $.Expiration")
         return self._key

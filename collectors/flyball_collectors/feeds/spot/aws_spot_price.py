@@ -35,7 +35,7 @@ class AwsSpotPrice:
         self._keys = keys
 
     def fetch(self, now_ns: int) -> list[Signal]:
-        """One curve of the lowest price among the zones asked for; raises :class:`FeedError`."""
+        """One curve of the lowest price among the requested zones; raises :class:`FeedError`."""
         settings = self._settings
         where = f"{self._client.where('/')} of {settings.instance_type} in {settings.region}"
         query = {
@@ -76,15 +76,15 @@ class AwsSpotPrice:
         return [price for price in prices if price is not None], root.findtext("{*}nextToken") or ""
 
     def _price(self, item: ElementTree.Element, where: str) -> float | None:
-        """Price of an item, ``None`` for one that was not asked for."""
-        asked = {"instanceType": self._settings.instance_type, "productDescription": PRODUCT}
+        """Price of an item, ``None`` for one that was not requested."""
+        requested = {"instanceType": self._settings.instance_type, "productDescription": PRODUCT}
         if self._settings.availability_zone:
-            asked["availabilityZone"] = self._settings.availability_zone
-        if any(item.findtext(f"{{*}}{name}") != value for name, value in asked.items()):
+            requested["availabilityZone"] = self._settings.availability_zone
+        if any(item.findtext(f"{{*}}{name}") != value for name, value in requested.items()):
             self.left_out += 1
             return None
         text = item.findtext("{*}spotPrice") or ""
         try:
             return float(text)
         except ValueError as error:
-            raise FeedError(f"{where}: spotPrice: {text[:40]!r} is no number; it is asked for again") from error
+            raise FeedError(f"{where}: spotPrice: {text[:40]!r} is no number; it is requested again") from error

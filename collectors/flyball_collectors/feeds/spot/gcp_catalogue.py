@@ -1,7 +1,7 @@
 """Google Cloud: the spot prices of Compute Engine's parts, by the Cloud Billing Catalog API.
 
 See https://docs.cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. It needs an API key that may ask
-the Cloud Billing API and nothing else. The catalogue has tens of thousands of rows; only the fields used are asked for.
+the Cloud Billing API and nothing else. The catalogue has tens of thousands of rows; only the fields used are requested.
 """
 
 import re
@@ -76,13 +76,13 @@ class _Price(NamedTuple):
 
 
 class Catalogue:
-    """The spot prices of all parts and regions; the feeds of one key share it, and ask for it once in ``keep_s``."""
+    """The spot prices of all parts and regions; the feeds of one key share it, and request it once in ``keep_s``."""
 
     def __init__(self, client: Client, key: str, keep_s: float) -> None:
         self._client = client
         self._key = key
         self._keep_ns = round(keep_s * NS_PER_S)
-        self._asked_ns: int | None = None
+        self._requested_ns: int | None = None
         self._prices: Mapping[Part, float] = {}
 
     @property
@@ -92,9 +92,9 @@ class Catalogue:
 
     def prices(self, now_ns: int) -> Mapping[Part, float]:
         """USD for an hour of one virtual CPU, GiB or GPU; raises :class:`FeedError`."""
-        if self._asked_ns is None or not 0 <= now_ns - self._asked_ns < self._keep_ns:
+        if self._requested_ns is None or not 0 <= now_ns - self._requested_ns < self._keep_ns:
             self._prices = self._fetch(now_ns)
-            self._asked_ns = now_ns
+            self._requested_ns = now_ns
         return self._prices
 
     def _fetch(self, now_ns: int) -> Mapping[Part, float]:
@@ -141,4 +141,4 @@ class Catalogue:
         try:
             return int(money.units) + money.nanos / 1e9
         except ValueError as error:
-            raise FeedError(f"{self.where}: units: {money.units[:40]!r} is no number; it is asked for again") from error
+            raise FeedError(f"{self.where}: units: {money.units[:40]!r} is no number; it is requested again") from error

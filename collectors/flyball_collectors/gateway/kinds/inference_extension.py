@@ -2,7 +2,7 @@
 
 With its flow control it holds requests while a pool has no pod. Its series have the prefix ``llm_d_epp`` in newer
 versions and those of the inference objective or model in older ones. Its averages of the pods' own queues are not
-asked for: replicas report them themselves.
+requested: replicas report them themselves.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind

@@ -28,7 +28,7 @@ _MANY = 40  # fields from which on arrays are cheaper than a loop
 class Field(NamedTuple):
     """A field id of nvml.h, the column it is, what one unit is worth, and its scope (a link, or all).
 
-    A ``wide`` counter is only believed in 64 bits: in 32, bytes wrap more than once between two reads. One that
+    A ``wide`` counter is only used in 64 bits: in 32, bytes wrap more than once between two reads. One that
     ``wraps`` is kept apart then: its lower bits go into :attr:`FieldBatch.wrapped`.
     """
 
@@ -41,7 +41,7 @@ class Field(NamedTuple):
 
 
 class FieldBatch:
-    """Reads some fields of one device; a field that it does not have is asked for once.
+    """Reads some fields of one device; a field that it does not have is requested once.
 
     ``wrapped`` has, by column, the lower 32 bits of counters of which the last read had no more.
     """
@@ -59,7 +59,7 @@ class FieldBatch:
 
     def read(self, row: list[float]) -> None:
         """Put the values into their columns; fields of one column are added up."""
-        if not self._fields or not self._gate.ask("nvmlDeviceGetFieldValues", len(self._fields), self._at):
+        if not self._fields or not self._gate.call("nvmlDeviceGetFieldValues", len(self._fields), self._at):
             return
         if self._plain is None or not self._plain.read(row):
             self._read_each(row)

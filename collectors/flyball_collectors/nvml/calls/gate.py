@@ -33,14 +33,14 @@ _PLAIN = frozenset({NOT_FOUND, INSUFFICIENT_SIZE, NO_DATA})  # answers, not fail
 
 
 class DeviceLost(Exception):
-    """The device no longer answers; nothing more can be asked of it in this read."""
+    """The device no longer answers; nothing more can be queried of it in this read."""
 
 
 class Gate:
     """Calls about one device, by one thread at a time.
 
     An answer that will never come (not supported, not permitted, unknown to this driver) is remembered and
-    not asked for again. Any other failure costs one value and is counted in ``errors`` by call. ``code`` is the
+    not requested again. Any other failure costs one value and is counted in ``errors`` by call. ``code`` is the
     return code of the last call. ``unread`` are functions whose struct nobody here knows in the driver's version.
     """
 
@@ -56,7 +56,7 @@ class Gate:
         self._number = c_uint()
         self._number_at = byref(self._number)
 
-    def ask(self, name: str, *args: object) -> bool:
+    def call(self, name: str, *args: object) -> bool:
         """Whether the function ``name`` answered, into the buffers among ``args``.
 
         What is remembered is the name, with the first argument if that is an ``int``: in NVML it says what kind of
@@ -90,12 +90,12 @@ class Gate:
 
     def number(self, name: str, *args: object) -> int | None:
         """What a function that answers with one unsigned 32-bit number says; ``None`` where it says nothing."""
-        return self._number.value if self.ask(name, *args, self._number_at) else None
+        return self._number.value if self.call(name, *args, self._number_at) else None
 
     def text(self, name: str) -> str:
         """What a function that answers with a text says; empty where it says nothing."""
         text = create_string_buffer(96)
-        return text.value.decode(errors="replace") if self.ask(name, text, c_uint(len(text))) else ""
+        return text.value.decode(errors="replace") if self.call(name, text, c_uint(len(text))) else ""
 
     def _refused(self, name: str, key: object, code: int) -> None:
         if code in LOST:

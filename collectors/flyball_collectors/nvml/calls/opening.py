@@ -45,6 +45,6 @@ def open_nvml(
             return NvmlCollector(nvml, node, count, root, settings or GpuParameters())
         reason = "NVML sees no GPU"
     except NvmlError as error:
-        reason = f"NVML does not tell the number of GPUs: {error}"
+        reason = f"NVML does not report the number of GPUs: {error}"
     nvml.stop()
     return Absent(reason, "nvidia-smi must list the GPUs for the same user")

@@ -36,7 +36,7 @@ def _most(metric: Metric) -> float:
     )
 
 
-class Judge:
+class Validator:
     """Turns what was read of the devices into frames of a layout.
 
     Counters become increases since the device's previous row, NaN on its first and after one that is missing; one

@@ -34,7 +34,7 @@ _MOST_W = 1e4  # no board takes as much
 class Found(NamedTuple):
     """What one read of a GPU found: a row for each of ``devices``, counters as they are.
 
-    ``details`` has rows where they were asked for. A GPU that is lost has rows of NaN; ``lost`` says why.
+    ``details`` has rows where they were requested. A GPU that is lost has rows of NaN; ``lost`` says why.
     ``reasons`` are those of its clocks, in nvml.h's bits. ``link_errors`` are there with the details.
     """
 

@@ -42,10 +42,10 @@ def memory_of(gate: Gate) -> tuple[int, int, int | None]:
     Drivers that do not report the last count it as in use, and it is ``None``. All 0 where nothing is known.
     """
     memory = Memory2(version=MEMORY_V2)
-    if gate.ask("nvmlDeviceGetMemoryInfo_v2", byref(memory)):
+    if gate.call("nvmlDeviceGetMemoryInfo_v2", byref(memory)):
         return int(memory.total), int(memory.used), int(memory.reserved)
     first = Memory()
-    if gate.ask("nvmlDeviceGetMemoryInfo", byref(first)):
+    if gate.call("nvmlDeviceGetMemoryInfo", byref(first)):
         return int(first.total), int(first.used), None
     return 0, 0, None
 
@@ -54,12 +54,12 @@ def pci_address(gate: Gate, *, link: int | None = None) -> str | None:
     """PCI address of a GPU, or of the far end of an NVLink, as sysfs writes it: ``dddd:bb:dd.f`` in lower case."""
     pci = Pci()
     name, args = ("nvmlDeviceGetPciInfo_v3", ()) if link is None else ("nvmlDeviceGetNvLinkRemotePciInfo_v2", (link,))
-    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0" if gate.ask(name, *args, byref(pci)) else None
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0" if gate.call(name, *args, byref(pci)) else None
 
 
 def _compute_capability(gate: Gate) -> str:
     major, minor = c_int(), c_int()
-    known = gate.ask("nvmlDeviceGetCudaComputeCapability", byref(major), byref(minor))
+    known = gate.call("nvmlDeviceGetCudaComputeCapability", byref(major), byref(minor))
     return f"{major.value}.{minor.value}" if known else ""
 
 

@@ -30,14 +30,14 @@ class Place(NamedTuple):
 def mig_mode(gate: Gate) -> bool:
     """Whether a GPU is divided now."""
     now, next_ = c_uint(), c_uint()
-    return gate.ask("nvmlDeviceGetMigMode", byref(now), byref(next_)) and bool(now.value)
+    return gate.call("nvmlDeviceGetMigMode", byref(now), byref(next_)) and bool(now.value)
 
 
 def places(gate: Gate) -> Iterator[Place]:
     """Instances of a divided GPU."""
     for index in range(gate.number("nvmlDeviceGetMaxMigDeviceCount") or 0):
         handle = c_void_p()
-        if not gate.ask("nvmlDeviceGetMigDeviceHandleByIndex", index, byref(handle)):
+        if not gate.call("nvmlDeviceGetMigDeviceHandleByIndex", index, byref(handle)):
             continue
         own = Gate(gate.library, handle)
         ids = own.number("nvmlDeviceGetGpuInstanceId"), own.number("nvmlDeviceGetComputeInstanceId")
@@ -62,7 +62,7 @@ class Instance:
         self._processes = ProcessReader(own, place.uuid)
         self._gpm = Gpm(gate, place.gpu) if alone else None
         attributes = Attributes()
-        known = own.ask("nvmlDeviceGetAttributes_v2", byref(attributes))
+        known = own.call("nvmlDeviceGetAttributes_v2", byref(attributes))
         self.slices = int(attributes.gpu_slices) if known else None
         memory_bytes = memory_of(own)[0] or int(attributes.memory_mib) << 20
         self.device = Device(

@@ -60,7 +60,7 @@ class Roster:
             self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
             self._connect()
         if count is None:
-            count = self._workers.run({_NVML: self._ask_count}, _PATIENCE_S).get(_NVML)
+            count = self._workers.run({_NVML: self._count_gpus}, _PATIENCE_S).get(_NVML)
         if count is not None and (count != self._count or self.unreadable):
             fresh = range(count) if count != self._count else [int(name.split()[1]) for name in self.unreadable]
             self._count = count
@@ -168,7 +168,7 @@ class Roster:
         except (NvmlError, DeviceLost) as error:
             return str(error)
 
-    def _ask_count(self) -> int | None:
+    def _count_gpus(self) -> int | None:
         try:
             return self._library.count()
         except NvmlError as error:

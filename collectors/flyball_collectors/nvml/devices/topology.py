@@ -26,7 +26,7 @@ class LinkStates:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._asked = list(range(MAX_LINKS))
+        self._links = list(range(MAX_LINKS))
         self._fields = FieldBatch(gate, [Field(_STATE, link, scope=link) for link in range(MAX_LINKS)])
 
     def read(self) -> dict[int, bool]:
@@ -35,9 +35,9 @@ class LinkStates:
         self._fields.read(row)
         found = {link: state > 0 for link, state in enumerate(row) if state == state}
         if not found:
-            states = {link: self._gate.number("nvmlDeviceGetNvLinkState", link) for link in self._asked}
+            states = {link: self._gate.number("nvmlDeviceGetNvLinkState", link) for link in self._links}
             found = {link: bool(state) for link, state in states.items() if state is not None}
-            self._asked = list(found)
+            self._links = list(found)
         return found
 
 
@@ -63,7 +63,7 @@ def wires_of(gate: Gate, others: Mapping[str, c_void_p]) -> Wires:
     far_end = c_uint()
     for link in links:
         address = pci_address(gate, link=link)
-        kind = far_end.value if gate.ask("nvmlDeviceGetNvLinkRemoteDeviceType", link, byref(far_end)) else None
+        kind = far_end.value if gate.call("nvmlDeviceGetNvLinkRemoteDeviceType", link, byref(far_end)) else None
         if kind == _SWITCH:
             switched += 1
         elif kind in (_GPU, None) and address is not None:
@@ -71,7 +71,7 @@ def wires_of(gate: Gate, others: Mapping[str, c_void_p]) -> Wires:
     distances: dict[str, Distance] = {}
     level = c_int()
     for uuid, handle in others.items():
-        if gate.ask("nvmlDeviceGetTopologyCommonAncestor", handle, byref(level)) and level.value in _DISTANCES:
+        if gate.call("nvmlDeviceGetTopologyCommonAncestor", handle, byref(level)) and level.value in _DISTANCES:
             distances[uuid] = _DISTANCES[level.value]
     return Wires(peers, switched, _link_speed(gate, links), pcie_speed(gate), distances)
 

@@ -41,7 +41,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
 def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:
     """Record of an event of the driver that was seen ``count`` times, first at ``first_ns``.
 
-    ``recovery_action`` is what the driver asks for now, as far as is known.
+    ``recovery_action`` is what the driver requests now, as far as is known.
     """
     often = f", {count} times" if count > 1 else ""
     if what.kind == XID:
@@ -59,7 +59,7 @@ def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_act
     if what.kind == RECOVERY_ACTION:
         remedy = recovery_of(recovery_action)
         severity: Severity = "info" if remedy == "none" else "critical"
-        meaning = _Meaning("recovery_action", severity, remedy, "the driver asks for another recovery action")
+        meaning = _Meaning("recovery_action", severity, remedy, "the driver requests another recovery action")
     else:
         unknown = _Meaning("unknown", "warning", "unknown", f"event {what.kind:#x} of the driver is not known here")
         meaning = _MEANINGS.get(what.kind, unknown)

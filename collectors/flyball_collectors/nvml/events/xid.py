@@ -1,4 +1,4 @@
-"""What an XID asks for: :mod:`flyball_contracts.xids` says so of each code, and the driver of some more.
+"""What an XID requires: :mod:`flyball_contracts.xids` says so of each code, and the driver of some more.
 
 Where the driver names a recovery action, or says whether an error of NVLink is fatal, that outranks the table.
 """
@@ -31,14 +31,14 @@ _RECOVERY: Mapping[int, Remedy] = {
 
 
 def recovery_of(action: int | None) -> Remedy:
-    """Remedy for the recovery action that the driver asks for, ``None`` where that is not known."""
+    """Remedy for the recovery action that the driver requests, ``None`` where that is not known."""
     return "unknown" if action is None else _RECOVERY.get(action, "unknown")
 
 
 def verdict_of(code: int, recovery_action: int | None = None, *, fatal: bool | None = None) -> Verdict:
     """Verdict on an XID; a code that is not in the table takes no new work, it is never ignored.
 
-    ``recovery_action`` is what the driver asks for now, which decides where the code is 154. ``fatal`` is what it
+    ``recovery_action`` is what the driver requests now, which decides where the code is 154. ``fatal`` is what it
     says of an error of NVLink 5, ``None`` where that is not known: then no new work goes there.
     """
     known = xid_of(code)

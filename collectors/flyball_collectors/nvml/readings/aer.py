@@ -1,4 +1,4 @@
-"""PCIe errors of a GPU as the kernel counts them (advanced error reporting), where the driver does not tell them."""
+"""PCIe errors of a GPU as the kernel counts them (advanced error reporting), where the driver does not report them."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _COLUMNS = {kind: GPU_DETAIL.column(f"nvidia.gpu.pcie.errors{{type={kind}}}") fo
 
 
 class AerCounters:
-    """Counters of one PCI device under ``root``, readable by everyone; a kernel without them is asked once."""
+    """Counters of one PCI device under ``root``, readable by everyone; a kernel without them is queried once."""
 
     def __init__(self, root: Path, address: str | None) -> None:
         self._folder = root / "sys/bus/pci/devices" / address if address else None

@@ -108,12 +108,12 @@ class MemoryReader:
     def read(self, row: list[float]) -> None:
         """What the driver reserves is known apart from what is in use only since version 2 of the call."""
         memory: Memory | Memory2 = self._second
-        if self._gate.ask("nvmlDeviceGetMemoryInfo_v2", self._second_at):
+        if self._gate.call("nvmlDeviceGetMemoryInfo_v2", self._second_at):
             row[_RESERVED] = self._second.reserved
         elif (answer := self._gate.structure("nvmlDeviceGetMemoryInfo_v2")) is not None:
             memory.total, memory.used = int(answer["total"]), int(answer["used"])
             row[_RESERVED] = answer["reserved"]
-        elif self._gate.ask("nvmlDeviceGetMemoryInfo", self._first_at):
+        elif self._gate.call("nvmlDeviceGetMemoryInfo", self._first_at):
             memory = self._first
         else:
             return
@@ -173,27 +173,27 @@ class CurrentReader:
             self._each_link.read(row)
         self._utilization(row)
         self._memory.read(row)
-        if gate.ask("nvmlDeviceGetBAR1MemoryInfo", self._bar1_at):
+        if gate.call("nvmlDeviceGetBAR1MemoryInfo", self._bar1_at):
             row[_BAR1] = self._bar1.used
         if row[_POWER] != row[_POWER]:  # before Ampere there are no power fields, and this call is instantaneous
             self._put(row, _POWER, gate.number("nvmlDeviceGetPowerUsage"), 1e-3)
         self._put(row, _LIMIT, gate.number("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
-        if gate.ask("nvmlDeviceGetTemperatureV", self._die_at):
+        if gate.call("nvmlDeviceGetTemperatureV", self._die_at):
             row[_DIE] = self._die.value
         elif (answer := gate.structure("nvmlDeviceGetTemperatureV")) is not None:
             row[_DIE] = answer["value"]
         else:
             self._put(row, _DIE, gate.number("nvmlDeviceGetTemperature", 0))
-        if gate.ask("nvmlDeviceGetMarginTemperature", self._margin_at):
+        if gate.call("nvmlDeviceGetMarginTemperature", self._margin_at):
             row[_MARGIN] = self._margin.value
         elif (answer := gate.structure("nvmlDeviceGetMarginTemperature")) is not None:
             row[_MARGIN] = answer["value"]
         self._put(row, _SM, gate.number("nvmlDeviceGetClockInfo", _SM_CLOCK), 1e6)
         self._put(row, _MEM, gate.number("nvmlDeviceGetClockInfo", _MEM_CLOCK), 1e6)
-        reasons = self.reasons = self._ask_reasons()
+        reasons = self.reasons = self._clock_reasons()
         if reasons is not None:
             row[_HOT], row[_CAPPED] = float(bool(reasons & _BY_HEAT)), float(bool(reasons & _BY_POWER))
-        if gate.ask("nvmlDeviceGetPerformanceState", self._pstate_at) and self._pstate.value != _PSTATE_UNKNOWN:
+        if gate.call("nvmlDeviceGetPerformanceState", self._pstate_at) and self._pstate.value != _PSTATE_UNKNOWN:
             row[_PSTATE] = self._pstate.value
         self._put(row, _FAN, gate.number("nvmlDeviceGetFanSpeed"), 0.01)
         self.activity = self._gpm.read()
@@ -204,8 +204,8 @@ class CurrentReader:
             put_count(row, self._processes.running)
         return row
 
-    def _ask_reasons(self) -> int | None:
-        known = self._gate.ask("nvmlDeviceGetCurrentClocksEventReasons", self._why_at) or self._gate.ask(
+    def _clock_reasons(self) -> int | None:
+        known = self._gate.call("nvmlDeviceGetCurrentClocksEventReasons", self._why_at) or self._gate.call(
             "nvmlDeviceGetCurrentClocksThrottleReasons",  # its older name
             self._why_at,
         )
@@ -219,7 +219,7 @@ class CurrentReader:
 
     def _utilization(self, row: list[float]) -> None:
         gate = self._gate
-        if gate.ask("nvmlDeviceGetUtilizationRates", self._rates_at):
+        if gate.call("nvmlDeviceGetUtilizationRates", self._rates_at):
             row[_BUSY], row[_CONTROLLER] = self._rates.gpu / 100, self._rates.memory / 100
         window = self.ring.read()
         if self.ring.started:
@@ -227,7 +227,7 @@ class CurrentReader:
         if window is not None:
             row[_BUSY], row[_LEAST], row[_MOST], row[_P95] = window
         for name, column in (("Encoder", _ENCODER), ("Decoder", _DECODER)):
-            if gate.ask(f"nvmlDeviceGet{name}Utilization", self._percent_at, self._period_at):
+            if gate.call(f"nvmlDeviceGet{name}Utilization", self._percent_at, self._period_at):
                 row[column] = self._percent.value / 100
 
     @staticmethod

@@ -96,7 +96,7 @@ FIELDS = (
 )  # fmt: skip
 SUMMED = {kind: _LINK_ERRORS[kind] for kind in ("crc", "replay", "recovery")}
 """Columns that are sums of the errors of each link."""
-_ALL_LINKS = (  # drivers that tell no link's own; these only sum the first links
+_ALL_LINKS = (  # drivers that report no link's own; these only sum the first links
     Field(38, _LINK_ERRORS["crc"]),
     Field(45, _LINK_ERRORS["crc"]),
     Field(52, _LINK_ERRORS["replay"]),
@@ -157,11 +157,11 @@ class DetailReader:
             number = gate.number(call)
             if number is not None:
                 row[column] = number
-        if gate.ask("nvmlDeviceGetGpuFabricInfoV", self._fabric_at) and self._fabric.state:
+        if gate.call("nvmlDeviceGetGpuFabricInfoV", self._fabric_at) and self._fabric.state:
             row[_FABRIC], row[_FABRIC_STATUS] = self._fabric.state, self._fabric.status
         elif (answer := gate.structure("nvmlDeviceGetGpuFabricInfoV")) is not None and answer["state"]:
             row[_FABRIC], row[_FABRIC_STATUS] = answer["state"], answer["status"]
-        if gate.ask("nvmlDeviceGetRowRemapperHistogram", self._banks_at):
+        if gate.call("nvmlDeviceGetRowRemapperHistogram", self._banks_at):
             banks = self._banks
             for column, value in zip(
                 _BANKS, (banks.most, banks.high, banks.partial, banks.low, banks.none), strict=True
@@ -174,9 +174,9 @@ class DetailReader:
     def _memory_errors(self, row: list[float]) -> None:
         gate = self._gate
         for type_, kind in enumerate(("corrected", "uncorrected")):
-            if gate.ask("nvmlDeviceGetMemoryErrorCounter", type_, _AGGREGATE, _DRAM, self._errors_at):
+            if gate.call("nvmlDeviceGetMemoryErrorCounter", type_, _AGGREGATE, _DRAM, self._errors_at):
                 row[_ECC[kind, "dram"]] = self._errors.value
-        if gate.ask("nvmlDeviceGetSramEccErrorStatus", self._sram_at):
+        if gate.call("nvmlDeviceGetSramEccErrorStatus", self._sram_at):
             row[_ECC["corrected", "sram"]] = self._sram.corrected
             row[_ECC["uncorrected", "sram"]] = self._sram.parity + self._sram.sec_ded
             row[_EXCEEDED] = float(bool(self._sram.exceeded))

@@ -36,11 +36,11 @@ class Gpm:
         self._taken_s: float | None = None
         self._samples: list[c_void_p] = []
         support = GpmSupport(version=GPM_V1)
-        self.supported = gate.ask("nvmlGpmQueryDeviceSupport", byref(support)) and bool(support.supported)
+        self.supported = gate.call("nvmlGpmQueryDeviceSupport", byref(support)) and bool(support.supported)
         if self.supported:
             self._get = GpmMetrics(version=GPM_V1)
             self._get_at = byref(self._get)
-            self._ask_for(IDS)
+            self._select(IDS)
             self.supported = all(self._allocate() for _ in range(2))
 
     def read(self) -> Activity:
@@ -72,21 +72,21 @@ class Gpm:
 
     def _take(self, sample: c_void_p) -> bool:
         if self._instance is None:
-            return self._gate.ask("nvmlGpmSampleGet", sample)
-        return self._gate.ask("nvmlGpmMigSampleGet", c_uint(self._instance), sample)
+            return self._gate.call("nvmlGpmSampleGet", sample)
+        return self._gate.call("nvmlGpmMigSampleGet", c_uint(self._instance), sample)
 
     def _between(self, first: c_void_p, second: c_void_p) -> Activity:
         get = self._get
         get.before, get.after, get.count = first, second, len(self._ids)
         code = self._gate.library.call("nvmlGpmMetricsGet", self._get_at)
         if code == INVALID_ARGUMENT and self._ids != _OLD:  # an older driver, which refuses what it does not know
-            self._ask_for(_OLD)
+            self._select(_OLD)
             return self._between(first, second)
         if code != SUCCESS:
             return {}
         return {id: scaled(id, value) for id, code, value in METRIC.iter_unpack(self._answers) if code == SUCCESS}
 
-    def _ask_for(self, ids: tuple[int, ...]) -> None:
+    def _select(self, ids: tuple[int, ...]) -> None:
         self._ids = ids
         for metric, id in zip(self._get.metrics, ids, strict=False):
             metric.id, metric.code = id, NOT_FOUND

@@ -45,18 +45,18 @@ def by_link(row: Sequence[float]) -> dict[int, dict[str, float]]:
 
 
 def sum_of(counts: Counts, kind: str = "") -> float:
-    """Errors of a kind, or of all, over all links; NaN where none tells them."""
-    told = [value for link in counts.values() for name, value in link.items() if kind in ("", name)]
-    return sum(told) if told else NAN
+    """Errors of a kind, or of all, over all links; NaN where none reports them."""
+    reported = [value for link in counts.values() for name, value in link.items() if kind in ("", name)]
+    return sum(reported) if reported else NAN
 
 
 class LinkErrors:
-    """Reads the errors of each NVLink of one GPU; what a link does not tell is asked for once."""
+    """Reads the errors of each NVLink of one GPU; what a link does not report is requested once."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._fields = FieldBatch(gate, FIELDS)
-        self._asked = [(link, counter) for link in range(MAX_LINKS) for counter in range(len(COUNTERS))]
+        self._counters = [(link, counter) for link in range(MAX_LINKS) for counter in range(len(COUNTERS))]
         self._count = c_ulonglong()
         self._count_at = byref(self._count)
 
@@ -68,32 +68,32 @@ class LinkErrors:
 
     def _by_call(self, links: Sequence[int]) -> dict[int, dict[str, float]]:
         found: dict[int, dict[str, float]] = {}
-        told: list[tuple[int, int]] = []
-        for link, counter in self._asked:
+        reported: list[tuple[int, int]] = []
+        for link, counter in self._counters:
             if link not in links:
-                told.append((link, counter))
+                reported.append((link, counter))
                 continue
-            if self._gate.ask(_CALL, link, counter, self._count_at):
+            if self._gate.call(_CALL, link, counter, self._count_at):
                 kinds, kind = found.setdefault(link, {}), COUNTERS[counter]
                 kinds[kind] = kinds.get(kind, 0.0) + self._count.value
-                told.append((link, counter))
-            self._gate.never.discard((_CALL, link))  # another counter of the link may be told
-        self._asked = told
+                reported.append((link, counter))
+            self._gate.never.discard((_CALL, link))  # another counter of the link may be reported
+        self._counters = reported
         return found
 
 
 class _Watched(NamedTuple):
-    """One link: counts when it was told of last, when that was, and for how long it is not told of again."""
+    """One link: counts when it was reported last, when that was, and for how long it is not reported again."""
 
     counts: Mapping[str, float]
-    told_ns: int
+    reported_ns: int
     quiet_ns: int
 
 
 class LinkWatch:
-    """Tells of links whose errors grow.
+    """Reports links whose errors grow.
 
-    The first growth is an event at once. A link that goes on is told of again with what came since, after a minute,
+    The first growth is an event at once. A link that goes on is reported again with what came since, after a minute,
     then after twice as long each time, up to an hour; one that was still for that long begins anew.
     """
 
@@ -117,7 +117,7 @@ class LinkWatch:
             known = {**now, **before.counts}  # a kind that a read lacks has not grown, and a new one begins here
             grown = {kind: int(count - known[kind]) for kind, count in now.items()}
             self._watched[device, link] = before._replace(counts=known)
-            total, since_ns = sum(grown.values()), now_ns - before.told_ns
+            total, since_ns = sum(grown.values()), now_ns - before.reported_ns
             if not total or since_ns < before.quiet_ns:
                 continue
             again = before.quiet_ns and since_ns < 2 * before.quiet_ns

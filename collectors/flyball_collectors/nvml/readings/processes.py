@@ -76,7 +76,7 @@ class ProcessReader:
             return None
         for _ in range(_TRIES):
             self._count.value = len(self._infos)
-            if self._gate.ask(name, self._count_at, self._infos):
+            if self._gate.call(name, self._count_at, self._infos):
                 return {
                     int(info.pid): nan if info.memory == NO_MEMORY_VALUE else float(info.memory)
                     for info in self._infos[: self._count.value]
@@ -90,11 +90,11 @@ class ProcessReader:
         """Mean share by process; ``None`` where it is unknown.
 
         The driver only lists who did something in its own sampling period, so that no answer means no work on an
-        idle device, and no new sample on a busy one. Asked for all it has, it would average over minutes.
+        idle device, and no new sample on a busy one. A request for all it has would average over minutes.
         """
         for _ in range(_TRIES):
             self._count.value = len(self._samples)
-            if self._gate.ask(_SHARES, self._samples, self._count_at, self._after):
+            if self._gate.call(_SHARES, self._samples, self._count_at, self._after):
                 return self._mean()
             if _SHARES in self._gate.never:
                 return None

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_collectors.base import NAN
-from flyball_collectors.nvml.calls.values import Judge
+from flyball_collectors.nvml.calls.values import Validator
 from flyball_collectors.nvml.devices.gpu import Found
 from flyball_collectors.nvml.readings.status import put_status
 from flyball_contracts.metrics import GPU, GPU_DETAIL
@@ -24,13 +24,13 @@ class Rows:
     def __init__(self) -> None:
         self.xids: Counter[str] = Counter()
         self._xids_reported: Counter[str] = Counter()
-        self._current, self._detail = Judge(GPU), Judge(GPU_DETAIL)
+        self._current, self._detail = Validator(GPU), Validator(GPU_DETAIL)
 
     @property
     def rejected(self) -> Counter[str]:
         """How many values of the present devices could not be true, by metric."""
-        judges = (self._current, self._detail)
-        return sum((counts for judge in judges for counts in judge.rejected.values()), Counter[str]())
+        validators = (self._current, self._detail)
+        return sum((counts for validator in validators for counts in validator.rejected.values()), Counter[str]())
 
     @property
     def resets(self) -> int:
@@ -64,7 +64,7 @@ class Rows:
         row, uuid = found.details[0], found.devices[0].id
         row[_STALLED] = float(stalled)
         for device, details in zip(found.devices, found.details, strict=True):
-            counts = (judge.rejected.get(device.id) for judge in (self._current, self._detail))
+            counts = (validator.rejected.get(device.id) for validator in (self._current, self._detail))
             details[_REJECTED] = sum(sum(count.values()) for count in counts if count)
         xids = self.xids[uuid]
         row[_XIDS] = xids if watched else NAN

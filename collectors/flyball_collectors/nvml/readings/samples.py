@@ -61,11 +61,11 @@ class Ring:
 
     def _fresh(self) -> list[tuple[int, float]]:
         if not self._samples:  # without a buffer, the answer is how many samples there can be
-            if not self._gate.ask("nvmlDeviceGetSamples", self._kind, *self._at, None):
+            if not self._gate.call("nvmlDeviceGetSamples", self._kind, *self._at, None):
                 return []
             self._samples = (Sample * max(self._count.value, _ROOM))()
         self._count.value = len(self._samples)
-        if not self._gate.ask("nvmlDeviceGetSamples", self._kind, *self._at, self._samples):
+        if not self._gate.call("nvmlDeviceGetSamples", self._kind, *self._at, self._samples):
             return []
         kind, used = self._type.value, memoryview(self._samples).cast("B")[: self._count.value * SAMPLE.size]
         fresh: list[tuple[int, float]] = []

@@ -20,7 +20,7 @@ _SLOWED = tuple(
 def put_status(row: list[float], now: list[float] | None, *, xids: int) -> None:
     """Put the four states into a detail row; ``now`` is the device's other row, ``None`` while it is lost.
 
-    It has failed when it does not answer or asks for a reset, is about to fail when its memory has no spare rows or
+    It has failed when it does not answer or requests a reset, is about to fail when its memory has no spare rows or
     waits for a reset to use one, and is degraded when hardware slows it, or it had XIDs since the row before. It is
     ok when it is none of these.
     """

@@ -45,7 +45,7 @@ def find_jobs(root: Path) -> dict[str, Path]:
 
 
 def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[Found]:
-    """The replicas of a job, one for each port; which process of it said so does not matter."""
+    """The replicas of a job, one for each port; from which process does not matter."""
     by_page = {
         (one["FLYBALL_WORKLOAD"], one.get("FLYBALL_METRICS_PORT", "")): one
         for one in announced

@@ -1,4 +1,4 @@
-"""Whose series a page has: none may be summed over models or engines that nobody asked for."""
+"""Whose series a page has: none may be summed over models or engines that nobody requested."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ _SHOWN = 5
 
 
 def check_apart(found: Sequence[Sample], match: Mapping[str, str], model: str) -> None:
-    """Raise :class:`PageError` where the samples do not tell apart what is asked for.
+    """Raise :class:`PageError` where the samples do not distinguish what is requested.
 
     That is where none has a label of ``match`` or none the value of it, and where the label ``model`` has several
     values and ``match`` does not name one. A page without samples, of a server that nobody has used, is fine.

@@ -21,7 +21,7 @@ class Fetcher:
     """Gets pages of one server: ``http://``, ``https://`` or ``unix:///socket`` as ``base_url``.
 
     Redirects are not followed and no proxy is used: the server is on this node. TLS is verified with the
-    authorities in ``ca_file``, empty: the system's. ``token`` is asked for the bearer token before each request, and
+    authorities in ``ca_file``, empty: the system's. ``token`` is called for the bearer token before each request, and
     an answer of at most ``most_bytes`` has to be whole ``timeout_s`` after the question.
     """
 
@@ -44,13 +44,13 @@ class Fetcher:
         self._ends_s = time.monotonic() + self._timeout_s
         try:
             try:
-                return self._ask(path, accept, where)
+                return self._request(path, accept, where)
             except (http.client.RemoteDisconnected, ConnectionError):
                 self.close()
                 if not reused or time.monotonic() > self._ends_s:
                     raise
                 # the server had closed the kept connection meanwhile
-                return self._ask(path, accept, where)
+                return self._request(path, accept, where)
         except FetchError:
             self.close()
             raise
@@ -82,7 +82,7 @@ class Fetcher:
             self._kept.close()
             self._kept = None
 
-    def _ask(self, path: str, accept: str, where: str) -> bytes:
+    def _request(self, path: str, accept: str, where: str) -> bytes:
         headers = {"Accept": accept, "User-Agent": "flyball-agent"}
         if token := self._token():
             headers["Authorization"] = f"Bearer {token}"
@@ -100,7 +100,7 @@ class Fetcher:
         while part := answer.read1(_CHUNK_BYTES):
             parts += part
             if len(parts) > self._most_bytes:
-                raise FetchError(f"{where}: longer than {self._most_bytes} bytes; let the server tell less")
+                raise FetchError(f"{where}: longer than {self._most_bytes} bytes; let the server export less")
             if time.monotonic() > self._ends_s:
                 raise TimeoutError
         if time.monotonic() > self._ends_s:  # broken off: without a length it looks whole
@@ -133,9 +133,9 @@ class Fetcher:
         if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
             return "nobody listens; check url, and that the server runs"
         if isinstance(error, http.client.HTTPException):
-            return f"the answer broke off ({type(error).__name__}); it is asked again"
+            return f"the answer broke off ({type(error).__name__}); it is requested again"
         name = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-        return f"{name}; it is asked again"
+        return f"{name}; it is requested again"
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -160,7 +160,7 @@ def _advice(status: int) -> str:
 def token_of(file: str) -> Token:
     """What gives the bearer token: the content of a file, read anew each time; none without one.
 
-    Raises :class:`FetchError` when asked while the file cannot be read.
+    Raises :class:`FetchError` when called while the file cannot be read.
     """
 
     def read() -> str:

@@ -75,9 +75,9 @@ class Alternatives:
 
     @property
     def names(self) -> set[str]:
-        """Names of all series that are asked for."""
+        """Names of all series that are requested."""
         alternatives = [terms for one in self.of.values() for terms in one]
-        alternatives += [terms for timed in self.timed.values() for family in timed for terms in family]
+        alternatives += [terms for timed in self.timed.values() for series in timed for terms in series]
         return {term.name for terms in alternatives for term in terms}
 
 
@@ -167,9 +167,9 @@ class Meter:
 
     def _latency(self, page: Samples) -> tuple[float, float]:
         """Mean and 99th percentile in seconds."""
-        told = self._timed(page, "latency")
-        if told is not None:
-            return told
+        latency = self._timed(page, "latency")
+        if latency is not None:
+            return latency
         spent, counted = self._increase(page, "latency_sum"), self._increase(page, "latency_count")
         sums = self._series.of["latency_sum"]
         return (spent / counted * _unit_s(sums[0]) if sums and counted > 0 else NAN), NAN
@@ -196,13 +196,13 @@ class Meter:
 
     def _lacks(self, page: Samples) -> dict[str, str]:
         series = self._series
-        asked: dict[str, list[tuple[Terms, Terms]]] = {
+        gauges: dict[str, list[tuple[Terms, Terms]]] = {
             field: [(count, plain) for _, _, count, plain in series.timed[field]] for field in _TIMED[1:]
         }
-        asked["kv_cache"] = [(terms, terms) for terms in series.of["kv_cache"]]
+        gauges["kv_cache"] = [(terms, terms) for terms in series.of["kv_cache"]]
         return {
             field: " or ".join(dict.fromkeys(term.name for _, plain in either for term in plain))
-            for field, either in asked.items()
+            for field, either in gauges.items()
             if either and not any(page.values(there) for there, _ in either)
         }
 

@@ -1,4 +1,4 @@
-"""The lines of a Prometheus or OpenMetrics page that are asked for.
+"""The lines of a Prometheus or OpenMetrics page that are requested.
 
 A page of an inference server has some thousand lines, of which a few dozen matter: they are found by name before
 anything is parsed, so that reading is cheap enough for an agent.

@@ -1,4 +1,4 @@
-"""One thread for each page: it reads it every period, and the tick takes what the last reading said."""
+"""One thread for each page: it reads it every period, and the tick takes what the last reading found."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a page is, and how to ask for it."""
+    """Where a page is, and how to request it."""
 
     base_url: str
     path: str
@@ -36,9 +36,9 @@ class Place(NamedTuple):
 class Poller(ABC, Generic[T]):
     """Reads one page until :meth:`close`; ``who`` names it in the log.
 
-    Errors are counted and said once until it is well again; ``problem`` is the last one, empty while it is well and
+    Errors are counted, and logged once until it works again; ``problem`` is the last one, empty while it is well and
     ``None`` before the first reading has ended. A subclass says what a reading is, and calls :meth:`start` once it
-    is ready to be asked.
+    is ready to be queried.
     """
 
     def __init__(self, who: str, place: Place, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -115,7 +115,7 @@ class Poller(ABC, Generic[T]):
         while not self._stop.is_set():
             self._poll()
             now_s = self._clock()
-            due_s = max(due_s + self._limits.period_s, now_s)  # a slow server is asked less often, never in a burst
+            due_s = max(due_s + self._limits.period_s, now_s)  # a slow server is polled less often, never in a burst
             self._stop.wait(due_s - now_s)
         for fetcher in self._fetchers():
             fetcher.close()

@@ -1,4 +1,4 @@
-"""The page of one replica: what it said last, and what failed since it was asked."""
+"""The page of one replica: what it reported last, and what failed since the last call."""
 
 import logging
 import time
@@ -45,7 +45,7 @@ class Scraper(Poller[ServerReading]):
         self._match, self._model = dict(target.match), target.series.model
         self._meter = Meter(target.series, target.work, self._match)
         health = urlsplit(target.health_url)
-        self._asks_health, self._health_path = bool(target.health_url), health.path
+        self._checks_health, self._health_path = bool(target.health_url), health.path
         own = f"{health.scheme}://{health.netloc}"
         self._health = self._page if not target.health_url or own == target.base_url else self._fetcher(own)
         self._failed = NAN
@@ -53,7 +53,7 @@ class Scraper(Poller[ServerReading]):
         self.start()
 
     def take(self) -> ServerReading:
-        """What the last finished scrape said; ``failed`` since the last call. NaN when that was too long ago."""
+        """What the last finished scrape found; ``failed`` since the last call. NaN when that was too long ago."""
         self._hurry()
         with self._lock:
             reading, failed = self._latest(), self._failed
@@ -71,8 +71,8 @@ class Scraper(Poller[ServerReading]):
         return (self._page, self._health)
 
     def _read(self) -> ServerReading:
-        """Well or not is asked first, so that a server that still loads its model needs no page."""
-        if self._asks_health:
+        """Health is checked first, so that a server that still loads its model needs no page."""
+        if self._checks_health:
             self._health.get(self._health_path)
         found = self._reader.read(self._text())
         check_apart(found, self._match, self._model)

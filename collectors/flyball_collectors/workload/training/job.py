@@ -1,4 +1,4 @@
-"""What a training job says of itself, by lines or in its log."""
+"""What a training job reports about itself, by lines or in its log."""
 
 import math
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Job:
         self._done = NAN
 
     def update(self, fields: Mapping[str, float], now_s: float) -> None:
-        """Take what was said at ``now_s`` of a monotonic clock; values that are not finite are left out."""
+        """Take what was reported at ``now_s`` of a monotonic clock; values that are not finite are left out."""
         known = {name: value for name, value in fields.items() if name in FIELDS and math.isfinite(value)}
         if not known:
             return
@@ -78,5 +78,5 @@ class Job:
                 if not timed and now_s > before_s:
                     self._fields["step_time_s"] = (now_s - before_s) / (step - before)
             elif not timed:
-                return  # said again: the time goes on from when it was new
+                return  # repeated: the time goes on from when it was new
         self._step = step, now_s

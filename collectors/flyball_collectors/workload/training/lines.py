@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[iu]?")
 
 
 class Line(NamedTuple):
-    """What one line says; an empty ``replica`` is that of the node."""
+    """What one line reports; an empty ``replica`` is that of the node."""
 
     workload: str
     replica: str

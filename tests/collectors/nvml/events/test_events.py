@@ -1,4 +1,4 @@
-"""The driver's events: each of those that nvml.h has is told as what it is, others as unknown."""
+"""The driver's events: each of those that nvml.h has is reported as what it is, others as unknown."""
 
 import time
 
@@ -21,7 +21,7 @@ KINDS = {
 }
 
 
-def told(collector: NvmlCollector, count: int) -> list[NodeEvent]:
+def reported(collector: NvmlCollector, count: int) -> list[NodeEvent]:
     events: list[NodeEvent] = []
     deadline = time.monotonic() + 10
     while len(events) < count and time.monotonic() < deadline:
@@ -30,13 +30,13 @@ def told(collector: NvmlCollector, count: int) -> list[NodeEvent]:
     return events
 
 
-def test_each_event_is_told_as_what_it_is(nvml_stub: NvmlStub) -> None:
+def test_each_event_is_reported_as_what_it_is(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_field(230, 2)
     collector = open_now()
     collector.read(1, 1_000_000_000)  # so that the recovery action is known
     for kind in KINDS:
         nvml_stub.happen(kind, 7)
-    found = told(collector, len(KINDS))
+    found = reported(collector, len(KINDS))
     collector.close()
     assert sorted((one.kind, one.severity, one.remedy) for one in found) == sorted(KINDS.values())
     assert len({one.id for one in found}) == len(KINDS)
@@ -48,18 +48,18 @@ def test_an_event_that_nobody_knows_is_named_so(nvml_stub: NvmlStub, kind: int) 
     nvml_stub.happen(kind, 1, unasked=True)
     nvml_stub.happen(kind, 2, unasked=True)
     nvml_stub.happen(0x8, 31)
-    events = told(collector, 2)
+    events = reported(collector, 2)
     collector.close()
     (event,) = [one for one in events if one.kind == "unknown"]
     assert (event.severity, event.remedy) == ("warning", "unknown")
     assert event.message == f"event {kind:#x} of the driver is not known here, 2 times"
 
 
-def test_a_driver_that_has_fewer_events_is_asked_for_no_more(nvml_stub: NvmlStub) -> None:
+def test_a_driver_that_has_fewer_events_gets_no_request_for_more(nvml_stub: NvmlStub) -> None:
     nvml_stub.gpu().event_kinds = 0x8 | 0x2
     collector = open_now()
     assert collector.watch.reason == ""
     for kind in (0x400, 0x8):
         nvml_stub.happen(kind, 79)
-    assert [one.kind for one in told(collector, 1)] == ["xid"]
+    assert [one.kind for one in reported(collector, 1)] == ["xid"]
     collector.close()

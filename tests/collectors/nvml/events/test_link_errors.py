@@ -58,14 +58,14 @@ def node(nvml_stub: NvmlStub, tmp_path: Path) -> Iterator[Node]:
 
 def grow(stub: NvmlStub, way: str, link: int, replays: int, crc: int) -> None:
     if way == "call":
-        stub.set_link_errors(link, replays, 0, crc - 1, 1)  # CRC of flow control and of data; ECC is not told
+        stub.set_link_errors(link, replays, 0, crc - 1, 1)  # CRC of flow control and of data; ECC is not reported
         return
     stub.set_field(161, replays, scope=link)
     stub.set_field(163, crc, scope=link)
 
 
 @pytest.mark.parametrize("way", ["field", "call"])
-def test_a_link_whose_errors_grow_is_told_by_its_number(node: Node, way: str) -> None:
+def test_a_link_whose_errors_grow_is_reported_by_its_number(node: Node, way: str) -> None:
     for link in range(4):
         grow(node.stub, way, link, 100, 1)  # since the driver was loaded: nothing of now
     assert node.run(3) == []
@@ -91,7 +91,7 @@ def test_a_link_that_goes_on_has_few_events_and_their_counts_add_up(node: Node) 
     assert sum(event.count or 0 for event in events) == 5 * 421
 
 
-def test_counters_that_begin_anew_are_no_errors_and_a_lost_gpu_tells_nothing(node: Node) -> None:
+def test_counters_that_begin_anew_are_no_errors_and_a_lost_gpu_reports_nothing(node: Node) -> None:
     node.stub.set_field(163, 50, scope=0)
     node.run()
     node.stub.set_field(163, 4, scope=0)
@@ -118,26 +118,26 @@ def test_pcie_errors_of_the_kernel_stand_in_for_those_of_the_driver(node: Node, 
     (folder / "aer_dev_correctable").write_text(AER["aer_dev_correctable"].replace("3", "8").replace("COR 5", "COR 10"))
     node.stub.set_field(178, 41)
     node.run()
-    told = {
+    reported = {
         kind: node.value(f"nvidia.gpu.pcie.errors{{type={kind}}}") for kind in ("correctable", "bad_tlp", "bad_dllp")
     }
-    assert told == {"correctable": 5, "bad_tlp": 5, "bad_dllp": 1}
+    assert reported == {"correctable": 5, "bad_tlp": 5, "bad_dllp": 1}
     assert node.value("nvidia.gpu.pcie.errors{type=non_fatal}") == 0
     assert np.isnan(node.value("nvidia.gpu.pcie.errors{type=fatal}"))
     assert np.isnan(node.value("nvidia.gpu.pcie.errors{type=correctable}", row=1))  # no such folder
 
 
 @pytest.mark.parametrize("way", ["field", "call"])
-def test_the_binding_is_asked_for_each_link(nvml_stub: NvmlStub, way: str) -> None:
+def test_the_binding_is_queried_for_each_link(nvml_stub: NvmlStub, way: str) -> None:
     nvml_stub.set_switched(2)
     for link in range(2):
         grow(nvml_stub, way, link, 10 + link, 20 + link)
     rows, _ = compare_gpus(Config(agent=AgentConfig(node="n1")))
-    told = {one.key: (one.ours, one.theirs, one.verdict) for one in rows if "nvlink.errors" in one.key}
-    assert told["nvidia.gpu.nvlink.errors{link=1,type=replay}"] == (11, 11, "same")
-    assert told["nvidia.gpu.nvlink.errors{link=0,type=crc}"] == (20, 20, "same")
-    assert told["nvidia.gpu.nvlink.errors{type=crc}"] == (41, 41, "same")
-    assert {verdict for _, _, verdict in told.values()} <= {"same", "ours alone"}
+    reported = {one.key: (one.ours, one.theirs, one.verdict) for one in rows if "nvlink.errors" in one.key}
+    assert reported["nvidia.gpu.nvlink.errors{link=1,type=replay}"] == (11, 11, "same")
+    assert reported["nvidia.gpu.nvlink.errors{link=0,type=crc}"] == (20, 20, "same")
+    assert reported["nvidia.gpu.nvlink.errors{type=crc}"] == (41, 41, "same")
+    assert {verdict for _, _, verdict in reported.values()} <= {"same", "ours alone"}
 
 
 def _id(node: Node, index: int) -> str:

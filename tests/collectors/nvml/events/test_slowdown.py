@@ -37,7 +37,7 @@ def ticks(nvml_stub: NvmlStub) -> Iterator[Ticks]:
     collector.close()
 
 
-def test_a_slowdown_is_told_when_it_begins_and_when_it_has_ended(ticks: Ticks) -> None:
+def test_a_slowdown_is_reported_when_it_begins_and_when_it_has_ended(ticks: Ticks) -> None:
     assert ticks.run(0, 3) == []
     begun, *rest = ticks.run(HW | HW_THERMAL | SW_THERMAL, 5)
     assert not rest
@@ -61,7 +61,7 @@ def test_the_power_cap_of_a_full_load_is_no_event(ticks: Ticks) -> None:
     assert ticks.run(POWER_CAP, 5) == ticks.run(0x1, 5) == ticks.run(0x2 | 0x10 | 0x100, 5) == []
 
 
-def test_older_hardware_that_tells_no_more_than_a_slowdown_is_told_so(ticks: Ticks) -> None:
+def test_older_hardware_that_reports_no_more_than_a_slowdown_is_reported_as_one(ticks: Ticks) -> None:
     (begun,) = ticks.run(HW, 3)
     assert (begun.kind, begun.message) == ("throttle", "clocks are lowered by hardware")
 

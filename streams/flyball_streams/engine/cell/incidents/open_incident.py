@@ -6,10 +6,14 @@ import msgspec
 
 from flyball_contracts.records import Cause, IncidentAction, Symptom
 from flyball_contracts.records.events import Severity
-from flyball_contracts.records.incidents import IncidentStatus, Level, Strength
+from flyball_contracts.records.incidents import (
+    RANK as RANK,
+    SEVERITY as SEVERITY,
+    WIDTH as WIDTH,
+    IncidentStatus,
+    Level,
+)
 
-RANK: dict[Strength, int] = {"effect": 0, "sign": 1, "fault": 2}
-SEVERITY: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 MOST_SYMPTOMS = 32
 MOST_NAMES = 4096
 """Most devices, nodes or workloads that one incident names; a cell has about as many nodes."""
@@ -123,9 +127,6 @@ class OpenIncident(msgspec.Struct):
             self.nodes[symptom.node] = None
         if symptom.workload and len(self.workloads) < MOST_NAMES:
             self.workloads[symptom.workload] = None
-
-
-WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "rack": 4, "leaf": 5, "cell": 6}
 
 
 def level_of(symptom: Symptom) -> Level:
