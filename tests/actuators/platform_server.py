@@ -23,12 +23,12 @@ class PlatformServer:
     ``held`` makes operations run until :meth:`finish`; else each takes ``takes_s`` of real time. While ``answering``
     is not set no request is answered, and ``deaf`` submissions take effect without an answer. ``log`` has the ids of
     all submissions that were not dry, and ``callers`` the token of who made each. Who is in ``stalled`` waits for
-    answers, until :meth:`let_go`.
+    answers, until :meth:`let_go`. While it is ``broken``, HTTP 503 is all that it says.
     """
 
     def __init__(self, cell: str = CELL) -> None:
         self.cell = cell
-        self.held = False
+        self.held = self.broken = False
         self.deaf = 0
         self.takes_s = 0.0
         self.now_ns = NOW + 5 * S
@@ -100,7 +100,7 @@ class PlatformServer:
             self._stalled.wait_for(lambda: caller not in self.stalled, 40.0)
         with self._lock:
             self._let_end()
-            status, answer = self._answer(method, unquote(request.path), body, caller)
+            status, answer = (503, "") if self.broken else self._answer(method, unquote(request.path), body, caller)
             drop = method == "POST" and self.deaf > 0
             self.deaf -= drop
         if drop:

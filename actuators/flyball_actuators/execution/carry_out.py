@@ -13,6 +13,9 @@ exact with several actuators:
 - A process that was stopped too long neither acts nor speaks until the group has proved that it is still a member
   (:mod:`flyball_actuators.lease`).
 - The ledger's file tells a process that starts again what it did, also where the broker has lost its log.
+
+A platform that does not answer is asked seldom (:mod:`flyball_actuators.execution.breaker`). What waits for it is
+refused once it has expired, and nothing is submitted before it has answered a look.
 """
 
 import logging
@@ -23,9 +26,10 @@ from typing import Any
 import msgspec
 
 from flyball_actuators.audit import Trail
+from flyball_actuators.execution.breaker import Breaker
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Task
+from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import (
@@ -75,6 +79,7 @@ class Carrier:
         self._monotonic = monotonic
         self._pool = pool
         self._pools: dict[int, Executor] = {}
+        self._breakers: dict[int, Breaker] = {}
 
     def arrive(self, task: Task) -> None:
         """Judge a new decision by what costs nothing to know; a refusal ends it."""
@@ -108,6 +113,11 @@ class Carrier:
             before = task.step
             getattr(self, f"_{task.step}")(task)
 
+    @property
+    def breakers_opened(self) -> int:
+        """How often platforms were found not to answer."""
+        return sum(breaker.opened for breaker in self._breakers.values())
+
     def close(self) -> None:
         """Let the threads end; calls that are under way are not waited for."""
         for pool in self._pools.values():
@@ -119,13 +129,13 @@ class Carrier:
         if isinstance(task.served, Rejected):
             self._fail(task, f"{UNKNOWN}: it may be under way, but {task.served.detail}")
         elif not task.look:
-            self._call(task, task.served.platform.observe, task.decision)
-            task.step = "observing"
+            if self._admitted(task, "observing"):
+                self._call(task, self._breaker(task).look, task.served.platform.observe, task.decision)
         elif task.handle is not None:
             task.step = "running"
         elif task.served.platform.capabilities.tracks:
-            self._call(task, task.served.platform.find, task.decision, task.observed)
-            task.step = "looking"
+            if self._admitted(task, "looking"):
+                self._call(task, self._breaker(task).look, task.served.platform.find, task.decision, task.observed)
         else:
             cause = task.problem or "the actuator that claimed it ended before its last word"
             self._fail(task, f"{UNKNOWN}: {cause}; look at the platform, it is not sent again")
@@ -163,11 +173,13 @@ class Carrier:
         self._ledger.grant(decision, grant)
         if self._judge.live:
             task.step = "claiming" if task.claim is None else "claimed"
-        else:
+        elif self._breaker(task).closed:
             platform = self._platform(task)
             self._trail.submitting(decision, platform.name, observed, dry_run=True)
-            self._call(task, platform.submit, _granted(task), observed, dry_run=True)
+            self._call(task, self._breaker(task).look, platform.submit, _granted(task), observed, dry_run=True)
             task.step = "planning"
+        else:
+            task.step = "waiting"
 
     def _planning(self, task: Task) -> None:
         planned, came = self._answer(task)
@@ -213,6 +225,9 @@ class Carrier:
             return
         if self.reconsider(task):
             return
+        if not self._breaker(task).closed:  # what it shows may be another state by the time that it answers
+            task.look, task.step = False, "waiting"
+            return
         platform = self._platform(task)
         self._ledger.send(task.decision)
         self._trail.submitting(task.decision, platform.name, task.observed, dry_run=False)
@@ -225,14 +240,16 @@ class Carrier:
         """Submit, in another thread, unless it may not be done any more: a disk or a queue may have taken long.
 
         ``None`` where this process was stopped on the way there for too long, or the decision is another's meanwhile:
-        a lease that is valid again does not bring back what was lost with the one before.
+        a lease that is valid again does not bring back what was lost with the one before. Also where the platform has
+        fallen silent.
         """
         verdict = self._judge.last(decision)
         if verdict is not None:
             return verdict
-        if task.dropped or not self._session.lease.valid():
+        breaker = self._breaker(task)
+        if task.dropped or not self._session.lease.valid() or not breaker.closed:
             return None
-        return platform.submit(decision, observed, dry_run=False)
+        return breaker.call(platform.submit, decision, observed, dry_run=False)
 
     def _submitting(self, task: Task) -> None:
         taken, came = self._answer(task)
@@ -259,9 +276,8 @@ class Carrier:
         task.look, task.step = False, "waiting"
 
     def _running(self, task: Task) -> None:
-        if self._monotonic() >= task.due_s and task.handle is not None:
-            self._call(task, self._platform(task).poll, task.handle)
-            task.step = "polling"
+        if self._monotonic() >= task.due_s and task.handle is not None and self._admitted(task, "polling"):
+            self._call(task, self._breaker(task).look, self._platform(task).poll, task.handle)
 
     def _polling(self, task: Task) -> None:
         progress, came = self._answer(task)
@@ -305,6 +321,14 @@ class Carrier:
             task.failing_s = None
             return answer, True
         return None, False
+
+    def _admitted(self, task: Task, step: Step) -> bool:
+        """Go to a step that asks the platform; where its breaker is open, wait as after a call without an answer."""
+        task.step, breaker = step, self._breaker(task)
+        if breaker.admits:
+            return True
+        self._no_answer(task, breaker.why)
+        return False
 
     def _no_answer(self, task: Task, problem: str) -> None:
         now_s = self._monotonic()
@@ -364,6 +388,13 @@ class Carrier:
         if pool is None:
             pool = self._pools[id(platform)] = self._pool(f"platform-{platform.name}")
         task.call = pool.submit(made)
+
+    def _breaker(self, task: Task) -> Breaker:
+        platform = self._platform(task)
+        found = self._breakers.get(id(platform))
+        if found is None:
+            found = self._breakers[id(platform)] = Breaker(platform.name, self._monotonic)
+        return found
 
     def _platform(self, task: Task) -> Platform:
         assert isinstance(task.served, Served)
