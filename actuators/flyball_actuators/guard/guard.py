@@ -22,6 +22,7 @@ from flyball_actuators.guard.state import (
 )
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
+from flyball_actuators.guard.tenants import tenant_mixed
 from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
@@ -42,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     invalid,
     superseded,
     conflict,
+    tenant_mixed,
     rate,
     blast_radius,
     over_budget,

@@ -37,8 +37,8 @@ def blast_radius(context: Context) -> Verdict | None:
     cap = cap_of(context.config, decision.cell, context.world)
     return refuse(
         "blast_radius",
-        f"takes away {takes} replicas after {cap - room} in the last {limit.window_s:g} s; actuator.blast_radius allows "
-        f"cell {decision.cell!r} {cap}: {remedy(room)}, or raise its share ({limit.share:g}), replicas "
+        f"takes away {takes} replicas after {cap - room} in the last {limit.window_s:g} s; actuator.blast_radius "
+        f"allows cell {decision.cell!r} {cap}: {remedy(room)}, or raise its share ({limit.share:g}), replicas "
         f"({limit.replicas}) or most ({limit.most})",
     )
 

@@ -39,6 +39,7 @@ class World(NamedTuple):
     ``placed[cell][workload]`` are the nodes of its replicas, by replica, as the inventories show them. ``stop`` is why
     the kill switch's file is there, or empty, and ``stops`` are those that people ordered through the topic.
     ``power_w[cell][workload]`` is the largest power limit known of a GPU on the nodes where a workload runs, in W.
+    ``gpus[node]`` are the GPUs of a node that are not divided by MIG, each with the workloads of the replicas on it.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -48,6 +49,7 @@ class World(NamedTuple):
     power_w: Mapping[str, Mapping[str, float]] = {}
     stops: Collection[Stop] = ()
     approvals: Collection[Approval] = ()
+    gpus: Mapping[str, tuple[tuple[str, ...], ...]] = {}
 
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell, or empty."""

@@ -25,7 +25,8 @@ class Promises(NamedTuple):
     A dry run is judged by the ``platform`` itself, or by the ``driver`` on the real state. With ``victims`` the
     replicas that a decision names are those that go. A checkpoint is ``confirmed`` by the replica before it goes, made
     by the ``platform``, or the replica is only ``asked`` for it. With ``rollback`` what fails is taken back up to a
-    point of no return; with ``gang`` replicas that belong together start and stop together.
+    point of no return; with ``gang`` replicas that belong together start and stop together. With ``scrub`` the memory
+    of a GPU is cleared before another tenant gets it.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"
@@ -33,6 +34,7 @@ class Promises(NamedTuple):
     checkpoint: Literal["confirmed", "platform", "asked", "none"] = "none"
     rollback: bool = False
     gang: bool = False
+    scrub: bool = False
 
 
 class Capabilities(NamedTuple):
