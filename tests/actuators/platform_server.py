@@ -100,7 +100,8 @@ class PlatformServer:
             self._stalled.wait_for(lambda: caller not in self.stalled, 40.0)
         with self._lock:
             self._let_end()
-            status, answer = (503, "") if self.broken else self._answer(method, unquote(request.path), body, caller)
+            status, answer = (503, "") if self.broken else self._answer(method, unquote(request.path), body)
+            self.callers += [caller] * (len(self.log) - len(self.callers))
             drop = method == "POST" and self.deaf > 0
             self.deaf -= drop
         if drop:
@@ -115,9 +116,9 @@ class PlatformServer:
         except OSError:
             request.close_connection = True
 
-    def _answer(self, method: str, path: str, body: bytes, caller: str) -> tuple[int, object]:
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         if (method, path) == ("POST", "/v1/operations"):
-            return self._submit(msgspec.json.decode(body, type=Submission), caller)
+            return self._submit(msgspec.json.decode(body, type=Submission))
         _, _, kind, *name = path.split("/", 3)
         if kind == "cell":
             return 200, CellState(
@@ -131,13 +132,12 @@ class PlatformServer:
             return 404, Rejection(code="unknown_target", detail=f"no {path}; ask for another")
         return 200, found
 
-    def _submit(self, asked: Submission, caller: str) -> tuple[int, object]:
+    def _submit(self, asked: Submission) -> tuple[int, object]:
         decision = asked.decision
         before = self.workloads.get(decision.workload)
         known = self.operations.get(decision.id)
         if not asked.dry_run:
             self.log.append(decision.id)
-            self.callers.append(caller)
         if known is not None and not asked.dry_run:
             self.operations[decision.id] = replace(known, submissions=known.submissions + 1)
             return 200, self.operations[decision.id]

@@ -32,8 +32,8 @@ def tenant_mixed(context: Context) -> Verdict | None:
                 return refuse(
                     "tenant_mixed",
                     f"workload {other!r} of {_whose(world, other)} shares a GPU of node {node!r} that MIG does not "
-                    f"divide, and a replica of {decision.workload!r} of tenant {spec.tenant!r} may come beside it; divide "
-                    "the GPU, keep the tenants on nodes of their own, or declare both as one tenant's",
+                    f"divide, and a replica of {decision.workload!r} of tenant {spec.tenant!r} may come beside it; "
+                    "divide the GPU, keep the tenants on nodes of their own, or declare both as one tenant's",
                 )
     return None
 

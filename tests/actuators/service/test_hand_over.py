@@ -206,10 +206,11 @@ def test_what_was_begun_in_a_cell_s_old_partition_is_ended_there_and_nothing_is_
                 id=name, workload=name, status="running", detail="on its way", submitted_ns=NOW, before=before,
                 expected=before, observed=before,
             )  # fmt: skip
-        for name, statuses in {
+        before_that: dict[str, tuple[OutcomeStatus, ...]] = {
             "runs": ("accepted", "running"), "sent": ("accepted",), "claimed": ("accepted",),
             "ended": ("accepted", "running", "done"),
-        }.items():  # fmt: skip
+        }  # fmt: skip
+        for name, statuses in before_that.items():
             publish(bootstrap, *(said_before(name, status) for status in statuses))
         old = [record_message(scale(name, workload=name), "/test")._replace(partition=OLD) for name in NAMES]
         with running(live(bootstrap, unique("actuator"), tmp_path, server)):
