@@ -114,9 +114,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what platforms were seen to do in this run, beside what they promise."""
     seen = sys.modules.get("tests.actuators.rows")
     lines = [" | ".join(cell.replace("\n", ", ") for cell in row) for row in seen.table()] if seen else []
-    if lines:
+    if seen and lines:
         terminalreporter.section("platforms, as observed")
-        terminalreporter.write_line("driver | for | can | dry run | victims | checkpoint | rollback | gang | effect")
+        terminalreporter.write_line(" | ".join(seen.HEADER))
         for line in sorted(lines):
             terminalreporter.write_line(line)
 

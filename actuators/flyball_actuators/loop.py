@@ -139,6 +139,7 @@ class Loop:
         self._session.close()
         self._report.delivered += self._session.outbox.delivered
         self._report.unreadable_world += self._session.unreadable
+        self._report.breakers_opened += self._carrier.breakers_opened
 
     def _step(self) -> None:
         self._session.drain()

@@ -11,7 +11,8 @@ class ActuatorReport:
     """Counts of one run; every message is in one of them.
 
     ``decisions`` were read and decoded, ``undecodable`` went to the dead letters, ``statuses`` and ``refusals`` count
-    outcomes by status and by refusal code, ``unreadable_world`` counts skipped workloads and inventories.
+    outcomes by status and by refusal code, ``unreadable_world`` counts skipped workloads and inventories, and
+    ``breakers_opened`` how often a platform was found not to answer.
     """
 
     decisions: int = 0
@@ -22,6 +23,7 @@ class ActuatorReport:
     commits: int = 0
     commit_failures: int = 0
     unreadable_world: int = 0
+    breakers_opened: int = 0
 
     def count(self, outcome: Outcome) -> None:
         """Count one outcome."""

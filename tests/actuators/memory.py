@@ -39,7 +39,9 @@ from flyball_actuators.platforms import (
 )
 from flyball_actuators.report import ActuatorReport
 from flyball_contracts.config import Config
+from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Stop, SubjectState, WorkloadSpec
+from flyball_contracts.records.pools import decision_key
 
 POLL_S = 0.1
 
@@ -299,6 +301,7 @@ class Process:
         loop.topic = "t"
         consumer: Any = loop._consumer  # pyright: ignore[reportPrivateUsage]
         consumer.subscribe([], on_assign=loop._assigned, on_revoke=loop._revoked, on_lost=loop._lost)  # pyright: ignore[reportPrivateUsage]
+        self._consumer = consumer
         self._loop, self._ledger, self._trail, self.alive = loop, ledger, trail, True
 
     def step(self) -> None:
@@ -314,6 +317,17 @@ class Process:
         except Crash:
             self.kill()
 
+    def leave(self) -> None:
+        """End it in order: it says what it knows, and the others get its partitions at once."""
+        if not self.alive:
+            return
+        try:
+            self._loop._leave()  # pyright: ignore[reportPrivateUsage]
+            self._loop._consumer.close()  # pyright: ignore[reportPrivateUsage]
+        except Crash:
+            pass
+        self.kill()
+
     def kill(self) -> None:
         """End it as a crash does: nothing more is said, and nobody is told."""
         self.alive = False
@@ -323,6 +337,9 @@ class Process:
     def _wrong(self, decision: AnyDecision) -> str:
         if self.site.orders.stops:
             return "while everything was stopped"
+        partition = partition_of(decision_key(decision).encode(), len(self.site.broker.owner))
+        if self.site.broker.owner[partition] is not self._consumer:
+            return "by an actuator that has not its partition"
         if self.clock() > decision.expires_ns:
             return "after it had expired"
         return "" if decision.workload in self.site.allowed else "on a workload that is not allowed"

@@ -22,16 +22,20 @@ class PlatformServer:
 
     ``held`` makes operations run until :meth:`finish`; else each takes ``takes_s`` of real time. While ``answering``
     is not set no request is answered, and ``deaf`` submissions take effect without an answer. ``log`` has the ids of
-    all submissions that were not dry.
+    all submissions that were not dry, and ``callers`` the token of who made each. Who is in ``stalled`` waits for
+    answers, until :meth:`let_go`. While it is ``broken``, HTTP 503 is all that it says.
     """
 
     def __init__(self, cell: str = CELL) -> None:
         self.cell = cell
-        self.held = False
+        self.held = self.broken = False
         self.deaf = 0
         self.takes_s = 0.0
         self.now_ns = NOW + 5 * S
         self.log: list[str] = []
+        self.callers: list[str] = []
+        self.stalled: set[str] = set()
+        self._stalled = threading.Condition()
         self.calls: list[str] = []
         self.workloads: dict[str, SubjectState] = {}
         self.operations: dict[str, Operation] = {}
@@ -74,8 +78,15 @@ class PlatformServer:
         """Ids of the operations that changed something, once for each change."""
         return [op.id for op in self.operations.values() for _ in range(op.effects)]
 
+    def let_go(self) -> None:
+        """Answer everybody."""
+        with self._stalled:
+            self.stalled.clear()
+            self._stalled.notify_all()
+
     def close(self) -> None:
         self.answering.set()
+        self.let_go()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -84,9 +95,13 @@ class PlatformServer:
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         self.calls.append(f"{method} {request.path}")
         self.answering.wait(20.0)
+        caller = (request.headers.get("Authorization") or "").removeprefix("Bearer ")
+        with self._stalled:
+            self._stalled.wait_for(lambda: caller not in self.stalled, 40.0)
         with self._lock:
             self._let_end()
-            status, answer = self._answer(method, unquote(request.path), body)
+            status, answer = (503, "") if self.broken else self._answer(method, unquote(request.path), body)
+            self.callers += [caller] * (len(self.log) - len(self.callers))
             drop = method == "POST" and self.deaf > 0
             self.deaf -= drop
         if drop:

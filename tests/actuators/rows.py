@@ -5,7 +5,7 @@ from tests.actuators.loop import outcomes, read_all
 from flyball_actuators.execution.effect import difference
 from flyball_actuators.platforms.table import DRIVERS
 from flyball_cli.platforms.observed import Row, rows
-from flyball_cli.platforms.shown import cells
+from flyball_cli.platforms.shown import HEADER as HEADER, cells
 from flyball_contracts.codec import decode_message
 from flyball_contracts.records import Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS

@@ -13,6 +13,9 @@ still carried out at most once:
 - A process that was suspended for too long neither acts nor publishes until the group has confirmed its membership
   (:mod:`flyball_actuators.lease`).
 - The ledger file tells a restarted process what it did, even if the broker has lost its log.
+
+A platform that does not answer gets few calls (:mod:`flyball_actuators.execution.breaker`). Decisions that wait for it
+are refused once they have expired, and nothing is submitted before it has answered an observation.
 """
 
 import logging
@@ -23,9 +26,10 @@ from typing import Any
 import msgspec
 
 from flyball_actuators.audit import Trail
+from flyball_actuators.execution.breaker import Breaker
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Task
+from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import (
@@ -75,6 +79,7 @@ class Carrier:
         self._monotonic = monotonic
         self._pool = pool
         self._pools: dict[int, Executor] = {}
+        self._breakers: dict[int, Breaker] = {}
 
     def arrive(self, task: Task) -> None:
         """Check a new decision without observing the platform; a refusal ends it."""
@@ -108,6 +113,11 @@ class Carrier:
             before = task.step
             getattr(self, f"_{task.step}")(task)
 
+    @property
+    def breakers_opened(self) -> int:
+        """How often platforms were found not to answer."""
+        return sum(breaker.opened for breaker in self._breakers.values())
+
     def close(self) -> None:
         """Shut the thread pools down without waiting for calls in progress."""
         for pool in self._pools.values():
@@ -119,13 +129,13 @@ class Carrier:
         if isinstance(task.served, Rejected):
             self._fail(task, f"{UNKNOWN}: it may be under way, but {task.served.detail}")
         elif not task.maybe_submitted:
-            self._call(task, task.served.platform.observe, task.decision)
-            task.step = "observing"
+            if self._admitted(task, "observing"):
+                self._call(task, self._breaker(task).look, task.served.platform.observe, task.decision)
         elif task.handle is not None:
             task.step = "running"
         elif task.served.platform.capabilities.tracks:
-            self._call(task, task.served.platform.find, task.decision, task.observed)
-            task.step = "finding"
+            if self._admitted(task, "finding"):
+                self._call(task, self._breaker(task).look, task.served.platform.find, task.decision, task.observed)
         else:
             cause = task.problem or "the actuator that claimed it ended before its final outcome"
             self._fail(task, f"{UNKNOWN}: {cause}; look at the platform, it is not sent again")
@@ -163,11 +173,13 @@ class Carrier:
         self._ledger.grant(decision, grant)
         if self._judge.live:
             task.step = "claiming" if task.claim is None else "claimed"
-        else:
+        elif self._breaker(task).closed:
             platform = self._platform(task)
             self._trail.submitting(decision, platform.name, observed, dry_run=True)
-            self._call(task, platform.submit, _granted(task), observed, dry_run=True)
+            self._call(task, self._breaker(task).look, platform.submit, _granted(task), observed, dry_run=True)
             task.step = "planning"
+        else:
+            task.step = "waiting"
 
     def _planning(self, task: Task) -> None:
         planned, ended = self._result(task)
@@ -213,6 +225,9 @@ class Carrier:
             return
         if self.reconsider(task):
             return
+        if not self._breaker(task).closed:  # what it shows may be another state by the time that it answers
+            task.maybe_submitted, task.step = False, "waiting"
+            return
         platform = self._platform(task)
         self._ledger.send(task.decision)
         self._trail.submitting(task.decision, platform.name, task.observed, dry_run=False)
@@ -224,15 +239,16 @@ class Carrier:
     ) -> Handle | Rejected | Verdict | None:
         """Submit, in another thread, unless that is no longer allowed: a disk or a queue may have taken long.
 
-        Returns ``None`` if this process was suspended for too long on the way there, or if another actuator now owns
-        the decision: a renewed lease does not bring back what the lapsed one lost.
+        Returns ``None`` if this process was suspended for too long on the way there, if another actuator now owns the
+        decision (a renewed lease does not bring back what the lapsed one lost), or if the platform no longer answers.
         """
         verdict = self._judge.last(decision)
         if verdict is not None:
             return verdict
-        if task.dropped or not self._session.lease.valid():
+        breaker = self._breaker(task)
+        if task.dropped or not self._session.lease.valid() or not breaker.closed:
             return None
-        return platform.submit(decision, observed, dry_run=False)
+        return breaker.call(platform.submit, decision, observed, dry_run=False)
 
     def _submitting(self, task: Task) -> None:
         taken, ended = self._result(task)
@@ -259,9 +275,8 @@ class Carrier:
         task.maybe_submitted, task.step = False, "waiting"
 
     def _running(self, task: Task) -> None:
-        if self._monotonic() >= task.due_s and task.handle is not None:
-            self._call(task, self._platform(task).poll, task.handle)
-            task.step = "polling"
+        if self._monotonic() >= task.due_s and task.handle is not None and self._admitted(task, "polling"):
+            self._call(task, self._breaker(task).look, self._platform(task).poll, task.handle)
 
     def _polling(self, task: Task) -> None:
         progress, ended = self._result(task)
@@ -305,6 +320,14 @@ class Carrier:
             task.failing_s = None
             return answer, True
         return None, False
+
+    def _admitted(self, task: Task, step: Step) -> bool:
+        """Go to a step that calls the platform; where its breaker is open, wait as after a call without an answer."""
+        task.step, breaker = step, self._breaker(task)
+        if breaker.admits:
+            return True
+        self._call_failed(task, breaker.why)
+        return False
 
     def _call_failed(self, task: Task, problem: str) -> None:
         now_s = self._monotonic()
@@ -364,6 +387,13 @@ class Carrier:
         if pool is None:
             pool = self._pools[id(platform)] = self._pool(f"platform-{platform.name}")
         task.call = pool.submit(made)
+
+    def _breaker(self, task: Task) -> Breaker:
+        platform = self._platform(task)
+        found = self._breakers.get(id(platform))
+        if found is None:
+            found = self._breakers[id(platform)] = Breaker(platform.name, self._monotonic)
+        return found
 
     def _platform(self, task: Task) -> Platform:
         assert isinstance(task.served, Served)

@@ -5,8 +5,9 @@ from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
-from flyball_actuators.guard.limits import blast_radius, granted_by, pruned, rate
+from flyball_actuators.guard.limits import blast_radius, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
+from flyball_actuators.guard.part import granted_by
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
 from flyball_actuators.guard.state import (
     Check,
@@ -21,6 +22,7 @@ from flyball_actuators.guard.state import (
 )
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
+from flyball_actuators.guard.tenants import tenant_mixed
 from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
@@ -41,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     invalid,
     superseded,
     conflict,
+    tenant_mixed,
     rate,
     blast_radius,
     over_budget,

@@ -31,28 +31,34 @@ def blast_radius(context: Context) -> Verdict | None:
     takes = taken_by(decision, context.world, context.observed)
     if not takes:
         return None
-    now_ns = context.state.clock(decision.cell, context.now_ns)
-    before = sum(g.taken for g in within(_same_urgency(context), now_ns, limit.window_s))
-    cap = cap_of(context.config, decision.cell, context.world)
-    if before + (1 if in_batches(decision) else takes) <= cap:
+    room = blast_room(context)
+    if least_of(decision, takes) <= room:
         return None
+    cap = cap_of(context.config, decision.cell, context.world)
     return refuse(
         "blast_radius",
-        f"takes away {takes} replicas after {before} in the last {limit.window_s:g} s; actuator.blast_radius allows "
-        f"cell {decision.cell!r} {cap}: wait, take fewer, or raise its share ({limit.share:g}), replicas "
+        f"takes away {takes} replicas after {cap - room} in the last {limit.window_s:g} s; actuator.blast_radius "
+        f"allows cell {decision.cell!r} {cap}: {remedy(room)}, or raise its share ({limit.share:g}), replicas "
         f"({limit.replicas}) or most ({limit.most})",
     )
 
 
-def granted_by(context: Context) -> int:
-    """Replicas that stop because of a granted decision; for new resources, at most as many as the limit leaves."""
-    decision = context.decision
-    takes = taken_by(decision, context.world, context.observed)
-    if not in_batches(decision):
-        return takes
+def blast_room(context: Context) -> int:
+    """Replicas that may still be taken from the cell in the window, by decisions as urgent as this one."""
+    decision, limit = context.decision, context.config.blast_radius
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    before = sum(g.taken for g in within(_same_urgency(context), now_ns, context.config.blast_radius.window_s))
-    return max(1, min(takes, cap_of(context.config, decision.cell, context.world) - before))
+    before = sum(g.taken for g in within(_same_urgency(context), now_ns, limit.window_s))
+    return cap_of(context.config, decision.cell, context.world) - before
+
+
+def least_of(decision: AnyDecision, takes: int) -> int:
+    """Replicas for which a limit must have room: one, if the platform can carry out a part."""
+    return min(takes, 1) if in_batches(decision) else takes
+
+
+def remedy(room: int) -> str:
+    """What to do if a limit has room for fewer replicas than requested."""
+    return f"wait, take at most {room} now" if room > 0 else "wait"
 
 
 def in_batches(decision: AnyDecision) -> bool:

@@ -39,6 +39,7 @@ class World(NamedTuple):
     ``placed[cell][workload]`` maps each replica to its node, as the inventories show them. ``stop`` is the reason in
     the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
     ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
+    ``gpus[node]`` are the GPUs of a node that are not divided by MIG, each with the workloads of the replicas on it.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -48,6 +49,7 @@ class World(NamedTuple):
     power_w: Mapping[str, Mapping[str, float]] = {}
     stops: Collection[Stop] = ()
     approvals: Collection[Approval] = ()
+    gpus: Mapping[str, tuple[tuple[str, ...], ...]] = {}
 
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell; empty if it may."""

@@ -26,6 +26,7 @@ class Promises(NamedTuple):
     ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
     before it stops (``confirmed``), the ``platform`` makes it, or the replica is only ``asked`` for it. ``rollback``: a
     failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and stop together.
+    ``scrub``: the memory of a GPU is cleared before another tenant gets it.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"
@@ -33,6 +34,7 @@ class Promises(NamedTuple):
     checkpoint: Literal["confirmed", "platform", "asked", "none"] = "none"
     rollback: bool = False
     gang: bool = False
+    scrub: bool = False
 
 
 class Capabilities(NamedTuple):

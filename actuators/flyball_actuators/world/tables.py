@@ -18,6 +18,7 @@ class WorldTables:
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._placed: Placed | None = {}
+        self._gpus: dict[str, tuple[tuple[str, ...], ...]] = {}
         self._limits = power_limits or PowerLimits()
         self._orders: dict[str, Stop | Approval] = {}
         self._approvals: tuple[Approval, ...] = ()
@@ -29,6 +30,7 @@ class WorldTables:
         elif isinstance(record, Inventory):
             self._inventories[record.node] = record
             self._nodes[record.node] = NodeInfo(record.cell, record.schedulable)
+            self._gpus[record.node] = _undivided(record)
             self._limits.see(record)
             self._placed = None
         elif isinstance(record, Stop | Approval):
@@ -43,13 +45,16 @@ class WorldTables:
         else:
             self._inventories.pop(key, None)
             self._nodes.pop(key, None)
+            self._gpus.pop(key, None)
             self._limits.changed()
             self._placed = None
 
     def view(self, stop: str) -> World:
         """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
         limits_w = self._limits.by_workload(self._inventories)
-        return World(self._workloads, self._nodes, self._where(), stop, limits_w, self.stops, self._approvals)
+        return World(
+            self._workloads, self._nodes, self._where(), stop, limits_w, self.stops, self._approvals, self._gpus
+        )
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Node of each replica of a workload; thread-safe, the result is never changed."""
@@ -97,3 +102,12 @@ class WorldTables:
                     made.setdefault(node.cell, {}).setdefault(part.workload, {}).setdefault(part.replica, node.node)
             placed = self._placed = made
         return placed
+
+
+def _undivided(node: Inventory) -> tuple[tuple[str, ...], ...]:
+    """The workloads of the replicas on each GPU that MIG does not divide."""
+    return tuple(
+        tuple(sorted(part.workload for part in node.allocations if row in part.devices))
+        for row, device in enumerate(node.devices)
+        if device.parent is None and device.mig_profile is None and not device.mig_enabled
+    )

@@ -3,7 +3,7 @@
 from flyball_actuators.platforms.base import Capabilities
 from flyball_cli.platforms.observed import Row
 
-HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "effect")
+HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "scrub", "effect")
 
 
 def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
@@ -27,5 +27,6 @@ def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> 
         beside("no" if promises.checkpoint == "none" else promises.checkpoint, f"{row.checkpoints} wanted"),
         beside("yes" if promises.rollback else "no", "{} of {} failures".format(*row.rollback)),
         beside("yes" if promises.gang else "no", "{} of {} whole".format(*row.gang)),
+        "yes" if promises.scrub else "no",
         beside("seen" if can.kinds else "no", "{} of {}".format(*row.effect) + after),
     )

@@ -122,7 +122,7 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("foreign victim", preempt(victims=("b-0",)), {"running": {"b": 1}}, "invalid", r"belongs to workload 'b'"),
     ("kept", preempt(after=1), {"specs": [spec(min_replicas=2)]}, "invalid", r"keeps at least 2"),
     ("above most", preempt(before=30, after=21), {}, "invalid", r"21 replicas would stay.* at most 20; leave fewer"),
-    ("blast", preempt(before=5, after=0), {}, "blast_radius", r"takes away 5 replicas after 0 .* 4: wait, take fewer"),
+    ("blast", preempt(before=5, after=0), {}, "blast_radius", r"5 replicas after 0 .* 4: wait, take at most 4 now"),
     ("stale claim", scale(before=1, after=0), {"running": {"chat": 9}}, "blast_radius", r"takes away 9 replicas"),
 ]  # fmt: skip
 
@@ -166,7 +166,10 @@ def test_no_inventory_raises_the_blast_radius_beyond_its_ceiling() -> None:
     loose = ActuatorParameters(blast_radius=BlastRadiusParameters(share=1.0, replicas=1000))
     found, detail = code(preempt(before=300, after=0), loose, running=many)
     assert found == "blast_radius"
-    assert "allows cell 'cell-a' 200: wait, take fewer, or raise its share (1), replicas (1000) or most (200)" in detail
+    assert (
+        "allows cell 'cell-a' 200: wait, take at most 200 now, or raise its share (1), replicas (1000) or most (200)"
+        in detail
+    )
     higher = ActuatorParameters(blast_radius=BlastRadiusParameters(share=1.0, most=300))
     assert code(preempt(before=300, after=0), higher, running=many)[0] == ""
 
@@ -246,8 +249,8 @@ def test_the_first_objection_wins_in_the_documented_order() -> None:
     names = [check.__name__ for check in CHECKS]
     assert names == [
         "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed",
-        "protected", "out_of_hours", "invalid", "superseded", "conflict", "rate", "blast_radius", "over_budget",
-        "over_limit", "over_quota", "unapproved",
+        "protected", "out_of_hours", "invalid", "superseded", "conflict", "tenant_mixed", "rate", "blast_radius",
+        "over_budget", "over_limit", "over_quota", "unapproved",
     ]  # fmt: skip
     full = Grant(cell=CELL, target="cell-a/chat", subject="cell-a/chat", decided_ns=NOW + S, at_ns=NOW, taken=4)
     state = GuardState.restored([full] * 6)

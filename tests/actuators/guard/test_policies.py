@@ -266,3 +266,22 @@ def test_policies_of_one_cell_leave_others_alone() -> None:
         state, verdict = guard.authorise(state, scale(f"d{number}", time_ns=NOW + number), NOW, world())
         assert verdict.status == "accepted"
     assert len(state.grants[CELL]) == 3
+
+
+def test_a_resize_gets_the_room_that_a_policy_leaves_and_anything_else_is_told_how_much_that_is() -> None:
+    def resized(id_: str, after_s: int) -> AnyDecision:
+        return scale(id_, before=10, after=10, time_ns=NOW + after_s * S, resources=Resources(cpu=1.0))
+
+    settings = config("  - {name: calm, limits: [{per: workload, replicas: 6}, {per: tenant, replicas: 4}]}")
+    guard, state, taken = Guard(settings), GuardState(), list[int | str]()
+    shrink = scale("d0", before=4, after=3)
+    for decision in (shrink, resized("d1", 1), resized("d2", 2), resized("d3", 3_602), resized("d4", 3_603)):
+        state, verdict = guard.authorise(state, decision, decision.time_ns, world())
+        taken.append(verdict.code or state.grants[CELL][-1].taken)
+    assert taken == [1, 3, "limit", 4, "limit"], "4 in an hour, by the narrower of the two"
+    refused(verdict, "limit", "10 replicas taken away after 4", "may have 4; wait, or raise the limit")
+    less = scale(before=10, after=4)
+    refused(judged(settings, less), "limit", "6 replicas taken away after 0", "may have 4; wait, take at most 4 now")
+    assert judged(settings, scale(before=10, after=6)).status == "accepted"
+    narrow = msgspec.structs.replace(settings, blast_radius=BlastRadiusParameters(replicas=2))
+    refused(judged(narrow, less), "blast_radius", "6 replicas after 0", "wait, take at most 2 now")

@@ -1,7 +1,8 @@
 """Several actuators, anything at any time, and an account at the platform: nothing twice, nothing forbidden.
 
-The model is small: which decisions were sent, which of them may have an effect, and that each has one final outcome
-in the end. Whatever happens to processes, clocks, ledgers and answers, the platform's account must fit it.
+The model is small: which decisions were sent, which of them may have an effect, by whom (who has their partition at
+that moment), and that each has one final outcome in the end. Whatever happens to processes, clocks, ledgers and
+answers, the platform's account must fit it.
 """
 
 import random
@@ -20,7 +21,7 @@ from hypothesis.stateful import (
 )
 from tests.actuators.chaos import DAMAGE, FAULTS, JUMPS, Chaos
 from tests.actuators.loop import config_for
-from tests.actuators.memory import Site, still_time
+from tests.actuators.memory import Site, started, still_time
 from tests.actuators.samples import CELL, S, scale, spec
 
 from flyball_actuators.audit import anchor_of, verified
@@ -103,6 +104,16 @@ class Actuators(RuleBasedStateMachine):
     def restart(self, who: int, damage: str, at: int) -> None:
         """One is killed and starts again, with its ledger as it was, or not."""
         self.chaos.restart(self.site.processes[who], damage, at)
+
+    @rule(who=WHO, later=st.booleans())
+    def hand_over(self, who: int, later: bool) -> None:
+        """One leaves in order, in the middle of its work, and joins again, at once or after the others went on."""
+        process = self.site.processes[who]
+        process.leave()
+        if later:
+            self.chaos.turn(3)
+        if not process.alive:
+            started(process)
 
     @rule(seconds=st.sampled_from([0.5, 2.0, 5.0, 9.0, 40.0]))
     def wait(self, seconds: float) -> None:

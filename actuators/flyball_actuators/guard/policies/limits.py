@@ -1,8 +1,8 @@
 """Limits on actions, replicas and cost in a time window, by target, workload, tenant or cell."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from flyball_actuators.guard.limits import granted_by, within
+from flyball_actuators.guard.limits import least_of, remedy, taken_by, within
 from flyball_actuators.guard.policies.matching import counted
 from flyball_actuators.guard.state import Context, Grant, Verdict, World, added_usd_per_hour, refuse
 from flyball_contracts.config import GuardPolicy, Limit
@@ -25,33 +25,54 @@ def over_limit(context: Context) -> Verdict | None:
     return None
 
 
+def room_of(context: Context) -> Iterator[int]:
+    """Replicas that each limit of the policies still lets be taken away."""
+    for policy in context.policies:
+        for limit in policy.limits:
+            if limit.replicas is not None:
+                yield limit.replicas - sum(grant.taken for grant in _counted(context, policy, limit))
+
+
 def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Verdict | None:
-    decision, world = context.decision, context.world
-    names = {
-        "target": decision.target,
-        "workload": decision.workload,
-        "tenant": world.tenant(decision.workload),
-        "cell": decision.cell,
-    }
-    now_ns = context.state.clock(decision.cell, context.now_ns)
-    granted = within(context.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
-    own = [
-        grant
-        for grant in counted(policy, granted, world)
-        if not grant.workload or _GROUP[limit.per](grant, world) == names[limit.per]
-    ]
-    takes = granted_by(context)
-    checks: tuple[tuple[str, float | None, float, float], ...] = (
-        ("actions", limit.actions, len(own), 1),
-        ("replicas taken away", limit.replicas, sum(grant.taken for grant in own), takes),
-        ("USD an hour added", limit.usd_per_hour, sum(g.usd_per_hour for g in own), added_usd_per_hour(context)),
+    decision = context.decision
+    own = _counted(context, policy, limit)
+    takes = taken_by(decision, context.world, context.observed)
+    taken, usd_per_hour = sum(grant.taken for grant in own), sum(grant.usd_per_hour for grant in own)
+    added = added_usd_per_hour(context)
+    least, fewer = least_of(decision, takes), remedy((limit.replicas or 0) - taken)
+    checks: tuple[tuple[str, float | None, float, float, float, str], ...] = (
+        ("actions", limit.actions, len(own), 1, 1, "wait"),
+        ("replicas taken away", limit.replicas, taken, takes, least, fewer),
+        ("USD an hour added", limit.usd_per_hour, usd_per_hour, added, added, "wait, request less"),
     )
-    for what, most, before, more in checks:
-        if most is not None and more and before + more > most:
+    for what, most, before, more, at_least, what_to_do in checks:
+        if most is not None and more and before + at_least > most:
             return refuse(
                 "limit",
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
-                f"{names[limit.per]!r} may have {most:g}; wait, request less, or raise the limit",
+                f"{_names(context)[limit.per]!r} may have {most:g}; {what_to_do}, or raise the limit",
                 policy.name,
             )
     return None
+
+
+def _counted(context: Context, policy: GuardPolicy, limit: Limit) -> list[Grant]:
+    """The grants in the window of a limit that count with the decision."""
+    decision, world, name = context.decision, context.world, _names(context)[limit.per]
+    now_ns = context.state.clock(decision.cell, context.now_ns)
+    granted = within(context.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
+    return [
+        grant
+        for grant in counted(policy, granted, world)
+        if not grant.workload or _GROUP[limit.per](grant, world) == name
+    ]
+
+
+def _names(context: Context) -> dict[str, str]:
+    decision = context.decision
+    return {
+        "target": decision.target,
+        "workload": decision.workload,
+        "tenant": context.world.tenant(decision.workload),
+        "cell": decision.cell,
+    }

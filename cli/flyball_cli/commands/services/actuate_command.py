@@ -26,4 +26,5 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, hea
     with until_signal() as stop:
         preflight(config, "actuator", stop=stop)
         report = run_actuator(config, stop=stop, beat=Pulse(health_file).beat)
-    click.echo(f"{report.decisions} decisions, {dict(report.statuses)}", err=True)
+    opened = f", platforms gave no answer {report.breakers_opened} times" if report.breakers_opened else ""
+    click.echo(f"{report.decisions} decisions, {dict(report.statuses)}{opened}", err=True)

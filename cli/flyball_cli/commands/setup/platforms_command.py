@@ -25,7 +25,7 @@ def command(
     runs, failures that left as many replicas as there were, starts and stops that were all or nothing, effects that the
     platform showed as expected, and the median time to them. A dry run is judged by the platform itself or by the
     driver; a checkpoint is confirmed by the replica, made by the platform, or only requested; rollback takes back what
-    failed, up to a point of no return.
+    failed, up to a point of no return; scrub clears a GPU's memory before another tenant gets it.
 
     \b
     Examples:

@@ -12,8 +12,8 @@ OutcomeStatus = Literal["accepted", "running", "done", "failed", "refused", "sup
 FINAL: frozenset[OutcomeStatus] = frozenset({"done", "failed", "refused", "superseded", "planned"})
 RefusalCode = Literal[
     "", "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed", "protected", "window",
-    "rate", "blast_radius", "limit", "quota", "approval", "duplicate", "stale", "invalid", "no_platform", "unsupported",
-    "conflict", "platform",
+    "rate", "blast_radius", "limit", "quota", "tenant_mixed", "approval", "duplicate", "stale", "invalid",
+    "no_platform", "unsupported", "conflict", "platform",
 ]  # fmt: skip
 DecisionType = Literal["Scale", "Migrate", "Preempt", "Check"]
 Mode = Literal["off", "dry_run", "live"]

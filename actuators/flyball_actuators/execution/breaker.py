@@ -1,0 +1,93 @@
+"""A circuit breaker for each platform: one that does not answer is asked seldom, by one call at a time."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from flyball_actuators.platforms import PlatformError
+
+_LOG = logging.getLogger(__name__)
+FAILURES = 5
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 30.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Breaker:
+    """Opens after :data:`FAILURES` calls in a row without an answer, and closes with the first answer after that.
+
+    While it is open, one probe at a time is admitted, after a wait that doubles from :data:`FIRST_WAIT_S` to
+    :data:`LONGEST_WAIT_S` seconds. A refusal by the platform is an answer. ``opened`` counts how often it has opened.
+    Any thread may call.
+    """
+
+    def __init__(self, name: str, monotonic: Callable[[], float]) -> None:
+        self.opened = 0
+        self._name, self._monotonic = name, monotonic
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._problem = ""
+        self._wait_s = 0.0
+        self._next_s = 0.0
+        self._probing = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether calls are made as ever."""
+        return self._failures < FAILURES
+
+    @property
+    def why(self) -> str:
+        """Why no call is made now, with the remedy."""
+        return (
+            f"platform {self._name} gave no answer {self._failures} times in a row, so calls are held back, and one is "
+            f"tried every {self._wait_s:g} s; look whether it is well and reachable; the last time: {self._problem}"
+        )
+
+    @property
+    def admits(self) -> bool:
+        """Whether a look is made now: it is closed, or a probe is due."""
+        return self.closed or (not self._probing and self._monotonic() >= self._next_s)
+
+    def look(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Make a call that changes nothing; :class:`PlatformError` where none is admitted when it begins."""
+        with self._lock:
+            if not self.admits:
+                raise PlatformError(self.why)
+            self._probing = not self.closed
+        return self.call(function, *arguments, **named)
+
+    def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Make a call, and count how it went."""
+        try:
+            answer = function(*arguments, **named)
+        except Exception as error:
+            self._failed(str(error) or type(error).__name__)
+            raise
+        self._answered()
+        return answer
+
+    def _failed(self, problem: str) -> None:
+        with self._lock:
+            was_closed = self.closed
+            self._failures += 1
+            self._problem = problem
+            if self.closed:
+                return
+            if was_closed or self._probing:
+                self._wait_s = FIRST_WAIT_S if was_closed else min(2 * self._wait_s, LONGEST_WAIT_S)
+                self._next_s = self._monotonic() + self._wait_s
+            self._probing = False
+            self.opened += was_closed
+        if was_closed:
+            _LOG.warning("%s", self.why)
+
+    def _answered(self) -> None:
+        with self._lock:
+            was_closed = self.closed
+            self._failures, self._probing = 0, False
+        if not was_closed:
+            _LOG.warning("platform %s answers again", self._name)

@@ -1,0 +1,16 @@
+"""How much of a decision is let through."""
+
+from flyball_actuators.guard.limits import blast_room, in_batches, taken_by
+from flyball_actuators.guard.policies import room_of
+from flyball_actuators.guard.state import Context
+
+
+def granted_by(context: Context) -> int:
+    """Replicas that stop because of a decision that is let through: of new resources as many as there is room for.
+
+    The room is the smallest that ``actuator.blast_radius`` and the limits of the policies leave.
+    """
+    takes = taken_by(context.decision, context.world, context.observed)
+    if not in_batches(context.decision):
+        return takes
+    return max(1, min(takes, blast_room(context), *room_of(context)))
