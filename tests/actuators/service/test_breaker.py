@@ -93,7 +93,7 @@ def test_nothing_is_submitted_to_a_platform_that_has_fallen_silent_since_the_loo
             site.send(scale(f"d-{name}", workload=name, time_ns=site.now_ns))
         for _ in range(5):
             process.step()
-        assert [outcome.decision for outcome in site.broker.statuses_of()] == ["claimed"]
+        assert [outcome.decision for outcome in site.broker.all_outcomes()] == ["claimed"]
         assert faults["before"] == untouched
         site.settle()
         process.kill()

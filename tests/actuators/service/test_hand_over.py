@@ -228,6 +228,6 @@ def test_what_was_begun_in_a_cell_s_old_partition_is_ended_there_and_nothing_is_
     assert set(statuses_of(bootstrap, "ended")[3:]) <= {"done"}
     assert statuses_of(bootstrap, "fresh") == []
     assert statuses_of(bootstrap, "new") == ["accepted", "running", "done"]
-    assert "another one now; it was not begun, decide again" in of(bootstrap, "claimed", "refused").detail
+    assert "another one now; it was not started; decide again" in of(bootstrap, "claimed", "refused").detail
     ((_, headers),) = read_all(bootstrap, DEAD_LETTERS.name)
     assert headers
