@@ -13,8 +13,9 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 
 ``budget`` compares the false incidents allowed with those observed, from cold on, on simulated fleets with seeds that
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
-prior was chosen have a row of their own. With ``--data`` NAB by its own rules and SMD without point adjustment follow
-(not with ``--quick``): there each series is alone, which is not what the detector is for.
+prior was chosen have a row of their own. ``silent`` are nodes of which nothing is heard, on fleets whose agents restart
+and are late (``bench/anomalies/absences.py``). With ``--data`` NAB by its own rules and SMD without point adjustment
+follow (not with ``--quick``): there each series is alone, which is not what the detector is for.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import budget as kept, gangs as gangs, record_ratio
+from bench.anomalies import absences, budget as kept, gangs as gangs, record_ratio
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -401,12 +402,15 @@ def main() -> None:
         rows += [*gangs.generated(50, HELD_OUT_SEED), *gangs.clean(50, 1.0, HELD_OUT_SEED, (1.0,))]
         rows += gangs.in_a_fleet(settings(HELD_OUT_SEED, 10.0), START_NS, incoming, HELD_BY[:1], 1200.0)
         fleets = kept.simulated(HELD_OUT_SEED, 12.0, 10.0)
+        rows.append(absences.silent_nodes(settings(HELD_OUT_SEED, 10.0), START_NS, incoming, 3.0))
     else:
         rows = [row for tick_s in (1.0, 10.0) for row in clean(range(1, 1 + args.seeds), 3.0, tick_s)]
         rows += faulty(1, 3900.0, 10.0, HELD_BY)
         rows += [*gangs.generated(200, HELD_OUT_SEED), *gangs.clean(200, 12.0, HELD_OUT_SEED, (1.0,))]
         rows += gangs.in_a_fleet(settings(HELD_OUT_SEED, 10.0), START_NS, incoming, HELD_BY[:2], 3900.0)
         fleets = kept.joined([kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(2 * args.seeds)])
+        for i in range(args.seeds):
+            rows.append(absences.silent_nodes(settings(HELD_OUT_SEED + i, 10.0), START_NS, incoming, 24.0))
     budgets = kept.BUDGETS[-3:] if args.quick else kept.BUDGETS
     rows += kept.budget_rows("simulated, held out", fleets, budgets, kept.GPU_SHARE)
     if args.data:
@@ -418,6 +422,8 @@ def main() -> None:
             rows += [*kept.nab_rows(args.data), *kept.smd_rows(args.data, 10)]
     rows.append(kept.throughput())
     tables = [_clean_table(rows), _fault_table(rows), *_gang_tables(rows), *_kept_tables(rows)]
+    silent = "Silent nodes, where agents restart and are late: false incidents, and nodes that die"
+    tables.append(_table(silent, absences.TITLES, list(absences.rows_of(rows))))
     console = Console(width=120)
     for table in tables:
         console.print(table)
