@@ -45,7 +45,7 @@ def heard(messages: list[Message]) -> Heard:
         record = decode_message(m.topic, m.value, list(m.headers))
         for kind, kept in zip((Frame, NodeEvent, Inventory), found, strict=True):
             if isinstance(record, kind):
-                kept.append(record)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+                kept.append(record)  # pyright: ignore[reportArgumentType]
     return found
 
 

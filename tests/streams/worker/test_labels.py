@@ -34,7 +34,7 @@ class Gang:
         for _ in range(count):
             shown = Values({"nvidia.gpu.clock.frequency{clock=sm}": clocks, "hw.power": 500.0})
             frames = [*self.agent.frames(self.index, shown, schemas=(1,)), *self.other.frames(self.index, schemas=(1,))]
-            self.rig.send(Message(f.topic, f.key or b"", f.value, f.headers) for f in frames)
+            self.rig.send(Message(f.topic, f.key or b"", f.value or b"", []) for f in frames)
             self.index += 1
 
     def slow(self, worker: Process, row: int, share: float = A_LITTLE) -> None:

@@ -27,7 +27,7 @@ def run(cell: Cell, first: int, last: int, shown: Mapping[str, float], step_s: f
     messages = []
     for index in range(first, last):
         batch = []
-        for agent, host in zip(cell.agents, (WELL, WELL | shown), strict=True):
+        for agent, host in zip(cell.agents, (WELL, {**WELL, **shown}), strict=True):
             step = {"flyball.workload.step.time": step_s}
             batch += agent.frames(index, Values({"hw.power": 500.0}, {"system.cpu.utilization": 0.3, **host}, step))
         messages += cell.engine.feed(batch)

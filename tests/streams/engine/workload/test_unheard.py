@@ -61,7 +61,7 @@ class Scene:
 
 
 def as_message(frame: Incoming) -> Message:
-    return Message(frame.topic, frame.key or b"", frame.value, frame.headers)
+    return Message(frame.topic, frame.key or b"", frame.value or b"", [])
 
 
 def lanes(engine: Engine) -> list[Lane]:

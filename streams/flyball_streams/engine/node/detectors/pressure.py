@@ -42,7 +42,8 @@ class State(NamedTuple):
 
 def init(n: int) -> State:
     """State of ``n`` hosts that were never seen."""
-    return State(*np.zeros((2, len(WAITS), n), np.float32), np.zeros(n, np.float32))
+    shape = len(WAITS), n
+    return State(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(n, np.float32))
 
 
 def resize(state: State, n: int) -> State:
