@@ -400,7 +400,7 @@ def _gang_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 DETECTORS = ("departure", "record_ratio")
 PARTS = ("clean", "faults", "gangs", "confusion", "silent", "budget", "public", "speed")
-ROUNDS = 6
+ROUNDS = 4
 """Stories of each kind and seed."""
 
 

@@ -112,9 +112,9 @@ class Agents:
             return message
         frame = decode_frames([message.value or b""])[0][0].frames[0]
         first = self._first.setdefault(node, frame.seq)
-        kept = {f: getattr(frame, f) for f in frame.__struct_fields__ if f not in ("rows", "block")}
-        changed = kept | {"epoch": frame.epoch + self.epochs[node], "seq": frame.seq - first}
-        return frame_message(make_frame(frame.values, **changed))
+        kept = {f: getattr(frame, f) for f in frame.__struct_fields__ if f not in ("rows", "block", "epoch", "seq")}
+        epoch, seq = frame.epoch + self.epochs[node], frame.seq - first
+        return frame_message(make_frame(frame.values, epoch=epoch, seq=seq, **kept))
 
     def _event(self, node: str, second: float, kind: Any) -> Message:
         at_ns = self._start_ns + round(second * 1e9)

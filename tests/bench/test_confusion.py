@@ -14,7 +14,7 @@ from flyball_simulator import Fleet
 SEEN = Symptom(detector="d", cause="gpu", strength="fault", severity="critical", since_ns=1, time_ns=1)
 
 
-def incident(level: Any, cause: Any, **place: str) -> Incident:
+def incident(level: Any, cause: Any, **place: Any) -> Incident:
     return Incident(
         id="i", cell="c", revision=1, status="open", severity="critical", cause=cause, strength="fault", level=level,
         onset_ns=1, seen_ns=1, time_ns=1, summary="s", symptoms=(SEEN,), **place,

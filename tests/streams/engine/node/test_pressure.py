@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from tests.streams.engine.scene import CONFIG, PERIOD_NS, START_NS, Cell, Out, Values, inventory, spec
 
+from flyball_contracts.codec import Message
 from flyball_contracts.metrics import USAGE
 from flyball_contracts.records import Allocation, Anomaly, Incident
+from flyball_streams.engine import Incoming
 from flyball_streams.engine.node.detectors.pressure import LASTS_S
 
 CPU, IO = (f"system.linux.psi.total_time{{resource={kind},stall=some}}" for kind in ("cpu", "io"))
@@ -24,9 +26,9 @@ def scene(*, free: bool = False) -> Cell:
 
 def run(cell: Cell, first: int, last: int, shown: Mapping[str, float], step_s: float = 1.0) -> Out:
     """Node 1 shows this, node 0 is well; steps take so long on both."""
-    messages = []
+    messages: list[Message] = []
     for index in range(first, last):
-        batch = []
+        batch: list[Incoming] = []
         for agent, host in zip(cell.agents, (WELL, {**WELL, **shown}), strict=True):
             step = {"flyball.workload.step.time": step_s}
             batch += agent.frames(index, Values({"hw.power": 500.0}, {"system.cpu.utilization": 0.3, **host}, step))
