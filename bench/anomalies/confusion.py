@@ -204,7 +204,7 @@ def described(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, 
             f"(goal {GOAL_RANK:.0%}), one incident in {found['one_incident']:.1%}"
         )
         lines = [(cause, *(str(got[column] or "") for column in columns)) for cause, got in counts.items()]
-        yield title, ("injected", *columns), lines
+        yield title, ("injected", *(column.replace("_", " ") for column in columns)), lines
     kinds = Counter((r["cause"], r["kind"]) for r in rows if r["part"] == "confusion")
     right = Counter((r["cause"], r["kind"]) for r in rows if r["part"] == "confusion" and r["got"] == r["cause"])
     lines = [(cause, kind, f"{right[cause, kind]} of {of}") for (cause, kind), of in kinds.items()]
