@@ -11,7 +11,7 @@ from typing import Any
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Inventory, Symptom, Tick
-from flyball_streams.engine.node.detectors.absences import AGAIN_S
+from flyball_streams.engine.node.detectors.absences import REPEAT_S
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 UNHEARD_S = 120.0
@@ -33,14 +33,14 @@ class Unheard:
         self.said: dict[str, int] = {}
 
     def step(self, tick: Tick, sources: Collection[str], nodes: Collection[Inventory]) -> Iterator[Symptom]:
-        """Nodes of the lanes that are missed: when they are, and again every ``AGAIN_S``; ``sources`` spoke."""
+        """Nodes of the lanes that are missed: when they are, and again every ``REPEAT_S``; ``sources`` spoke."""
         self.known.update(name for name in sources if name.startswith(OF_NODES))
         before, self.away = self.away, {}
         for name in self.known.intersection(tick.missing):
             first, count = before.get(name, (tick.index, 0))
             self.away[name] = first, count + 1
         self.said = {name: count for name, count in self.said.items() if name in self.away}
-        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (UNHEARD_S, AGAIN_S))
+        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (UNHEARD_S, REPEAT_S))
         for name, (first, count) in sorted(self.away.items()):
             if count < limit or count - self.said.get(name, -again) < again:
                 continue

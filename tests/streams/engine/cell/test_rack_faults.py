@@ -25,7 +25,7 @@ class Loop(ClosedLoop):
         self.said: dict[str, Incident] = {}
         super().__init__(fleet, Parameters())
 
-    def heard(self, sent: list[Message]) -> list[Message]:
+    def published(self, sent: list[Message]) -> list[Message]:
         self.said.update({one.id: one for one in Out(sent).of(Incident)})
         return sent
 
