@@ -8,11 +8,13 @@ from msgspec.structs import replace
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.errors import RecordError
+from flyball_contracts.ids import record_id
 from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
 from flyball_contracts.records.events import node_event
 from flyball_contracts.records.nodes import node_of
 from flyball_contracts.records.pools import pool_of
 from flyball_contracts.simulated import CellState, NodeState, Submission
+from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
 from flyball_simulator.cell.accounts import Meter
 from flyball_simulator.cell.healing import Healing
 from flyball_simulator.cell.plant import Plant
@@ -20,6 +22,8 @@ from flyball_simulator.hardware.hosts import Hosts
 from flyball_simulator.operations import Ledger
 from flyball_simulator.signals import EVERY_S, make_signals
 from flyball_simulator.telemetry import FrameTime, frame_messages, make_inventory
+
+OF_AGENTS = frozenset({TELEMETRY.name, EVENTS.name, INVENTORY.name})
 
 
 class Fleet:
@@ -40,6 +44,9 @@ class Fleet:
         self._epochs = [0] * len(self.site.nodes)
         self._inventories: dict[int, Inventory] = {}
         self._boots: dict[int, tuple[int, int]] = {}
+        self._boot_ids = [node.boot_id for node in self.site.nodes]
+        self._dark: set[int] = set()
+        self._spooled: dict[bytes, list[Message]] = {}
         self._announce(np.flatnonzero(self.plant.machines.present).tolist(), start_ns)
 
     @property
@@ -87,11 +94,16 @@ class Fleet:
         step = plant.step()
         self._meter.add(step)
         moment, _, random, running, rows, gpu = step
-        messages += [record_message(e, f"/agents/{e.node}") for e in plant.faults.events(moment)]
+        happened = [*plant.outages.events(moment, self.start_ns), *plant.faults.events(moment)]
+        messages += [record_message(e, f"/agents/{e.node}") for e in happened]
+        dark, cut = plant.outages.dark(moment), plant.outages.cut(moment)
+        messages += self._boot(dark, now_ns)
         host = self._hosts.step(moment.t_s, moment.dt_s, random, running, rows, plant.gpus)
         blocks = gpu.T, host.T, running.report, running.answers
         sent = FrameTime(now_ns, self.period_ns)
-        return messages + frame_messages(self.site, blocks, rows.starts, self._inventories, self._boots, sent)
+        on = {i: inventory for i, inventory in self._inventories.items() if i not in dark}
+        messages += frame_messages(self.site, blocks, rows.starts, on, self._boots, sent)
+        return self._delivered(messages, dark, cut) if dark or cut or self._spooled else messages
 
     def account(self) -> Account:
         """Cost and results up to the last tick."""
@@ -156,7 +168,8 @@ class Fleet:
             node, epoch = self.site.nodes[i], self._epochs[i]
             usable = self.placement.usable[node.first : node.first + len(node.devices)].tolist()
             devices = tuple(replace(d, schedulable=ok) for d, ok in zip(node.devices, usable, strict=True))
-            inventory = make_inventory(self.config, node._replace(devices=devices), held[i], epoch, now_ns)
+            shown = node._replace(devices=devices, boot_id=self._boot_ids[i])
+            inventory = make_inventory(self.config, shown, held[i], epoch, now_ns)
             found.append(inventory if open_ else replace(inventory, schedulable=False))
             self._inventories[i] = found[-1]
         return found
@@ -177,6 +190,30 @@ class Fleet:
             stopped = node_event(last.node, now_ns, "agent_stopped", message="machine returned")
             messages.append(record_message(stopped, f"/agents/{stopped.node}"))
         return messages
+
+    def _boot(self, dark: set[int], now_ns: int) -> list[Message]:
+        """What agents say of nodes that have power again."""
+        messages: list[Message] = []
+        back, self._dark = sorted(self._dark - dark), dark
+        for i in [i for i in back if self.plant.machines.present[i]]:
+            name, (agent_epoch, _) = self.site.nodes[i].name, self._boots[i]
+            self._boots[i] = agent_epoch + 1, 0
+            self._boot_ids[i] = record_id("boot", self._boot_ids[i], now_ns)
+            started = node_event(name, now_ns, "agent_started", message="node booted")
+            messages.append(record_message(started, f"/agents/{name}"))
+            messages += [_inventory_message(inventory) for inventory in self._announce([i], now_ns)]
+        return messages
+
+    def _delivered(self, messages: list[Message], dark: set[int], cut: set[int]) -> list[Message]:
+        """What arrives: nothing of agents without power, and of those that nobody reached all when they are back."""
+        off, away = ({self.site.nodes[i].name.encode() for i in nodes} for nodes in (dark, cut))
+        found = [m for name in sorted(self._spooled.keys() - away) for m in self._spooled.pop(name)]
+        for message in messages:
+            if message.topic not in OF_AGENTS or message.key not in off | away:
+                found.append(message)
+            elif message.key not in off:
+                self._spooled.setdefault(message.key, []).append(message)
+        return found
 
     def _signal_messages(self, now_ns: int) -> list[Message]:
         return [record_message(s, f"/zones/{s.zone}") for s in make_signals(self.config, self.start_ns, now_ns)]

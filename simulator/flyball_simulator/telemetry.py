@@ -40,6 +40,8 @@ def make_inventory(
         cpu_count=CPUS,
         memory_bytes=MEMORY_BYTES,
         driver_version=DRIVER_VERSION,
+        rack=node.rack,
+        leaf=node.leaf,
     )
 
 

@@ -32,6 +32,9 @@ class NodePool(Section, frozen=True, kw_only=True):
     Where ``max_nodes`` is more than ``nodes``, the others are bought when something finds no room, and are there
     ``provision_s`` later. One that has been empty for ``return_after_s`` is given back. Where ``managed``, that rule
     holds for the fleet without Flyball alone: machines of it come and go by decisions about ``pool:NAME``.
+
+    In the order of their numbers ``nodes_per_rack`` nodes are in each of the racks ``NAME-rack-01``, ``NAME-rack-02``
+    and so on, and ``racks_per_leaf`` racks hang on each of the switches ``NAME-leaf-01`` and so on. With 0 nobody says.
     """
 
     name: Name
@@ -48,6 +51,8 @@ class NodePool(Section, frozen=True, kw_only=True):
     capacity_type: Literal["owned", "reserved", "on_demand", "spot"] = "on_demand"
     price_usd_per_hour: NotNegative | None = None
     ambient_cel: float = 24.0
+    nodes_per_rack: Index = 8
+    racks_per_leaf: Index = 4
 
 
 class FleetWorkload(Section, frozen=True, kw_only=True):
@@ -172,6 +177,31 @@ class FailingLink(Section, frozen=True, kw_only=True):
     lasts_s: Positive = 600.0
 
 
+class RackFault(Section, frozen=True, kw_only=True):
+    """A rack loses one of its power feeds: the power brake halves the clocks of its GPUs.
+
+    ``dark_after_s`` later, where given, it loses the other one: its nodes are off, and say nothing any more. It has
+    power again ``lasts_s`` after ``from_s``; nodes that were off boot then.
+    """
+
+    rack: Name
+    from_s: NotNegative
+    dark_after_s: NotNegative | None = None
+    lasts_s: Positive = 600.0
+
+
+class LeafFault(Section, frozen=True, kw_only=True):
+    """A leaf switch passes nothing for ``lasts_s``.
+
+    Its nodes run on, but nobody reaches them: gangs with members on them and elsewhere stand still, services there
+    answer nobody, and what agents say is delivered, late, when the switch is back.
+    """
+
+    leaf: Name
+    from_s: NotNegative
+    lasts_s: Positive = 600.0
+
+
 class FleetConfig(Section, frozen=True, kw_only=True):
     """The simulated fleet; the default is a laptop-sized one with a day of its own; much happens in its first minute.
 
@@ -284,4 +314,6 @@ class FleetConfig(Section, frozen=True, kw_only=True):
         FailingGpu(workload="llm-pretrain", replica=2, from_s=50_000.0, dies_after_s=120.0, xid=79),
     )
     links: tuple[FailingLink, ...] = ()
+    rack_faults: tuple[RackFault, ...] = ()
+    leaf_faults: tuple[LeafFault, ...] = ()
     straggling: tuple[StragglingGpu, ...] = (StragglingGpu(workload="llm-pretrain", replica=5, from_s=15.0),)

@@ -6,7 +6,7 @@ from flyball_simulator.cell.plant import Plant
 
 
 class Healing:
-    """Nothing is placed on a dead GPU; a replica on one is restarted elsewhere once it has been silent for its timeout.
+    """Nothing is placed on a GPU that is lost, until it is back. Who runs on one is started elsewhere after a while.
 
     A gang hangs until its collective times out, then resumes from its last checkpoint. Stragglers are not detected.
     """
@@ -14,12 +14,17 @@ class Healing:
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
         self._since_ns: dict[Replica, int] = {}
+        self._closed: set[int] = set()
 
     def advance(self) -> None:
         """Check all replicas; called after a tick has begun."""
         plant, config = self._plant, self._plant.config
-        for row in plant.dead:
-            plant.placement.cordon(row)
+        placement = plant.placement
+        for row in sorted(plant.lost):
+            placement.cordon(row, lost=True)
+        for row in sorted(self._closed - plant.lost - placement.asked):
+            placement.uncordon(row)
+        self._closed = set(plant.lost)
         broken = [r for placed in plant.placement.placed for r in placed if plant.broken(r) and not r.stopping]
         self._since_ns = {r: self._since_ns.get(r, plant.now_ns) for r in broken}
         for replica in broken:

@@ -74,9 +74,10 @@ class Rows(NamedTuple):
 class Placement:
     """Replicas of all workloads; ``wanted`` is the desired number per workload.
 
-    A replica that does not fit stays desired and is placed as soon as there is room, by priority. A gang is placed as a
-    whole or not at all. ``shares`` of a workload, if set, give the number of replicas per pool. ``open`` nodes accept
-    replicas; ``changed`` nodes need a new inventory. ``stale``: the rows must be rebuilt.
+    A replica that does not fit stays desired and is placed as soon as there is room, by priority. A gang is placed
+    whole or not at all. Where there are ``shares`` of a workload, they say how many of its replicas run in each of its
+    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows are to be read again.
+    ``asked`` are GPUs that somebody asked to be closed.
     """
 
     site: Site
@@ -89,6 +90,7 @@ class Placement:
     shares: list[list[int] | None] = field(init=False)
     placed: list[list[Replica]] = field(init=False)
     changed: set[int] = field(init=False)
+    asked: set[int] = field(init=False)
     stale: bool = True
 
     def __post_init__(self) -> None:
@@ -100,6 +102,7 @@ class Placement:
         self.shares = [None] * len(self.workloads)
         self.placed = [[] for _ in self.workloads]
         self.changed = set()
+        self.asked = set()
 
     def live(self, workload: int) -> list[Replica]:
         """Replicas that count: neither stopping nor being replaced."""
@@ -174,8 +177,10 @@ class Placement:
         """Whether a replica fits on a node now."""
         return bool(self.open[node] and self.free[node] >= self.workloads[workload].gpus)
 
-    def cordon(self, row: int) -> None:
-        """Place nothing on a GPU from now on; its replica stays."""
+    def cordon(self, row: int, *, lost: bool = False) -> None:
+        """Place nothing on a GPU from now on, because it is ``lost`` or was asked to be closed; who is on it stays."""
+        if not lost:
+            self.asked.add(row)
         if self.usable[row]:
             self.usable[row] = False
             self.changed.add(int(self.site.node_of[row]))
@@ -188,6 +193,7 @@ class Placement:
     def uncordon(self, row: int) -> None:
         """Let a GPU, and its node, accept replicas again."""
         node = int(self.site.node_of[row])
+        self.asked.discard(row)
         if not self.usable[row]:
             self.usable[row] = True
             self.free[node] += self.owner[row] == FREE

@@ -14,6 +14,7 @@ from flyball_simulator.cell.placement import Placement, Replica, Rows
 from flyball_simulator.hardware.faults import Faults, Sick
 from flyball_simulator.hardware.gpus import CLOCK_EXPONENT, KINDS, Gpus
 from flyball_simulator.hardware.machines import Machines
+from flyball_simulator.hardware.outages import Outages
 from flyball_simulator.hardware.site import Floats, build_site
 from flyball_simulator.loads import BatchLoad, Load, Moment, NotebookLoad, Running, ServiceLoad, TrainingLoad
 from flyball_simulator.loads.base import READY
@@ -54,7 +55,7 @@ class Plant:
         self.resources: list[Resources | None] = [None] * count
         self.resized: list[tuple[Resources, int] | None] = [None] * count
         self.power_limit_w = np.full(count, np.nan)
-        self.dead: set[int] = set()
+        self.lost: set[int] = set()
         self.sick: list[Sick] = []
         self.ended_ns: dict[int, int] = {}
         self.portions: list[tuple[tuple[Portion, int], ...]] = [()] * count
@@ -65,6 +66,7 @@ class Plant:
         self._kind_of = np.array([KINDS.index(spec.kind) for spec in self.specs], np.int64)
         self._place_at_start()
         self.faults = Faults(config, self.site, self.placement, start_ns)
+        self.outages = Outages(config, self.site)
         self.services = ServiceLoad(0, config.services, config.seed)
         self.trainings = TrainingLoad(len(config.services), config.trainings)
         self.notebooks = NotebookLoad(len(config.services) + len(config.trainings), config.notebooks)
@@ -113,8 +115,8 @@ class Plant:
         )
 
     def broken(self, replica: Replica) -> bool:
-        """Whether a replica is on a dead GPU."""
-        return not self.dead.isdisjoint(replica.rows)
+        """Whether a replica runs on a GPU that is dead, or that nobody reaches."""
+        return not self.lost.isdisjoint(replica.rows)
 
     def observe(self, w: int, replicas: tuple[str, ...] | None = None) -> SubjectState:
         """State of a workload, with the nodes of all its replicas, or of the named ones."""
@@ -236,8 +238,8 @@ class Plant:
         random = np.random.Generator(np.random.Philox(key=[self.config.seed, index]))
         if self.placement.stale:
             self._read_rows()
-        sick = self.sick = self.faults.sick(moment, random)
-        self.dead = {one.row for one in sick if one.dead}
+        sick = self.sick = [*self.outages.sick(moment), *self.faults.sick(moment, random)]
+        self.lost = {one.row for one in sick if one.dead or one.cut}
         running = self._running(now_ns, sick)
         self._speed, self._ready_of = running.speed, running.ready_of
         hung = (running.speed == 0) & self._gangs
@@ -289,6 +291,8 @@ class Plant:
         for one in sick:
             if one.link_pace < 1.0 and (tenant := int(rows.of_gpu[one.row])) < count:
                 pace[tenant] *= one.link_pace
+            if one.cut and (tenant := int(rows.of_gpu[one.row])) < count and self._needs_network(tenant):
+                pace[tenant] = 0.0
         serves = (pace > 0) | (rows.workload >= self.services.count)  # a service's probe fails on a dead GPU
         ready = (rows.ready_ns <= now_ns) & ~rows.stopping & serves
         share = (np.clip((now_ns - rows.ready_ns) / self.period_ns, 0.0, 1.0) * ready).astype(np.float32)
@@ -315,6 +319,13 @@ class Plant:
         )
         running.report[:, READY] = ready
         return running
+
+    def _needs_network(self, replica: int) -> bool:
+        """Whether a replica does nothing without the network: it serves, or its gang is on other nodes too."""
+        w = int(self._rows.workload[replica])
+        return w < self.services.count or bool(
+            self._gangs[w] and len({one.node for one in self.placement.placed[w]}) > 1
+        )
 
     def _clock(self, sick: list[Sick]) -> tuple[Floats, Floats]:
         """Clock share and power limit of each GPU; sick GPUs and low limits reduce the clock."""

@@ -29,8 +29,9 @@ DRAIN_AND_RESET = 4
 class Sick(NamedTuple):
     """One sick GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
 
-    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver cannot read the GPU.
-    ``link_pace`` is the pace of work under link faults, whose errors of this tick are counted by kind.
+    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it. Work on
+    it goes at ``link_pace`` for the sake of its links, whose errors of this tick are counted by kind. ``braked``: its
+    rack is short of power; ``off``: its node has none; ``cut``: nobody reaches its node, and it runs on.
     """
 
     row: int
@@ -43,10 +44,17 @@ class Sick(NamedTuple):
     link_pace: float = 1.0
     nvlink_errors: int = 0
     pcie_errors: int = 0
+    braked: bool = False
+    off: bool = False
+    cut: bool = False
 
     @property
     def description(self) -> str:
         """What is wrong with it."""
+        if self.cut:
+            return "cannot be reached"
+        if self.off:
+            return "has no power"
         if self.dead:
             return "runs nothing"
         if self.corrected or self.uncorrected:

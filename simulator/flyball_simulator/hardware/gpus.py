@@ -97,6 +97,8 @@ class Column:
     SM_CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
     MEMORY_CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=mem}")
     HOT = GPU.column("nvidia.gpu.clock.event.active{reason=thermal}")
+    BRAKED = GPU.column("nvidia.gpu.clock.event.active{reason=power}")
+    BRAKED_TIME = GPU.column("nvidia.gpu.throttle.time{reason=power}")
     HOT_TIME = GPU.column("nvidia.gpu.throttle.time{reason=thermal}")
     FAN = GPU.column("hw.fan.speed_ratio")
     PCIE_IN = GPU.column("hw.gpu.io{direction=receive}")
@@ -154,8 +156,9 @@ class Gpus:
         work = np.clip(work + 0.02 * work * noise[1], 0.0, 1.0)
         clock = np.where(use > 0.01, site.sm_clock_hz * running.clock, site.idle_clock_hz)
         clock -= np.float32(8e6) * np.abs(noise[2]) * (use > 0.01)
-        hot = np.zeros(n, np.float32)
+        hot, braked = np.zeros((2, n), np.float32)
         for one in sick:
+            braked[one.row] = max(braked[one.row], one.braked)
             if one.dead:
                 use[one.row] = work[one.row] = 0.0
                 clock[one.row] = site.idle_clock_hz[one.row]
@@ -206,6 +209,7 @@ class Gpus:
         block[Column.SM_CLOCK] = clock
         block[Column.HOT] = hot
         block[Column.HOT_TIME] = hot * np.float32(dt_s)
+        block[Column.BRAKED], block[Column.BRAKED_TIME] = braked, braked * np.float32(dt_s)
         pcie = site.pcie_bytes_per_s * np.float32(dt_s)
         block[Column.PCIE_IN] = pcie * shares.pcie * work
         block[Column.PCIE_OUT] = pcie * (0.5 * shares.pcie * work + 0.4 * io)

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 class Node(NamedTuple):
     """One node; its GPUs are the fleet's rows ``first`` to ``first + len(devices) - 1``.
 
-    An ``extra`` node is absent until it is bought.
+    An ``extra`` one is not there before it is bought. ``rack`` and ``leaf`` are names, empty where nobody says.
     """
 
     name: str
@@ -28,6 +28,8 @@ class Node(NamedTuple):
     first: int
     extra: bool
     devices: tuple[Device, ...]
+    rack: str
+    leaf: str
 
 
 class Site(NamedTuple):
@@ -73,7 +75,8 @@ def build_site(config: FleetConfig, start_ns: int) -> Site:
             # The start is part of it: a fleet started again must not look like a repetition of the first run.
             boot_id = record_id("boot", config.cell, name, config.seed, start_ns)
             devices = _devices(config, name, sku, pool.gpus_per_node)
-            nodes.append(Node(name, boot_id, pool, sku, first, number > pool.nodes, devices))
+            rack, leaf = _domains(pool, number)
+            nodes.append(Node(name, boot_id, pool, sku, first, number > pool.nodes, devices, rack, leaf))
             first += pool.gpus_per_node
     if not nodes:
         raise ConfigError("pools: there are none; describe at least one pool of nodes")
@@ -103,6 +106,15 @@ def build_site(config: FleetConfig, start_ns: int) -> Site:
         pcie_bytes_per_s=per_gpu([sku.pcie_bytes_per_s for sku in skus]),
         no_gpm=np.repeat(np.array([not sku.gpm for sku in skus], np.bool_), sizes),
     )
+
+
+def _domains(pool: NodePool, number: int) -> tuple[str, str]:
+    """Rack and leaf switch of a pool's node, counted from 1."""
+    if not pool.nodes_per_rack:
+        return "", ""
+    rack = (number - 1) // pool.nodes_per_rack
+    leaf = f"{pool.name}-leaf-{rack // pool.racks_per_leaf + 1:02d}" if pool.racks_per_leaf else ""
+    return f"{pool.name}-rack-{rack + 1:02d}", leaf
 
 
 def _devices(config: FleetConfig, node: str, sku: SkuData, count: int) -> tuple[Device, ...]:

@@ -50,6 +50,9 @@ _OF_METRIC: Mapping[str, Cause] = {
     "nvidia.gpu.nvlink.errors": "nvlink",
     "nvidia.gpu.pcie.replays": "pcie",
     "system.cpu.utilization": "host",
+    "system.network.errors": "network",
+    "container.cpu.time": "neighbour",
+    "container.disk.io": "neighbour",
     "system.memory.utilization": "host",
     "system.linux.psi.total_time{resource=cpu": "host",
     "system.linux.psi.total_time{resource=memory": "host",
@@ -62,6 +65,8 @@ _OF_DETECTOR: Mapping[str, Strength] = {
     "straggling": "sign",
     "nvlink": "sign",
     "pcie": "sign",
+    "pressure": "sign",
+    "network": "sign",
 }
 
 

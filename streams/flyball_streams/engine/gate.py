@@ -127,6 +127,9 @@ class Gate(msgspec.Struct):
             self.late += 1
             goes_back = index < source.newest and index < self.closed - self.lateness
             if not (goes_back and self._is_persistent(source, index)):
+                if source.abandoned and index > self.closed - self.lateness:  # it is back: the next tick waits for it
+                    source.abandoned, source.last_seen_ms, self.waiting = False, self.log_elapsed_ms, -1
+                    source.newest = max(source.newest, index)
                 return "late"
             self._rewind(index)
         elif index > self.front + self.max_ahead and not self._is_persistent(source, index):

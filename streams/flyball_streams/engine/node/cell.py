@@ -30,6 +30,8 @@ from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.gangs import Gangs
 from flyball_streams.engine.node.detectors.hangs import Hangs
 from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
+from flyball_streams.engine.node.detectors.neighbours import Neighbours
+from flyball_streams.engine.node.detectors.pressure import Pressure
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.links import Links
 from flyball_streams.engine.node.profile import Profiles
@@ -103,6 +105,8 @@ class NodeCell:
         self.pending_events: list[NodeEvent] = []
         self.gangs = Gangs(directory)
         self.absences = Absences()
+        self.pressure = Pressure(cell, self.hosts.capacity)
+        self.neighbours = Neighbours()
 
     def note_late(self, nodes: Iterable[str]) -> None:
         """Note nodes whose frames came too late for a tick."""
@@ -152,6 +156,7 @@ class NodeCell:
         means = self.hosts.means(tick)
         if means is not None and means.mask.any():
             yield from self._anomalies(self.hosts, means, tick, np.full(self.hosts.capacity, -1, np.int32))
+            yield from self._held_up(means, tick)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -169,6 +174,8 @@ class NodeCell:
             "pending_events": [pack_struct(event) for event in self.pending_events],
             "meter": self.meter.state(),
             "absences": self.absences.state(),
+            "pressure": self.pressure.state(),
+            "neighbours": self.neighbours.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -191,6 +198,9 @@ class NodeCell:
         self.meter.load(state["meter"], self.tenancy)
         if "absences" in state:  # old snapshots have none
             self.absences.load(state["absences"])
+        if "pressure" in state:
+            self.pressure.load(state["pressure"], self.hosts.capacity)
+            self.neighbours.load(state["neighbours"])
 
     def _update_inventories(self, entries: list[Entry], index: int) -> None:
         """Apply the inventories that this tick's frames refer to, and remove nodes that were silent for long."""
@@ -222,7 +232,9 @@ class NodeCell:
         self.profiles.forget(moved)
         self.hangs.reset(moved)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
-        self.hosts.forget([s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]])
+        other = [s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
+        self.hosts.forget(other)
+        self.pressure.wipe([s for s in other if s < len(self.pressure.waits.seen_s)])
 
     def _apply_inventory(self, new: Inventory, old: Inventory | None) -> None:
         if old is not None and old.boot_id != new.boot_id:
@@ -287,6 +299,8 @@ class NodeCell:
                 gpus.append((self.rows[inventory.node], frame.block))
             elif schema == HOST.schema:
                 hosts.append((self.hosts.rows((inventory.node,), inventory.node), frame.block))
+                if self.hosts.recycled:
+                    self.pressure.wipe(self.hosts.recycled)
             elif schema == WORKLOAD.schema:
                 first = self.tenancy.first_row[inventory.node]
                 self.tenancy.values[first : first + frame.rows] = frame.values
@@ -294,6 +308,7 @@ class NodeCell:
                 first = self.tenancy.first_row[inventory.node]
                 owners = self.tenancy.workload_of_allocation[first : first + frame.rows]
                 self.meter.note_replicas(owners, frame.values, frame.period_ns / NS_PER_S)
+                self.neighbours.note(held, frame.values, frame.period_ns / NS_PER_S, frame.time_ns)
             elif schema == SERVING.schema:
                 first = self.tenancy.first_row[inventory.node]
                 self.serving.note(self.tenancy.workload_of_allocation[first : first + frame.rows], frame.values)
@@ -343,6 +358,19 @@ class NodeCell:
             evidence=evidence,
             workload=workload,
         )
+
+    def _held_up(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
+        """Nodes with work whose hosts hold it up."""
+        if self.hosts.capacity != len(self.pressure.waits.seen_s):
+            self.pressure.resize(self.hosts.capacity)
+        slots, works = self.hosts.slots, np.zeros(self.hosts.capacity, bool)
+        works[[slots[node] for node, held in self.tenancy.workloads_of_node.items() if held and node in slots]] = True
+        self.neighbours.keep(self.inventories)
+
+        def blamed(node: str, resource: str) -> Evidence | None:
+            return self.neighbours.blamed(self.inventories[node], resource, tick.end_ns)
+
+        yield from self.pressure.step(tick, self.hosts, means, works & means.mask, blamed)
 
     def _hung(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
         """Anomalies of workloads whose devices spin without work; each names its workload and its first device."""

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -41,6 +41,7 @@ from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, Want, obser
 from flyball_streams.engine.workload.step_times import StepTimes
 from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.timing.deferral import Deferral
+from flyball_streams.engine.workload.unheard import Unheard
 
 log = logging.getLogger(__name__)
 MOST_WORK = 1e30
@@ -48,10 +49,16 @@ MOST_WORK = 1e30
 
 
 class WorkloadCell:
-    """Workloads of one cell in one partition."""
+    """Workloads of one cell in one partition; where ``node_partitions`` are told, it also misses node lanes."""
 
     def __init__(
-        self, cell: str, source: str, config: Parameters, directory: Known, history: History | None = None
+        self,
+        cell: str,
+        source: str,
+        config: Parameters,
+        directory: Known,
+        history: History | None = None,
+        node_partitions: int = 0,
     ) -> None:
         self.cell = cell
         self.source = source
@@ -69,6 +76,7 @@ class WorkloadCell:
         self.stragglers = Stragglers(cell)
         self.step_times = StepTimes(cell, config.health)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
+        self.unheard = Unheard(node_partitions) if node_partitions else None
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
@@ -81,11 +89,12 @@ class WorkloadCell:
         owned: list[WorkloadSpec],
         by_source: BySource = NOTHING,
         table_offsets: TableOffsets = NO_OFFSETS,
+        sources: Collection[str] = (),
     ) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order, proposals last.
 
         ``owned`` are this partition's workloads, ``by_source`` the arrivals at gateways. ``table_offsets`` are
-        published with the proposals.
+        published with the proposals, and ``sources`` are the lanes that reported the tick.
         """
         arrived = merge_arrivals(by_source) if by_source else {}
         if arrived:
@@ -98,6 +107,8 @@ class WorkloadCell:
         for anomaly in (*self.stragglers.step(tick, demands, proposals), *self.step_times.step(tick, demands)):
             proposals.symptoms.append(symptom_of(anomaly))
             yield anomaly
+        if self.unheard is not None:
+            proposals.symptoms += self.unheard.step(tick, sources, self.directory.nodes(self.cell))
         yield from self.deferral.step(tick, owned, demands, proposals)
         self.published = proposals.published()
         yield from proposals.messages(self.cell, self.source, tick, table_offsets)
@@ -116,6 +127,7 @@ class WorkloadCell:
             "in_work": sorted(self.in_work),
             "published": self.published,
             "last_tick": self.last_tick,
+            "unheard": self.unheard.state() if self.unheard is not None else None,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -132,6 +144,8 @@ class WorkloadCell:
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])
         self.last_tick = state["last_tick"]
+        if self.unheard is not None and state.get("unheard"):  # snapshots of before have none
+            self.unheard.load(state["unheard"])
 
     def _sized(
         self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], proposals: Proposals

@@ -93,7 +93,8 @@ class WorkloadLane:
             owned = self._cell(cell)
             view = self.views[cell]
             view.advance(tick, offsets)
-            for record in owned.close(tick, merge(demands), self._owned(cell), arrived, view.offsets):
+            reported = demands.keys()
+            for record in owned.close(tick, merge(demands), self._owned(cell), arrived, view.offsets, reported):
                 self.stats.records += 1
                 out.append(record_message(record, f"/{self.source}"))
         self.stats.without_spec = sum(len(cell.without_spec) for cell in self.cells.values())
@@ -176,7 +177,8 @@ class WorkloadLane:
             view = self.views[name] = View(
                 self.directory, name, (Inventory, WorkloadSpec, Signal), base=self.base, age_ns=self.age_ns
             )
-            cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, owned)
+            lanes = self.node_partitions if self.partition == 0 else 0  # one of the lanes says whom the cell misses
+            cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, owned, lanes)
         return cell
 
     def _is_owned(self, workload: str) -> bool:

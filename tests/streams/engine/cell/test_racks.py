@@ -87,6 +87,17 @@ def test_two_of_a_rack_that_fail_minutes_apart_and_two_of_a_large_one_are_no_rac
     assert {i.level for i in large.open()} == {"node"}
 
 
+def test_what_a_struck_gpu_shows_besides_is_of_the_rack_s_incident_and_what_others_show_is_not() -> None:
+    harness = IncidentHarness(*racked(16))
+    harness.at(2, *(down(n, 2) for n in (4, 5, 6)))
+    slow = {"detector": "straggling", "statistical": True, "score": 0.9}
+    harness.at(9, symptom("node-5", 3, 9, "unknown", "sign", workload="train", **slow))
+    assert places(harness.open()) == [("rack", "r1", "power")]
+    harness.at(12, symptom("node-9", 3, 12, "unknown", "sign", workload="train", **slow))
+    harness.at(14, symptom("node-5", 3, 14, "gpu", "fault", workload="train"))
+    assert places(harness.open()) == [("gpu", "node-5", "gpu"), ("gpu", "node-9", "unknown"), ("rack", "r1", "power")]
+
+
 class Telemetry:
     """An engine, and what its nodes send until they stop."""
 

@@ -293,3 +293,25 @@ def test_how_the_log_is_cut_into_batches_changes_nothing(
         return verdicts, ticks + g.close()
 
     assert run(one) == run(other)
+
+
+def test_a_source_that_was_given_up_is_waited_for_again_though_others_were_first() -> None:
+    g = running("a", "b")
+    arrive(g, *(("a", i) for i in range(11, 31)))
+    assert [t.missing for t in g.close()][-1] == ("b",)
+    arrive(g, ("a", 31))
+    assert [t.index for t in g.close()][-1] == 31, "nobody waits for b"
+    assert g.arrive("b", 31) == "late"
+    arrive(g, ("a", 32))
+    assert g.close() == [], "b is back"
+    assert g.arrive("b", 32) == "ok"
+    assert g.close() == [Tick(index=32, period_ns=10, late=1)]
+
+
+def test_a_source_that_is_far_behind_is_not_waited_for() -> None:
+    g = running("a", "b")
+    arrive(g, *(("a", i) for i in range(11, 31)))
+    g.close()
+    assert g.arrive("b", 30 - LATENESS) == "late"
+    arrive(g, ("a", 31))
+    assert [t.index for t in g.close()] == [31]

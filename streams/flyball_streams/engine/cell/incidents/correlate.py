@@ -172,6 +172,12 @@ class Correlation:
                 found.update(
                     (c.id, c) for c in matches.values() if c.cause == cause or (silent and c.cause in SHARED_BY)
                 )
+        if cause in VAGUE and symptom.node and self._wide:
+            for incident in self._wide.values():  # another symptom of a place that is affected already
+                affected = symptom.device in incident.devices
+                affected |= incident.level in WIDE and symptom.node in incident.nodes
+                if affected and symptom.since_ns >= incident.onset_ns - EARLY_NS:
+                    found[incident.id] = incident
         if symptom.strength != "effect":
             for workload in (symptom.workload,) if symptom.workload else self._gangs(symptom):
                 if matches := self._at.get(("effects", workload)):

@@ -30,7 +30,7 @@ class Absences:
 
     def observe(self, node: str, index: int) -> None:
         """Note a frame, in time or late."""
-        self.last_seen[node] = self.count, max(index, self.last_seen.get(node, (0, 0))[1])
+        self.last_seen[node] = self.count + 1, max(index, self.last_seen.get(node, (0, 0))[1])
         self.reported.pop(node, None)
         if index > self.stopped.get(node, index):
             del self.stopped[node]

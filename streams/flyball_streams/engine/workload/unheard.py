@@ -1,0 +1,66 @@
+"""Nodes of node lanes that say nothing any more: none of their agents sends, or the worker of their partition is away.
+
+A node is missed by the ticks that others of its telemetry partition close. Where all nodes of a partition are silent no
+tick closes there, and nobody counts; but ticks of the cell go on without that lane, and name it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from math import ceil
+from typing import Any
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.partitioner import partition_of
+from flyball_contracts.records import Inventory, Symptom, Tick
+from flyball_streams.engine.node.detectors.absences import REPEAT_S
+from flyball_streams.engine.symptoms import NO_TELEMETRY
+
+UNHEARD_S = 120.0
+"""A worker that is killed is replaced sooner, and has read what waited for it."""
+OF_NODES = "node/"
+"""How names of node lanes begin; their partition follows."""
+
+
+class Unheard:
+    """Counts the ticks of a cell that each node lane missed, of those that were heard before.
+
+    ``away`` has the first such tick and their number, ``said`` at which of them it was told last.
+    """
+
+    def __init__(self, node_partitions: int) -> None:
+        self.node_partitions = node_partitions
+        self.known: set[str] = set()
+        self.away: dict[str, tuple[int, int]] = {}
+        self.said: dict[str, int] = {}
+
+    def step(self, tick: Tick, sources: Collection[str], nodes: Collection[Inventory]) -> Iterator[Symptom]:
+        """Nodes of the lanes that are missed: when they are, and again every ``REPEAT_S``; ``sources`` spoke."""
+        self.known.update(name for name in sources if name.startswith(OF_NODES))
+        before, self.away = self.away, {}
+        for name in self.known.intersection(tick.missing):
+            first, count = before.get(name, (tick.index, 0))
+            self.away[name] = first, count + 1
+        self.said = {name: count for name, count in self.said.items() if name in self.away}
+        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (UNHEARD_S, REPEAT_S))
+        for name, (first, count) in sorted(self.away.items()):
+            if count < limit or count - self.said.get(name, -again) < again:
+                continue
+            self.said[name] = count
+            since_ns, partition = first * tick.period_ns, int(name.removeprefix(OF_NODES))
+            silent_s = max(0, tick.end_ns - since_ns) / NS_PER_S
+            for node in nodes:
+                if node.devices and partition_of(node.node.encode(), self.node_partitions) == partition:
+                    yield Symptom(
+                        detector=NO_TELEMETRY, cause="telemetry", strength="sign", severity="warning",
+                        since_ns=since_ns, time_ns=tick.end_ns, node=node.node,
+                        record=f"{NO_TELEMETRY}/{node.node}/{first}",
+                        text=f"nothing was heard of it for {silent_s:.0f} s, nor of any other node of its partition",
+                    )  # fmt: skip
+
+    def state(self) -> Mapping[str, Any]:
+        """State for a snapshot."""
+        return {"known": sorted(self.known), "away": self.away, "said": self.said}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take on the state of a snapshot."""
+        self.known, self.said = set(state["known"]), dict(state["said"])
+        self.away = {name: (first, count) for name, (first, count) in state["away"].items()}
