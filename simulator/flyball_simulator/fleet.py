@@ -94,7 +94,8 @@ class Fleet:
         step = plant.step()
         self._meter.add(step)
         moment, _, random, running, rows, gpu = step
-        happened = [*plant.outages.events(moment, self.start_ns), *plant.faults.events(moment)]
+        noticed = plant.reclaims.events(moment, self._inventories.keys())
+        happened = [*noticed, *plant.outages.events(moment, self.start_ns), *plant.faults.events(moment)]
         messages += [record_message(e, f"/agents/{e.node}") for e in happened]
         dark, cut = plant.outages.dark(moment), plant.outages.cut(moment)
         messages += self._boot(dark, now_ns)
@@ -187,7 +188,8 @@ class Fleet:
             last = replace(self._inventories.pop(i), time_ns=now_ns, devices=(), allocations=(), schedulable=False)
             self._epochs[i] += 1
             messages.append(_inventory_message(replace(last, epoch=self._epochs[i])))
-            stopped = node_event(last.node, now_ns, "agent_stopped", message="machine returned")
+            why = "machine reclaimed" if i in self.plant.machines.away else "machine returned"
+            stopped = node_event(last.node, now_ns, "agent_stopped", message=why)
             messages.append(record_message(stopped, f"/agents/{stopped.node}"))
         return messages
 

@@ -29,6 +29,7 @@ from flyball_contracts.config.fleet import (
     NodePool as NodePool,
     Notebooks as Notebooks,
     RackFault as RackFault,
+    Reclaim as Reclaim,
     Service as Service,
     StragglingGpu as StragglingGpu,
     Training as Training,

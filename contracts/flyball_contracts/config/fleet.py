@@ -202,6 +202,19 @@ class LeafFault(Section, frozen=True, kw_only=True):
     lasts_s: Positive = 600.0
 
 
+class Reclaim(Section, frozen=True, kw_only=True):
+    """The cloud takes a spot machine back: its agent says so at ``from_s``, and ``notice_s`` later it is gone.
+
+    What still runs there stops at once and loses its work since the last checkpoint. For ``lasts_s`` the machine cannot
+    be had. Then it is back, or can be bought again where its pool buys machines.
+    """
+
+    node: Name
+    from_s: NotNegative
+    notice_s: NotNegative = 120.0
+    lasts_s: Positive = 3600.0
+
+
 class FleetConfig(Section, frozen=True, kw_only=True):
     """The simulated fleet; the default is a laptop-sized one with a day of its own; much happens in its first minute.
 
@@ -316,4 +329,5 @@ class FleetConfig(Section, frozen=True, kw_only=True):
     links: tuple[FailingLink, ...] = ()
     rack_faults: tuple[RackFault, ...] = ()
     leaf_faults: tuple[LeafFault, ...] = ()
+    reclaims: tuple[Reclaim, ...] = ()
     straggling: tuple[StragglingGpu, ...] = (StragglingGpu(workload="llm-pretrain", replica=5, from_s=15.0),)

@@ -15,6 +15,7 @@ from flyball_simulator.hardware.faults import Faults, Sick
 from flyball_simulator.hardware.gpus import CLOCK_EXPONENT, KINDS, Gpus
 from flyball_simulator.hardware.machines import Machines
 from flyball_simulator.hardware.outages import Outages
+from flyball_simulator.hardware.reclaims import Reclaims
 from flyball_simulator.hardware.site import Floats, build_site
 from flyball_simulator.loads import BatchLoad, Load, Moment, NotebookLoad, Running, ServiceLoad, TrainingLoad
 from flyball_simulator.loads.base import READY
@@ -67,6 +68,7 @@ class Plant:
         self._place_at_start()
         self.faults = Faults(config, self.site, self.placement, start_ns)
         self.outages = Outages(config, self.site)
+        self.reclaims = Reclaims(config, self.site, start_ns)
         self.services = ServiceLoad(0, config.services, config.seed)
         self.trainings = TrainingLoad(len(config.services), config.trainings)
         self.notebooks = NotebookLoad(len(config.services) + len(config.trainings), config.notebooks)
@@ -223,6 +225,8 @@ class Plant:
                 self.ended_ns[w] = self.now_ns
                 self.specs[w] = replace(self.specs[w], removed=True, time_ns=self.now_ns)
                 ended.append(self.specs[w])
+        for node in self.machines.reclaim(self.reclaims.away(self.index * self.config.tick_s)):
+            self._vacate(node)
         self.placement.settle(self.now_ns)
         self.machines.advance(self.now_ns)
         if self.machines.arrived:
@@ -250,6 +254,19 @@ class Plant:
             load.step(moment, random, running, mine)
         gpu = self.gpus.step(moment.dt_s, random, running, self._rows, sick)
         return Step(moment, now_ns, random, running, self._rows, gpu)
+
+    def _vacate(self, node: int) -> None:
+        """Stop at once what runs on a node that is taken away; unsaved work is lost, of a gang everywhere."""
+        for w, placed in enumerate(self.placement.placed):
+            here = [replica for replica in placed if replica.node == node]
+            working = sum(r.ready_ns <= self.clock_ns and not r.stopping for r in here)
+            if working and self.placement.workloads[w].gang:
+                self.resume(w, saved=False)
+            elif working:
+                self._settle_work(w, working, saved=False)
+            for replica in here:
+                self.placement.stop(replica, self.now_ns)
+            self.versions[w] += bool(here)
 
     def _settle_work(self, w: int, replicas: int, *, saved: bool) -> None:
         """Keep or discard the work of some replicas since their last checkpoint."""

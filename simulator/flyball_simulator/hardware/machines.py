@@ -37,8 +37,26 @@ class Machines:
         self.present: NDArray[np.bool_] = ~self.extra
         self.arrived: list[int] = []
         self.left: list[int] = []
+        self.away: set[int] = set()
         self._due_ns: dict[int, int] = {}
         self._empty_ns: dict[int, int] = {}
+
+    def reclaim(self, away: set[int]) -> list[int]:
+        """Take the machines ``away``, which cannot be had until they are in the set no more; those that were present.
+
+        The others of before are back, except those that were bought, which can be bought again.
+        """
+        taken = sorted(node for node in away - self.away if self.present[node])
+        for node in taken:
+            self._placement.open[node] = False
+            self._leaving.add(node)
+        for node in away:
+            self._due_ns.pop(node, None)
+        for node in sorted(self.away - away):
+            if not self.extra[node] and self._autoscaled[node]:
+                self._due_ns[node] = 0
+        self.away = away
+        return taken
 
     def advance(self, now_ns: int) -> None:
         """Add machines that are due, return those that have been empty for long, and buy for replicas without room."""
@@ -92,7 +110,7 @@ class Machines:
         for node in self.managed[name]:
             if self.requested(name) >= machines:
                 break
-            if not self.present[node] and node not in self._due_ns:
+            if not self.present[node] and node not in self._due_ns and node not in self.away:
                 self._due_ns[node] = due_ns
 
     def records(self, cell: str, time_ns: int) -> list[Pool]:
@@ -145,6 +163,8 @@ class Machines:
                         self.extra[nodes] & ~self.present[nodes] & self._autoscaled[nodes]
                     ].tolist()
                     for node in absent:
+                        if node in self.away:
+                            continue
                         if gpus <= 0:
                             break
                         gpus -= usable
