@@ -52,6 +52,32 @@ def test_a_machine_is_gone_after_its_notice_with_unsaved_work_and_comes_back_lat
     assert holders(fleet, "train") == {"s-002", "s-003"}
 
 
+def test_a_machine_that_is_bought_again_after_a_reclaim_has_been_empty_only_since_then() -> None:
+    pool = replace(SPOT, nodes=1, max_nodes=2, provision_s=2.0, return_after_s=100.0)
+    api = replace(CONFIG.services[0], pools=("s",), replicas=1, gpus_per_replica=8)
+    reclaim = Reclaim(node="s-002", from_s=60.0, notice_s=0.0, lasts_s=10.0)
+    fleet = Fleet(replace(CONFIG, pools=(pool,), services=(api,), trainings=(), reclaims=(reclaim,)), START_NS)
+
+    def buy() -> None:
+        fleet.plant.scale(0, 2)
+        run(fleet, 1)
+        fleet.plant.scale(0, 1)  # nobody needs it any more by the time that it arrives
+        run(fleet, 5)
+        assert "s-002" in {node.node for node in fleet.nodes}
+
+    buy()
+    run(fleet, 60)
+    assert "s-002" not in {node.node for node in fleet.nodes}
+    run(fleet, 10)
+    buy()
+    run(fleet, 40)
+    assert "s-002" in {node.node for node in fleet.nodes}, (
+        "it has been empty for 46 s, and not since before the reclaim"
+    )
+    run(fleet, 70)
+    assert "s-002" not in {node.node for node in fleet.nodes}
+
+
 @pytest.mark.parametrize(
     ("reclaim", "words"),
     [

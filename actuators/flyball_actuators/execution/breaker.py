@@ -1,4 +1,4 @@
-"""A circuit breaker for each platform: one that does not answer is asked seldom, by one call at a time."""
+"""A circuit breaker for each platform: one that does not answer gets few calls, one at a time."""
 
 import logging
 import threading
@@ -36,7 +36,7 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
-        """Whether calls are made as ever."""
+        """Whether all calls are admitted."""
         return self._failures < FAILURES
 
     @property
@@ -44,7 +44,7 @@ class Breaker:
         """Why no call is made now, with the remedy."""
         return (
             f"platform {self._name} gave no answer {self._failures} times in a row, so calls are held back, and one is "
-            f"tried every {self._wait_s:g} s; look whether it is well and reachable; the last time: {self._problem}"
+            f"tried every {self._wait_s:g} s; check that it runs and can be reached; its last failure: {self._problem}"
         )
 
     @property
@@ -61,7 +61,7 @@ class Breaker:
         return self.call(function, *arguments, **named)
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Make a call, and count how it went."""
+        """Make a call and count whether it was answered."""
         try:
             answer = function(*arguments, **named)
         except Exception as error:

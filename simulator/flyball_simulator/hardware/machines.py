@@ -42,14 +42,15 @@ class Machines:
         self._empty_ns: dict[int, int] = {}
 
     def reclaim(self, away: set[int]) -> list[int]:
-        """Take the machines ``away``, which cannot be had until they are in the set no more; those that were present.
+        """Remove the machines in ``away``, which nobody can buy meanwhile, and return those that were present.
 
-        The others of before are back, except those that were bought, which can be bought again.
+        A machine that has left the set is present again if it was there at the start; a bought one can be bought again.
         """
         taken = sorted(node for node in away - self.away if self.present[node])
         for node in taken:
             self._placement.open[node] = False
             self._leaving.add(node)
+            self._empty_ns.pop(node, None)
         for node in away:
             self._due_ns.pop(node, None)
         for node in sorted(self.away - away):

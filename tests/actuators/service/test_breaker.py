@@ -70,7 +70,7 @@ def test_what_waits_for_a_platform_that_does_not_answer_is_refused_with_the_reme
     assert {o.code for o in refused} == {"platform"}
     held_back = [o.detail for o in refused if "calls are held back, and one is tried every" in o.detail]
     assert held_back
-    assert all("look whether it is well and reachable" in detail and "HTTP 503" in detail for detail in held_back)
+    assert all("check that it runs and can be reached" in detail and "HTTP 503" in detail for detail in held_back)
     assert server.effects == ["later"]
     assert actuator.report is not None
     assert actuator.report.breakers_opened == 1

@@ -1,4 +1,4 @@
-"""Nodes of node lanes that say nothing any more: none of their agents sends, or the worker of their partition is away.
+"""Nodes of silent node lanes: no agent of a telemetry partition sends, or no worker reads it.
 
 A node is missed by the ticks that others of its telemetry partition close. Where all nodes of a partition are silent no
 tick closes there, and nobody counts; but ticks of the cell go on without that lane, and name it.
@@ -21,9 +21,9 @@ OF_NODES = "node/"
 
 
 class Unheard:
-    """Counts the ticks of a cell that each node lane missed, of those that were heard before.
+    """Counts the ticks that each known node lane of a cell has missed.
 
-    ``away`` has the first such tick and their number, ``said`` at which of them it was told last.
+    ``away`` has the first missed tick and their number, by lane; ``said`` the number at the last report.
     """
 
     def __init__(self, node_partitions: int) -> None:

@@ -1,4 +1,4 @@
-"""Who takes what others on a node wait for: a workload that holds the fewer GPUs there, and uses most of the resource.
+"""Noisy neighbours: a workload that holds less than half of a node's GPUs and uses most of what the others wait for.
 
 A node that waits for its CPUs may simply have too few of them for its work. It is a neighbour's doing where one
 workload uses at least half of what all containers use, and holds less than half of the GPUs in use.
@@ -22,11 +22,11 @@ UNITS = {"cpu": "{cpu}", "io": "By/s"}
 COLUMNS = {resource: [USAGE.column(key) for key in keys] for resource, keys in RESOURCES.items()}
 LEAST = 0.5
 LATELY_NS = 300 * NS_PER_S
-"""Use is told once a minute or so."""
+"""Agents report use about once a minute."""
 
 
 class Neighbours:
-    """Use of each node's resources by workload, per second; ``at_ns`` is when it was told."""
+    """Use of each node's resources by workload, per second; ``at_ns`` is the time of that report."""
 
     def __init__(self) -> None:
         self.used: dict[str, dict[str, dict[str, float]]] = {}

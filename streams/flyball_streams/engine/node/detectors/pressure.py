@@ -1,7 +1,7 @@
 """Hosts that hold their GPUs' work up: tasks wait for CPU, memory or disks, or network ports have errors.
 
 A step of a gang takes as long as on its slowest node, so a gang that slows down does not say where. Pressure stall
-information (PSI, Linux 4.20) does: the share of time in which some task waited. A node is told of when that share has
+information (PSI, Linux 4.20) does: the share of time in which some task waited. A node is reported when that share has
 been large, and several times what is usual there, for a minute. Ports have next to no errors where all is well, so the
 rule of links holds for them. Neither rule knows peers, and neither spends any of the budget of false incidents.
 """
@@ -55,7 +55,7 @@ def resize(state: State, n: int) -> State:
 
 
 class Pressure:
-    """Follows the hosts of one cell; ``told`` is when each was told of last, by detector and name, ns."""
+    """Follows the hosts of one cell; ``told`` has the time of its last report, by detector and name, ns."""
 
     def __init__(self, cell: str, capacity: int) -> None:
         self.cell = cell
