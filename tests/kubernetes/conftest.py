@@ -11,6 +11,7 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.delegation.karpenter import karpenter_folder
 from tests.kubernetes.delegation.kueue import kueue_folder
+from tests.kubernetes.delegation.training import training_folder
 from tests.kubernetes.helm.chart import helm_program
 
 VARIABLE = "FLYBALL_CONTROLPLANE"
@@ -37,9 +38,10 @@ REAL = (
 NO_SKIP = os.environ.get(NO_SKIP_VARIABLE) == "1"
 NO_HELM = ["helm/test_chart.py", "helm/test_path.py"] if NO_SKIP and helm_program() is None else []
 NO_KEDA = ["autoscalers/test_keda_operator.py"] if NO_SKIP and keda_folder() is None else []
-NO_KUEUE = ["delegation/test_kueue.py", "delegation/test_training.py"] if NO_SKIP and kueue_folder() is None else []
+NO_KUEUE = ["delegation/test_kueue.py"] if NO_SKIP and kueue_folder() is None else []
 NO_KARPENTER = ["delegation/test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
-collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER]
+NO_TRAINING = ["delegation/test_training.py"] if NO_SKIP and training_folder() is None else []
+collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER, *NO_TRAINING]
 
 
 @pytest.fixture(scope="session")

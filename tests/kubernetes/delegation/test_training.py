@@ -1,54 +1,46 @@
 """TrainJobs and Volcano's jobs, suspended and resumed by driver kubernetes, and what they are seen to do."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import nullcontext
 
 import pytest
-import yaml
 from tests.actuators.carry_out import carried_out, submitted
 from tests.actuators.samples import preempt, scale
 from tests.kubernetes.cluster import RIGHTS, Cluster
 from tests.kubernetes.controlplane import ControlPlane
-from tests.kubernetes.delegation.kueue import kueue_folder
-from tests.kubernetes.delegation.training import Trainer, Volcano, playing
+from tests.kubernetes.delegation.training import Controllers, Volcano, job_set, playing, train, training_folder
 from tests.kubernetes.test_rights import right_of
 
 from flyball_actuators.platforms import Done, Handle, Rejected, Running
 
 pytestmark = pytest.mark.integration
-VOLCANO = Path(__file__).with_name("volcano.yaml")
-GROUPS = {"trainer.kubeflow.org", "batch.volcano.sh", "bus.volcano.sh"}
+GROUPS = {"trainer.kubeflow.org", "jobset.x-k8s.io", "batch.volcano.sh", "bus.volcano.sh"}
 
 
 @pytest.fixture(scope="module")
-def kinds(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    folder = kueue_folder()
+def controllers(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controllers]:
+    folder = training_folder()
     if folder is None:
-        pytest.skip("no definitions of TrainJob and JobSet; run infra/kueue/fetch")
-    crds: list[Any] = [yaml.safe_load(path.read_text()) for path in sorted((folder / "jobs").glob("*.yaml"))]
-    crds += yaml.safe_load_all(VOLCANO.read_text())
-    for crd in crds:
-        control_plane.apply(crd)
-    yield control_plane
-    for crd in crds:  # other tests are about clusters without these kinds
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
-        control_plane.request("DELETE", path)
+        pytest.skip("no controllers of training jobs; run infra/training/fetch")
+    made = Controllers(control_plane, folder, tmp_path_factory.mktemp("training"))
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def space(kinds: ControlPlane, cluster: Cluster) -> Cluster:
-    paths = [f"/apis/{group}/v1alpha1" for group in GROUPS]
-    cluster.until(lambda: all(kinds.request("GET", path)[0] == 200 for path in paths), "the kinds are served")
+def space(controllers: Controllers, cluster: Cluster) -> Cluster:
+    controllers.watch(cluster)
     return cluster
 
 
-@pytest.mark.parametrize("system", ["trainer", "volcano"])
+@pytest.mark.parametrize("system", ["trainer", "jobset", "volcano"])
 def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
-    played = Trainer(space) if system == "trainer" else Volcano(space)
-    path = played.job("train", 3)
+    volcano = Volcano(space)
+    path = {"trainer": train, "jobset": job_set, "volcano": Volcano.job}[system](
+        volcano if system == "volcano" else space, "train", 3
+    )
     platform = space.platform()
-    with playing(played.play):
+    with playing(volcano.play) if system == "volcano" else nullcontext():
         space.until(lambda: len(space.pods()) == 3, "its pods are there")
         space.until(lambda: "ready=3" in str(platform.observe(scale(workload="train"))), "they serve")
         stop = preempt("stop", workload="train", before=3, after=0)
@@ -69,8 +61,8 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
         assert "suspended and resumed, not resized" in some.detail
     space.plane.request("DELETE", path)
     used = {right_of(c["objectRef"] | {"verb": c["verb"]}) for c in space.plane.calls()}
-    if isinstance(played, Volcano):
-        assert played.read == ["AbortJob", "ResumeJob"]
+    if system == "volcano":  # the last
+        assert volcano.read == ["AbortJob", "ResumeJob"]
         granted = {
             (group, resource, verb)
             for document in RIGHTS
@@ -81,6 +73,30 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
             for verb in rule["verbs"]
         }
         assert {right for right in used if right[0] in GROUPS} == {right for right in granted if right[0] in GROUPS}
+
+
+def test_a_job_of_volcano_is_not_stopped_if_it_could_not_go_on(space: Cluster) -> None:
+    volcano = Volcano(space)
+    path = volcano.job("train", 2, maxRetry=2)
+    platform = space.platform()
+    with playing(volcano.play):
+        space.until(lambda: "ready=2" in str(platform.observe(scale(workload="train"))), "it serves")
+        assert isinstance(carried_out(platform, preempt("stop", workload="train", before=2, after=0)), Done)
+        assert isinstance(carried_out(platform, scale("go", workload="train", before=0, after=2)), Done)
+        last = submitted(platform, preempt("last", workload="train", before=2, after=0))
+    assert isinstance(last, Rejected), last
+    assert last.detail.endswith("has 1 of 2 behind it; raise its spec.maxRetry"), last
+    assert volcano.read == ["AbortJob", "ResumeJob"]
+    space.plane.request("DELETE", path)
+
+
+def test_a_job_whose_size_only_its_runtime_knows_is_not_touched(space: Cluster) -> None:
+    path = train(space, "train", 1, trainer={})
+    stop = preempt("stop", workload="train", before=1, after=0)
+    problem = space.platform().observe(stop)
+    assert isinstance(problem, Rejected), problem
+    assert "spec.trainer.numNodes" in problem.detail
+    space.plane.request("DELETE", path)
 
 
 def test_a_command_that_nobody_reads_is_said_and_sent_once(space: Cluster) -> None:

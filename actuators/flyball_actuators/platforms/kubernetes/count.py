@@ -26,7 +26,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     unmark_pods,
 )
 from flyball_actuators.platforms.kubernetes.targets import Target, version_of
-from flyball_actuators.platforms.kubernetes.volcano import send_command
+from flyball_actuators.platforms.kubernetes.volcano import last_retry, send_command
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
@@ -232,6 +232,10 @@ def _unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, .
         return Rejected(
             "unsupported", f"{target} can be suspended and resumed, not resized; request all replicas or none"
         )
+    if target.controller.scale_method == "command":
+        problem = last_retry(target, obj)
+        if problem is not None:
+            return problem
     if managed_by(obj, _AUTOSCALER, "scale"):
         return Rejected(
             "conflict",

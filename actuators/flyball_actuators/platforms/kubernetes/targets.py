@@ -81,6 +81,10 @@ class Targets:
         if workload_of(answer.body) != workload:
             self.forget()
             return Rejected("conflict", f"{target} does not run workload {workload!r} any more; decide again")
+        if target.kind == "TrainJob" and "numNodes" not in (answer.body["spec"].get("trainer") or {}):
+            return Rejected(
+                "unsupported", f"only its runtime knows how many nodes {target} has; set its spec.trainer.numNodes"
+            )
         return target, answer.body
 
     def read(self, target: Target) -> Object | Rejected:

@@ -4,10 +4,28 @@ import hashlib
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import JSON, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object
+from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 
 BUS = "bus.volcano.sh/v1alpha1"
+
+
+_MAX_RETRY = 3
+
+
+def last_retry(target: Target, obj: Object) -> Rejected | None:
+    """Rejection if the next resume fails the job: Volcano counts it as a retry, and fails a job that has had enough.
+
+    ``spec.maxRetry`` is 3 if it is not set.
+    """
+    retries, limit = int(status_of(obj).get("retryCount") or 0), int(obj["spec"].get("maxRetry", _MAX_RETRY))
+    if retries + 1 < limit:
+        return None
+    return Rejected(
+        "unsupported",
+        f"Volcano would fail {target} instead of resuming it: it counts a resume as a retry, and the job has {retries} "
+        f"of {limit} behind it; raise its spec.maxRetry",
+    )
 
 
 def send_command(
