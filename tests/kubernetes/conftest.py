@@ -40,7 +40,7 @@ NO_HELM = ["helm/test_chart.py", "helm/test_path.py"] if NO_SKIP and helm_progra
 NO_KEDA = ["autoscalers/test_keda_operator.py"] if NO_SKIP and keda_folder() is None else []
 NO_KUEUE = ["delegation/test_kueue.py"] if NO_SKIP and kueue_folder() is None else []
 NO_KARPENTER = ["delegation/test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
-NO_TRAINING = ["delegation/test_training.py"] if NO_SKIP and training_folder() is None else []
+NO_TRAINING = ["delegation/test_training.py"] if NO_SKIP and None in (training_folder(), kueue_folder()) else []
 collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER, *NO_TRAINING]
 
 

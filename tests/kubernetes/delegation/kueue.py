@@ -18,12 +18,14 @@ from flyball_contracts.config import PlatformConfig
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 VARIABLE = "FLYBALL_KUEUE"
+ZONE = "topology.kubernetes.io/zone"
 RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "kueue.yaml").read_text()) if d]
 EXAMPLE = [d for d in yaml.safe_load_all((ROOT / "infra" / "examples" / "kueue.yaml").read_text()) if d]
 GROUP = "kueue.x-k8s.io/v1beta2"
 _SPACE, _SERVICE, _SECRET = "kueue-system", "kueue-webhook-service", "kueue-webhook-server-cert"
 _LABEL = "flyball.test/kueue"
-_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "batch-v1-job")
+_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "batch-v1-job", "jobset", "trainjob")
+_JOBS = ("batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")
 _MERGE = "application/merge-patch+json"
 
 
@@ -93,7 +95,7 @@ class Kueue:
                 "webhookServiceName": _SERVICE,
                 "webhookSecretName": _SECRET,
             },
-            "integrations": {"frameworks": ["batch/job"]},
+            "integrations": {"frameworks": list(_JOBS)},
             "managedJobsNamespaceSelector": {"matchLabels": {_LABEL: "yes"}},
             "featureGates": {"VisibilityOnDemand": False, "MultiKueue": False},
         }
@@ -106,7 +108,7 @@ class Kueue:
         return crd
 
     def _reduced(self, document: dict[str, Any]) -> dict[str, Any]:
-        """What Kueue asks to hear, of its own kinds and of Jobs, in the namespaces that are its."""
+        """What Kueue asks to hear, of its own kinds and of jobs, in the namespaces that are its."""
         kept: list[dict[str, Any]] = []
         for hook in document["webhooks"]:
             service = hook["clientConfig"]["service"]
@@ -166,7 +168,7 @@ class Queues:
         template = pod({"job": name}, 1, "200ms")
         template["spec"]["restartPolicy"] = "Never"
         if zone:
-            template["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": zone}
+            template["spec"]["nodeSelector"] = {ZONE: zone}
         metadata = self.cluster.named(name, workload)
         metadata["labels"] = {"kueue.x-k8s.io/queue-name": self.cluster.namespace}
         metadata.setdefault("annotations", {}).update({f"flyball.dev/{key}": text for key, text in notes.items()})

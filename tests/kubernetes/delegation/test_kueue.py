@@ -14,7 +14,7 @@ from tests.actuators.samples import migrate, preempt, scale, spec
 from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import ControlPlane
-from tests.kubernetes.delegation.kueue import RIGHTS, Kueue, Queues, kueue_folder
+from tests.kubernetes.delegation.kueue import RIGHTS, ZONE, Kueue, Queues
 from tests.kubernetes.test_rights import OF_OTHERS, Right, right_of
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Superseded
@@ -22,36 +22,16 @@ from flyball_contracts.records import Portion, Scale
 from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
-ZONE = "topology.kubernetes.io/zone"
 MERGE = "application/merge-patch+json"
 
 
-@pytest.fixture(scope="module")
-def kueue(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
-    folder = kueue_folder()
-    if folder is None:
-        pytest.skip("no Kueue; run infra/kueue/fetch")
-    made = Kueue(control_plane, folder, tmp_path_factory.mktemp("kueue"))
-    zoned(control_plane, "a", "b")
-    yield made
-    zoned(control_plane, None)
-    made.close()
-
-
 @pytest.fixture
-def queues(kueue: Kueue, control_plane: ControlPlane) -> Iterator[Queues]:
+def queues(kueue: Kueue, zones: None, control_plane: ControlPlane) -> Iterator[Queues]:
     cluster = Cluster(control_plane)
     made = Queues(cluster)
     yield made
     made.remove()
     cluster.remove()
-
-
-def zoned(plane: ControlPlane, *zones: str | None) -> None:
-    """Put the nodes into zones by turns."""
-    for i, node in enumerate(plane.get("/api/v1/nodes")["items"]):
-        body = {"metadata": {"labels": {ZONE: zones[i % len(zones)]}}}
-        plane.request("PATCH", f"/api/v1/nodes/{node['metadata']['name']}", body, content_type=MERGE)
 
 
 def start(id_: str = "d1", *, pods: int = 4, offer: str = "any", zone: str = "", workload: str = "train") -> Scale:
@@ -61,7 +41,7 @@ def start(id_: str = "d1", *, pods: int = 4, offer: str = "any", zone: str = "",
     return msgspec.structs.replace(made, mix=mix)
 
 
-def zones(queues: Queues, job: str) -> set[str]:
+def zones_of(queues: Queues, job: str) -> set[str]:
     """Zones in which the pods of a job are."""
     nodes = {one["metadata"]["name"]: one for one in queues.cluster.plane.get("/api/v1/nodes")["items"]}
     return {nodes[name]["metadata"]["labels"][ZONE] for name in queues.nodes(job)}
@@ -81,7 +61,7 @@ def test_a_gang_is_admitted_where_flyball_says_and_stops_and_comes_back_elsewher
         done = carried_out(platform, first := start(zone="b"))
         assert isinstance(done, Done), done
         assert (done.observed.ready, done.observed.mix) == (4, first.mix)
-        assert zones(queues, "train") == {"b"}
+        assert zones_of(queues, "train") == {"b"}
         assert queues.entry("train")["spec"]["priority"] == 50
         stopped = carried_out(platform, preempt(workload="train", before=4, after=0))
         assert isinstance(stopped, Done), stopped
@@ -94,7 +74,7 @@ def test_a_gang_is_admitted_where_flyball_says_and_stops_and_comes_back_elsewher
         found = other.find(start("d2", offer="east"), None)
         assert found is not None
         assert isinstance(ended(other, handle), Done)
-    assert zones(queues, "train") == {"a"}
+    assert zones_of(queues, "train") == {"a"}
 
 
 def test_a_gang_waits_whole_for_its_quota(queues: Queues) -> None:
@@ -112,7 +92,7 @@ def test_a_gang_waits_whole_for_its_quota(queues: Queues) -> None:
         assert isinstance(carried_out(platform, preempt("p", workload="first", before=6, after=0)), Done)
         done = ended(platform, handle)
         assert isinstance(done, Done), done
-    assert zones(queues, "train") == {"b"}
+    assert zones_of(queues, "train") == {"b"}
 
 
 def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
@@ -160,7 +140,7 @@ def test_who_has_no_decision_is_let_in(queues: Queues) -> None:
         before = {one["metadata"]["uid"] for one in queues.cluster.pods()}
         moved = carried_out(platform, msgspec.structs.replace(decision, replicas_before=1))
         assert isinstance(moved, Done), moved  # it is stopped, queued again, and admitted there
-        assert zones(queues, "late") == {"b"}
+        assert zones_of(queues, "late") == {"b"}
         again = carried_out(platform, msgspec.structs.replace(decision, id="again", replicas_before=1))
         assert isinstance(again, Done), again  # it is there already
         assert len({one["metadata"]["uid"] for one in queues.cluster.pods()} - before) == 1

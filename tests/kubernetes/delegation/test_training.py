@@ -7,8 +7,9 @@ import pytest
 from tests.actuators.carry_out import carried_out, submitted
 from tests.actuators.samples import preempt, scale
 from tests.kubernetes.cluster import RIGHTS, Cluster
-from tests.kubernetes.controlplane import ControlPlane
-from tests.kubernetes.delegation.training import Controllers, Volcano, job_set, playing, train, training_folder
+from tests.kubernetes.delegation.kueue import ZONE, Kueue, Queues
+from tests.kubernetes.delegation.test_kueue import start
+from tests.kubernetes.delegation.training import Training, Volcano, job_set, playing, train
 from tests.kubernetes.test_rights import right_of
 
 from flyball_actuators.platforms import Done, Handle, Rejected, Running
@@ -17,20 +18,19 @@ pytestmark = pytest.mark.integration
 GROUPS = {"trainer.kubeflow.org", "jobset.x-k8s.io", "batch.volcano.sh", "bus.volcano.sh"}
 
 
-@pytest.fixture(scope="module")
-def controllers(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controllers]:
-    folder = training_folder()
-    if folder is None:
+@pytest.fixture
+def space(training: Training | None, cluster: Cluster) -> Cluster:
+    if training is None:
         pytest.skip("no controllers of training jobs; run infra/training/fetch")
-    made = Controllers(control_plane, folder, tmp_path_factory.mktemp("training"))
-    yield made
-    made.close()
+    training.watch(cluster)
+    return cluster
 
 
 @pytest.fixture
-def space(controllers: Controllers, cluster: Cluster) -> Cluster:
-    controllers.watch(cluster)
-    return cluster
+def queues(kueue: Kueue, zones: None, space: Cluster) -> Iterator[Queues]:
+    made = Queues(space)
+    yield made
+    made.remove()
 
 
 @pytest.mark.parametrize("system", ["trainer", "jobset", "volcano"])
@@ -73,6 +73,27 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
             for verb in rule["verbs"]
         }
         assert {right for right in used if right[0] in GROUPS} == {right for right in granted if right[0] in GROUPS}
+
+
+@pytest.mark.parametrize("system", ["trainer", "jobset"])
+def test_kueue_admits_a_job_of_many_where_flyball_says(queues: Queues, system: str) -> None:
+    space = queues.cluster
+    make = {"trainer": train, "jobset": job_set}[system]
+    path = make(space, "train", 3, labels={"kueue.x-k8s.io/queue-name": space.namespace})
+    space.until(lambda: "suspend': True" in str(space.plane.get(path)["spec"]), "Kueue holds it")
+    queues.entry("train")
+    zone_of = {
+        one["metadata"]["name"]: one["metadata"]["labels"][ZONE] for one in space.plane.get("/api/v1/nodes")["items"]
+    }
+    with queues.platform() as platform:
+        done = carried_out(platform, start(pods=3, zone="b"))
+        assert isinstance(done, Done), done
+        assert done.observed.ready == 3
+        assert [zone_of[one["spec"]["nodeName"]] for one in space.pods()] == ["b"] * 3
+        done = carried_out(platform, preempt(workload="train", before=3, after=0))
+        assert isinstance(done, Done), done
+        assert (done.observed.suspended, space.pods()) == (True, [])
+    space.plane.request("DELETE", path)
 
 
 def test_a_job_of_volcano_is_not_stopped_if_it_could_not_go_on(space: Cluster) -> None:

@@ -7,7 +7,7 @@ objects of Volcano's published types; its pods are real to the cluster.
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ class Volcano:
         self._cluster.plane.request("POST", f"/api/v1/namespaces/{self._cluster.namespace}/pods", body)
 
 
-class Controllers:
+class Training:
     """Trainer's controller and JobSet's, with their webhooks, for namespaces with the label that `watch` gives them."""
 
     def __init__(self, plane: ControlPlane, folder: Path, work: Path) -> None:
@@ -168,7 +168,7 @@ class Controllers:
         self.plane.request("PATCH", f"/api/v1/namespaces/{cluster.namespace}", body, content_type=_MERGE)
 
     def close(self) -> None:
-        """Take away what is theirs, as long as they let it go, and end them; other tests have none of their kinds."""
+        """Take away what is theirs, as long as they let it go, and end them."""
         for kind in ("trainjobs", "clustertrainingruntimes"):
             self._empty(kind)
         for operator in self._running:
@@ -203,13 +203,13 @@ def _until(true: Callable[[], bool], what: str) -> None:
         time.sleep(_EVERY_S)
 
 
-def train(cluster: Cluster, name: str, nodes: int, **spec: Any) -> str:
+def train(cluster: Cluster, name: str, nodes: int, *, labels: Mapping[str, str] | None = None, **spec: Any) -> str:
     """A TrainJob of nodes with a GPU each; its path."""
     gpu = {"limits": {"nvidia.com/gpu": "1"}}
     body = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": cluster.named(name, name),
+        "metadata": {**cluster.named(name, name), "labels": labels or {}},
         "spec": {
             "runtimeRef": {"name": "torch-distributed"},
             "trainer": {"numNodes": nodes, "resourcesPerNode": gpu},
@@ -219,7 +219,7 @@ def train(cluster: Cluster, name: str, nodes: int, **spec: Any) -> str:
     return _posted(cluster, f"{_API}/namespaces/{cluster.namespace}/trainjobs", body)
 
 
-def job_set(cluster: Cluster, name: str, pods: int) -> str:
+def job_set(cluster: Cluster, name: str, pods: int, *, labels: Mapping[str, str] | None = None) -> str:
     """A JobSet of two kinds of job; its path."""
     template = pod({}, 1, "200ms")
     template["spec"]["restartPolicy"] = "Never"
@@ -231,7 +231,7 @@ def job_set(cluster: Cluster, name: str, pods: int) -> str:
     body = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": cluster.named(name, name),
+        "metadata": {**cluster.named(name, name), "labels": labels or {}},
         "spec": {"replicatedJobs": parts},
     }
     return _posted(cluster, f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{cluster.namespace}/jobsets", body)
