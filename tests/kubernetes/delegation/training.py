@@ -1,7 +1,7 @@
 """Kubeflow Trainer and JobSet on the control plane, from the binaries of infra/training/fetch; Volcano, played.
 
-Volcano's own controllers are no module that can be fetched: what stands in for them here does what they document, on
-objects of Volcano's published types; its pods are real to the cluster.
+The module of Volcano's own controllers is not served: what stands in for them here does what they document, on objects
+of Volcano's own types; its pods are real to the cluster.
 """
 
 import os
