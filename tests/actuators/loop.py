@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.actuators.platform_server import PlatformServer
 from tests.actuators.samples import NOW, S
@@ -53,6 +54,11 @@ class FilePlatform:
 def config_for(bootstrap: str, group: str, **actuator: object) -> Config:
     settings = ActuatorConfig(group=group, **actuator)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     return Config(kafka=KafkaConfig(bootstrap=bootstrap), actuator=settings)
+
+
+def without_effect(config: Config) -> Config:
+    """The same in dry run."""
+    return msgspec.structs.replace(config, actuator=msgspec.structs.replace(config.actuator, mode="dry_run"))
 
 
 def publish(bootstrap: str, *records: Record | Message) -> None:

@@ -15,6 +15,7 @@ from flyball_actuators.platforms.kubernetes.kinds import BY_NAME
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.kubernetes.volcano import last_retry
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -110,6 +111,17 @@ def test_a_jobset_goes_and_stops_as_a_whole(suspended: bool, wanted: int) -> Non
     answer = count(unasked, Target("JobSet", "ml", "train"), obj, scale(after=wanted), 0, dry_run=False)
     assert isinstance(answer, Rejected)
     assert "request all replicas or none" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("retries", "spec", "refused"),
+    [(None, {}, False), (1, {}, False), (2, {}, True), (0, {"maxRetry": 1}, True), (2, {"maxRetry": 4}, False)],
+)
+def test_a_job_that_volcano_would_fail_is_not_resumed(retries: int | None, spec: Any, refused: bool) -> None:
+    obj = {"metadata": {"uid": "u"}, "spec": spec, "status": {} if retries is None else {"retryCount": retries}}
+    problem = last_retry(Target("VolcanoJob", "ml", "train"), obj)
+    assert (problem is not None) == refused
+    assert problem is None or "raise its spec.maxRetry" in problem.detail
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
 from tests.kubernetes.cluster import Cluster
@@ -42,15 +42,18 @@ def test_all_three_commands_reach_the_cluster(
         bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=platforms, allow=("*",),
         kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
+    with running(without_effect(config)):
+        publish(bootstrap, scale("plan", before=2, after=3))
+        cluster.until(ended(bootstrap, 1), "it is planned")
     with running(config):
         publish(
             bootstrap,
             scale("up", before=2, after=4),
             preempt("stop", workload="train", before=2, after=0),
         )
-        cluster.until(ended(bootstrap, 2), "both are over")
+        cluster.until(ended(bootstrap, 3), "both are over")
         publish(bootstrap, migrate("move", replica=name, from_node=node, time_ns=NOW + 1))
-        cluster.until(ended(bootstrap, 3), "the migration is over")
+        cluster.until(ended(bootstrap, 4), "the migration is over")
         publish(bootstrap, scale("up", before=2, after=4))  # delivered twice
         time.sleep(0.5)
     for decision in ("up", "stop", "move"):
@@ -66,4 +69,4 @@ def test_all_three_commands_reach_the_cluster(
     ]
     assert len(writes) == 1  # delivered twice, done once
     row = observed_row(bootstrap, "kubernetes")
-    assert (row.verbs, row.gang) == ({"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}, (1, 1))
+    assert (row.verbs, row.gang, row.planned) == ({"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}, (1, 1), 1)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.actuators.carry_out import carried_out, ended, submitted
-from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.carry_out import carried_out, ended as end_of, submitted
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import migrate, preempt, scale, spec
 from tests.faults.testbed import wait_until
@@ -73,7 +73,7 @@ def test_a_gang_is_admitted_where_flyball_says_and_stops_and_comes_back_elsewher
     with queues.platform() as other:  # as the next process has it
         found = other.find(start("d2", offer="east"), None)
         assert found is not None
-        assert isinstance(ended(other, handle), Done)
+        assert isinstance(end_of(other, handle), Done)
     assert zones_of(queues, "train") == {"a"}
 
 
@@ -90,7 +90,7 @@ def test_a_gang_waits_whole_for_its_quota(queues: Queues) -> None:
         queues.cluster.until(lambda: "insufficient" in str(platform.poll(handle)), "Kueue says what is missing")
         assert queues.nodes("train") == set()
         assert isinstance(carried_out(platform, preempt("p", workload="first", before=6, after=0)), Done)
-        done = ended(platform, handle)
+        done = end_of(platform, handle)
         assert isinstance(done, Done), done
     assert zones_of(queues, "train") == {"b"}
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
         where = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{entry['namespace']}/workloads/{entry['name']}"
         url = f"{where}?fieldManager=somebody"
         queues.cluster.plane.request("PATCH", url, {"spec": {"active": False}}, content_type=MERGE)
-        replaced = ended(platform, handle)
+        replaced = end_of(platform, handle)
         assert isinstance(replaced, Superseded), replaced
         assert "'somebody'" in replaced.answer
         hidden = platform.find(start("d4", pods=2), None)
@@ -178,17 +178,20 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     )  # fmt: skip
     decision = start("begin", zone="b")
     stop = preempt("end", workload="train", before=4, after=0, time_ns=decision.time_ns + 1)
+    with running(without_effect(config), clock=time.time_ns):
+        publish(bootstrap, spec("train"), msgspec.structs.replace(decision, id="plan"))
+        wait_until(ended(bootstrap, 1), "it is planned", DEADLINE_S)
     with running(config, clock=time.time_ns):
-        publish(bootstrap, spec("train"), decision)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
+        publish(bootstrap, decision)
+        wait_until(ended(bootstrap, 2), "the final outcome", DEADLINE_S)
         publish(bootstrap, stop)
-        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 2, "both final outcomes", DEADLINE_S)
-    last, end = (o for o in outcomes(bootstrap) if o.final)
-    assert (last.status, last.driver, end.status) == ("done", "kueue", "done"), (last, end)
+        wait_until(ended(bootstrap, 3), "all final outcomes", DEADLINE_S)
+    last, end = (of(bootstrap, one, "done") for one in ("begin", "end"))
+    assert (last.driver, end.driver) == ("kueue", "kueue"), (last, end)
     assert last.observed is not None
     assert (last.observed.ready, last.observed.mix) == (4, decision.mix)
     row = observed_row(bootstrap, "kueue")
-    assert (row.verbs, row.gang) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (2, 2))
+    assert (row.verbs, row.gang, row.planned) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (2, 2), 1)
 
 
 def test_the_rights_that_are_shipped_are_the_calls_that_are_made(queues: Queues) -> None:
