@@ -1,6 +1,6 @@
 """TrainJobs and Volcano's jobs, suspended and resumed by driver kubernetes, and what they are seen to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import pytest
@@ -15,6 +15,7 @@ from tests.kubernetes.test_rights import right_of
 from flyball_actuators.platforms import Done, Handle, Rejected, Running
 
 pytestmark = pytest.mark.integration
+MADE_BY: dict[str, Callable[..., str]] = {"trainer": train, "jobset": job_set}
 GROUPS = {"trainer.kubeflow.org", "jobset.x-k8s.io", "batch.volcano.sh", "bus.volcano.sh"}
 
 
@@ -36,9 +37,7 @@ def queues(kueue: Kueue, zones: None, space: Cluster) -> Iterator[Queues]:
 @pytest.mark.parametrize("system", ["trainer", "jobset", "volcano"])
 def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
     volcano = Volcano(space)
-    path = {"trainer": train, "jobset": job_set, "volcano": Volcano.job}[system](
-        volcano if system == "volcano" else space, "train", 3
-    )
+    path = volcano.job("train", 3) if system == "volcano" else MADE_BY[system](space, "train", 3)
     platform = space.platform()
     with playing(volcano.play) if system == "volcano" else nullcontext():
         space.until(lambda: len(space.pods()) == 3, "its pods are there")
@@ -78,8 +77,7 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
 @pytest.mark.parametrize("system", ["trainer", "jobset"])
 def test_kueue_admits_a_job_of_many_where_flyball_says(queues: Queues, system: str) -> None:
     space = queues.cluster
-    make = {"trainer": train, "jobset": job_set}[system]
-    path = make(space, "train", 3, labels={"kueue.x-k8s.io/queue-name": space.namespace})
+    path = MADE_BY[system](space, "train", 3, labels={"kueue.x-k8s.io/queue-name": space.namespace})
     space.until(lambda: "suspend': True" in str(space.plane.get(path)["spec"]), "Kueue holds it")
     queues.entry("train")
     zone_of = {

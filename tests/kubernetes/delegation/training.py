@@ -180,7 +180,7 @@ class Training:
     def _empty(self, kind: str) -> None:
         def empty() -> bool:
             status, answer = self.plane.request("GET", f"{_API}/{kind}")
-            found = answer["items"] if status == 200 else []
+            found: list[Object] = answer["items"] if status == 200 else []
             for one in found:
                 metadata = one["metadata"]
                 space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""

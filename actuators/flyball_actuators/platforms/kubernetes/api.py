@@ -16,6 +16,7 @@ JSON = "application/json"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 RBAC = "infra/kubernetes/actuator.yaml"
 _PAGE = 500
+_CONNECTIONS = 100  # kept open; each kind that is watched in a namespace needs one
 _GONE = 410
 
 
@@ -69,6 +70,7 @@ class Api:
             what = f"kubeconfig: {kubeconfig}" if kubeconfig else "kubeconfig: none is named, and this is no pod"
             raise ConfigError(f"{where}.{what}: {error}; name a file that `kubectl --kubeconfig` can use") from error
         settings.retries = False  # what is sent again is decided here, not below
+        settings.connection_pool_maxsize = _CONNECTIONS
         self.host: str = settings.host
         self._failure: Any = client.ApiException
         self._client: Any = client.ApiClient(settings)
@@ -186,6 +188,7 @@ class WatchEvents:
         except (self._errors, OSError) as error:
             raise PlatformError(f"{self._what}: {error}") from error
         finally:
+            self._raw.close()  # what was not read yet would be read by the next call on this connection
             self._raw.release_conn()
 
     def close(self) -> None:
