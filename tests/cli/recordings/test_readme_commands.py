@@ -20,7 +20,7 @@ from flyball_cli.main import flyball
 from flyball_contracts.topics import TOPICS
 from flyball_streams.broker import EmbeddedBroker
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
 FENCED: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 BLOCKS = [text for language, text in FENCED if language in ("", "sh")]
 ON_A_BROKER = ("workloads", "incidents", "stop", "resume", "approve", "controls")
