@@ -28,23 +28,6 @@ PINS = ROOT / "infra" / "subscribers"
 CLIENTS = Path(os.environ["FLYBALL_SUBSCRIBERS"])
 ADDRESS = "kafka-1:9092"
 ANSWER_S = 90.0
-GO = """package main
-
-import (
-	"context"
-	"encoding/json"
-	"fmt"
-
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kversion"
-)
-
-var _ = kversion.Stable
-
-func main() {
-BODY
-}
-"""
 
 pytestmark = pytest.mark.integration
 
@@ -59,9 +42,10 @@ def in_go(folder: Path, broker: Broker, topic: str) -> list[str]:
     if isinstance(broker, EmbeddedBroker):
         (option,) = re.findall(r"`(kgo\.MaxVersions\([^`]*\))`", README)
         text = text.replace(f'"{ADDRESS}"),', f'"{ADDRESS}"),\n{option},')
+        text = text.replace('/kgo"\n', '/kgo"\n\t"github.com/twmb/franz-go/pkg/kversion"\n')
     for name in ("go.mod", "go.sum"):
         shutil.copy(PINS / name, folder)
-    (folder / "main.go").write_text(GO.replace("BODY", text.replace(ADDRESS, broker.bootstrap)))
+    (folder / "main.go").write_text(text.replace(ADDRESS, broker.bootstrap))
     built = subprocess.run(["go", "build", "-o", "subscriber", "."], cwd=folder, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return [str(folder / "subscriber")]
@@ -69,9 +53,9 @@ def in_go(folder: Path, broker: Broker, topic: str) -> list[str]:
 
 def in_node(folder: Path, broker: Broker, topic: str) -> list[str]:
     text = block("js").replace(DECISIONS.name, topic).replace("my-system", topic).replace(ADDRESS, broker.bootstrap)
-    (folder / "subscriber.js").write_text(f"(async () => {{\n{text}\n}})();\n")
+    (folder / "subscriber.mjs").write_text(text)
     (folder / "node_modules").symlink_to(CLIENTS / "node_modules")
-    return ["node", str(folder / "subscriber.js")]
+    return ["node", str(folder / "subscriber.mjs")]
 
 
 @pytest.mark.parametrize("made", [in_go, in_node], ids=["go", "node"])

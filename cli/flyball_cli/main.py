@@ -104,6 +104,9 @@ def main() -> None:
     except FlyballError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         hint = f" (see `{context.command_path} --help`)" if context else ""

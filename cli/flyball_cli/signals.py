@@ -45,7 +45,7 @@ def write_anything() -> None:
     """Let a character that the locale lacks be a question mark instead of an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None and stream.errors == "strict":
+        if reconfigure is not None and (stream.errors == "strict" or stream.encoding == "ascii"):
             reconfigure(errors="replace")
 
 

@@ -60,6 +60,14 @@ def test_wrong_use_is_one_line_with_the_remedy(arguments: list[str], words: list
     check_refused(done.returncode, done.stderr, *words)
 
 
+@pytest.mark.parametrize("arguments", [[], ["workloads"]])
+def test_a_group_alone_shows_its_help(arguments: list[str]) -> None:
+    done = flyball(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Usage: flyball{''.join(f' {name}' for name in arguments)} [OPTIONS]")
+    assert "\nCommands:\n" in done.stderr
+
+
 def test_examples_stand_on_lines_of_their_own() -> None:
     shown = flyball("replay", "--help").stdout
     assert "\\b" not in shown

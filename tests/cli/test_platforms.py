@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from click.testing import CliRunner
 from tests.actuators.loop import publish
 from tests.actuators.samples import NOW, migrate, preempt, scale
 from tests.cli.shell import flyball
 
 from flyball_actuators.platforms.table import DRIVERS
+from flyball_cli.commands.setup.platforms_command import command
 from flyball_cli.platforms.observed import Row, rows
 from flyball_cli.platforms.shown import HEADER, cells
 from flyball_contracts.config import PlatformConfig
@@ -81,6 +83,13 @@ def test_the_table_is_printed_without_a_broker(arguments: tuple[str, ...]) -> No
         assert found["autoscaler"]["kinds"] == ["Preempt", "Scale"]
     else:
         assert all(name in done.stdout for name in DRIVERS)
+
+
+def test_on_a_narrow_terminal_no_word_is_cut() -> None:
+    shown = CliRunner().invoke(command, env={"COLUMNS": "80"}).output
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("Scale; dry run") == len(DRIVERS) - 1
+    assert shown.count("checkpoint:") == len(DRIVERS)
 
 
 def test_what_was_seen_is_read_from_the_broker(embedded_broker: Callable[..., EmbeddedBroker]) -> None:

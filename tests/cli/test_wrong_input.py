@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import NOBODY, check_refused, flyball
 
+from flyball_contracts.topics import TELEMETRY
+from flyball_streams.recording import Recording, RecordingWriter
+
 GOOD = "worker:\n  app: mine\n"
 
 
@@ -66,3 +69,14 @@ def test_files_that_are_no_recording(tmp_path: Path, recording: Path) -> None:
     for path in (text, cut):
         done = flyball("replay", path)
         check_refused(done.returncode, done.stderr, str(path))
+
+
+def test_a_recording_without_telemetry(tmp_path: Path, recording: Path) -> None:
+    silent = tmp_path / "silent.parquet"
+    with RecordingWriter(silent, made_by="test") as writer:
+        for message in (m for batch in Recording.open(recording).messages() for m in batch):
+            if message.topic != TELEMETRY.name:
+                writer.append(message)
+    for command in (["replay"], ["waste"], ["demo", "--headless", "--for", "5", "--recording"]):
+        done = flyball(*command, silent)
+        check_refused(done.returncode, done.stderr, str(silent), "no telemetry", TELEMETRY.name)

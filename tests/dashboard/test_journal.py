@@ -10,7 +10,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Outcome
 from flyball_streams.dashboard.charts.demand import demand_options, window
 from flyball_streams.dashboard.charts.marks import marks_of
-from flyball_streams.dashboard.links import decision_link, node_link
+from flyball_streams.dashboard.links import decision_link, node_link, workload_link
 from flyball_streams.dashboard.preferences import DARK, Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import Journal, verdict
@@ -118,3 +118,5 @@ def test_a_planned_decision_is_a_hollow_mark_without_an_effect() -> None:
 
 def test_links_survive_any_name() -> None:
     assert node_link("a/b c?d") == "/nodes/a%2Fb%20c%3Fd"
+    assert workload_link("ml/a") == "/workloads/ml%2Fa"
+    assert workload_link("node:a/b") == node_link("a/b")  # what a check is about

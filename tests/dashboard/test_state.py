@@ -1,16 +1,20 @@
 """The state behind the page: what each record changes, in any order, in bounded memory."""
 
 from collections.abc import Sequence
+from importlib.resources import files
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
+from tests.contracts.strategies import samples
 from tests.dashboard.scenes import scene
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import (
+    AnyDecision,
     DemandTick,
     MachineChoice,
     NodeEvent,
@@ -21,6 +25,7 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.topics import INVENTORY, WORKLOADS
+from flyball_streams.dashboard.panels.decisions import KINDS
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
@@ -197,6 +202,22 @@ def test_marks_fade_in_event_time_but_failures_stay_longer() -> None:
     later = view.active_marks({"fleet": scene.NOW + 300 * NS_PER_S})
     assert len(soon) == 4
     assert {mark.health for mark in later.values()} == {"failing"}
+
+
+def test_a_gpu_with_an_open_critical_incident_stays_marked() -> None:
+    view = viewed(scene.scene())
+    later = {"fleet": scene.NOW + 86_400 * NS_PER_S}
+    (incident,) = (one for one in view.open_incidents() if one.severity == "critical" and one.device)
+    assert [device for _, device in view.active_marks(later)] == [incident.device]
+    view.apply(replace(incident, status="closed", revision=incident.revision + 1))
+    assert view.active_marks(later) == {}
+
+
+def test_every_kind_of_decision_is_shown() -> None:
+    view = viewed([replace(samples()[kind][0], id=kind) for kind in KINDS])
+    assert set(view.journal.kinds) == set(KINDS) == {kind.__name__ for kind in get_args(AnyDecision)}
+    style = files("flyball_streams.dashboard").joinpath("static", "flyball.css").read_text()
+    assert all(f".kind-{kind}" in style for kind in KINDS)
 
 
 def test_an_informational_event_is_no_finding() -> None:

@@ -70,6 +70,9 @@ def test_deadlines_are_counted_once_they_are_decided() -> None:
     text = shown(actual=actual, baseline=account("baseline", workloads=(job("a", False), job("b", True))))
     (line,) = (" ".join(line.split()) for line in text.splitlines() if line.startswith("deadlines"))
     assert line == "deadlines kept 2 of 2 1 of 2 jobs"
+    waiting = account(workloads=(job("a", None),))
+    text = shown(actual=waiting, baseline=account("baseline", workloads=(job("a", True),)))
+    assert "deadlines kept none due yet 1 of 1 jobs" in " ".join(text.split())
 
 
 def test_without_a_baseline_there_is_nothing_to_compare_with() -> None:

@@ -11,8 +11,7 @@ def expired(context: Context) -> Verdict | None:
     if late_ns >= 0:
         return refuse(
             "expired",
-            f"expired {late_ns / 1e9:.3f} s ago (expires_ns {context.decision.expires_ns}); "
-            "decide again on present data",
+            f"expired {late_ns / 1e9:.3f} s ago; decide again on present data",
         )
     age_s = (context.now_ns - context.decision.time_ns) / 1e9
     if age_s <= context.config.max_age_s:

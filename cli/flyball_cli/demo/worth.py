@@ -9,6 +9,7 @@ from flyball_contracts.records import Account
 
 J_PER_KWH = 3.6e6
 G_PER_KG = 1000.0
+NONE_DUE = "none due yet"
 
 
 class _Row(NamedTuple):
@@ -83,7 +84,7 @@ def comparison(accounts: Mapping[str, Account]) -> Table | None:
             row.name, _formatted(ours, row.form), _formatted(theirs, row.form), _change(row, ours, theirs), row.unit
         )
     kept = [_kept(account) for account in (actual, baseline)]
-    if any(kept):
+    if any(text != NONE_DUE for text in kept):
         table.add_row("deadlines kept", *kept, "", "jobs")
     return table
 
@@ -94,7 +95,7 @@ def _formatted(value: float | None, form: str) -> str:
 
 def _kept(account: Account | None) -> str:
     kept, all_ = (0, 0) if account is None else deadlines_kept(account)
-    return f"{kept} of {all_}" if all_ else ""
+    return f"{kept} of {all_}" if all_ else NONE_DUE
 
 
 def _change(row: _Row, ours: float | None, theirs: float | None) -> str:

@@ -34,7 +34,7 @@ def summary(specs: Sequence[WorkloadSpec]) -> str:
     """How many there are, and of what."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in Counter(spec.kind for spec in specs).most_common())
     cells = len({spec.cell for spec in specs})
-    return f"{len(specs):,} workloads in {cells} cell{'s' * (cells != 1)}: {kinds}"
+    return f"{len(specs):,} workload{'s' * (len(specs) != 1)} in {cells} cell{'s' * (cells != 1)}: {kinds}"
 
 
 def _replicas(spec: WorkloadSpec) -> str:

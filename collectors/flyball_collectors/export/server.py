@@ -27,8 +27,9 @@ class MetricsServer:
         try:
             self._server = _Server((host, int(port)), pages, illness)
         except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"agent.export.metrics_listen: {listen}: {error}; name an address of this host and a free port"
+                f"agent.export.metrics_listen: {listen}: {reason}; name an address of this host and a free port"
             ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True

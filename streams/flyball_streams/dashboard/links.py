@@ -19,7 +19,9 @@ def node_link(node: str) -> str:
 
 
 def workload_link(workload: str) -> str:
-    """View of a workload."""
+    """View of a workload, or of the node that a decision calls ``node:NAME``."""
+    if workload.startswith("node:"):
+        return node_link(workload.removeprefix("node:"))
     return f"/workloads/{quote(workload, safe='')}"
 
 

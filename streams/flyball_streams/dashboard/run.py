@@ -110,7 +110,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise ConfigError(
-            f"dashboard: cannot listen on {host}:{port} ({error.strerror}); "
+            f"dashboard: cannot listen on {host}:{port} ({(error.strerror or '').partition(' (')[0]}); "
             "choose another dashboard.port, or 0 for a free one"
         ) from error
 

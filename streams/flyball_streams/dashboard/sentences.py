@@ -66,15 +66,15 @@ def mixture(mix: Sequence[Portion]) -> str:
 
 
 def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
-    """Name, text and whether it is welcome of each expected effect that was estimated."""
+    """Name, text and whether it is welcome of each expected effect that was estimated; no change is neither."""
     found: list[tuple[str, str, bool | None]] = []
     if effect.cost_usd_per_hour is not None:
         cost = effect.cost_usd_per_hour
-        found.append(("cost", f"{signed(cost)} $/h", cost <= 0))
+        found.append(("cost", f"{signed(cost)} $/h", _welcome(-cost)))
     if effect.carbon_g_per_hour is not None:
         grams = effect.carbon_g_per_hour
         text = f"{signed(grams / 1000)} kg" if abs(grams) >= 1000 else f"{signed(grams)} g"
-        found.append(("carbon", f"{text} CO₂e/h", grams <= 0))
+        found.append(("carbon", f"{text} CO₂e/h", _welcome(-grams)))
     if effect.power_w is not None:
         watts = effect.power_w
         text = f"{signed(watts / 1000)} kW" if abs(watts) >= 1000 else f"{signed(watts)} W"
@@ -82,8 +82,12 @@ def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
     if effect.gpus is not None:
         found.append(("GPUs", signed(effect.gpus), None))
     if effect.slo is not None:
-        found.append(("SLO", f"{signed(100 * effect.slo)} pp", effect.slo >= 0))
+        found.append(("SLO", f"{signed(100 * effect.slo)} pp", _welcome(effect.slo)))
     return found
+
+
+def _welcome(gain: float) -> bool | None:
+    return gain > 0 if gain else None
 
 
 def outcome_text(outcome: Outcome | None) -> tuple[Verdict, str]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from flyball_contracts.cloudevents import event_kind, header
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES
+from flyball_contracts.errors import RecordingError
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES, TELEMETRY
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload.forecast.history import History
@@ -65,9 +66,16 @@ def decide(
 
 
 def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Message]]]:
-    """Feed a recording to an engine; for each event-time tick the rows read and the messages that the lanes sent."""
+    """Feed a recording to an engine; for each event-time tick the rows read and the messages that the lanes sent.
+
+    Raises :class:`RecordingError` at the end of a recording without telemetry, of which nothing can be said.
+    """
+    measured = False
     for batch in _ticks(recording):
+        measured = measured or any(m.topic == TELEMETRY.name for m in batch)
         yield len(batch), engine.feed([_incoming(m) for m in batch if m.topic in USED])
+    if not measured:
+        raise RecordingError(f"{recording.path}: it holds no telemetry; record {TELEMETRY.name}")
 
 
 def _ticks(recording: Recording) -> Iterator[list[RecordedMessage]]:

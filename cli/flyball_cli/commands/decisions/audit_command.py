@@ -49,6 +49,8 @@ def verify(
     from flyball_cli.explain.story import read_anchors
 
     config = configured(config_path, bootstrap, log_level)
+    if not path.is_file():
+        raise click.BadParameter(f"{path}: there is no such file; actuator.audit names it", param_hint="PATH")
     named = [(text, "the anchor given") for text in given]
     if not offline:
         found = read_anchors(config.kafka, since * DAY_S)

@@ -46,7 +46,7 @@ def show(file: Path) -> None:
     """
     from flyball_contracts.security.signing import Signer
 
-    _print(file, Signer(file, str(file)))
+    _print(file, Signer(file, "FILE"))
 
 
 def _print(file: Path, signer: "Signer") -> None:

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from flyball_cli.options import DAY_S, Finite, common, configured
 
+NEWLINE = "\n"
+
 
 @click.command("platforms")
 @click.option("--observed", is_flag=True, help="Add what each was seen to do, by the outcomes on the broker.")
@@ -58,6 +60,14 @@ def command(
     for column in table.columns:
         column.overflow = "fold"
     table.columns[0].no_wrap = True
-    for name, can in DRIVERS.items():
-        table.add_row(*cells(name, can, seen.get(name), observed=observed))
-    Console().print(table)
+    shown = [cells(name, can, seen.get(name), observed=observed) for name, can in DRIVERS.items()]
+    for row in shown:
+        table.add_row(*row)
+    console = Console()
+    if console.measure(table, options=console.options.update(max_width=1000)).minimum <= console.width:
+        console.print(table)
+        return
+    for name, *values in shown:  # a column would be narrower than its words
+        console.print(f"[bold]{name}[/]", highlight=False)
+        facts = (f"{head}: {text.replace(NEWLINE, ', ')}" for head, text in zip(HEADER[1:], values, strict=True))
+        console.print("; ".join(facts), highlight=False)

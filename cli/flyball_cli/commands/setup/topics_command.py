@@ -37,6 +37,8 @@ def command(
       flyball topics --create --bootstrap kafka-1:9092 --replicas 3
     """
     config = configured(config_path, bootstrap, log_level)
+    if acls and create:
+        raise click.UsageError("--create and --acls do not go together")
     if acls:
         from flyball_cli.acls import render
 

@@ -52,7 +52,7 @@ td small{display:block;max-width:260px;color:var(--quiet);font-weight:400;font-s
   line-height:1.35;margin:1px 0 0 16px}
 i.dot{display:inline-block;width:9px;height:9px;border-radius:5px;margin-right:7px}
 svg text{fill:var(--ink)}
-svg{width:100%;height:auto;font-family:system-ui,Segoe UI,Roboto,sans-serif}
+svg{width:100%;min-width:620px;height:auto;font-family:system-ui,Segoe UI,Roboto,sans-serif}
 """
 
 

@@ -22,6 +22,8 @@ OURS, BASE, ORACLE, DEMAND = "#1f6feb", "#d9822b", "#2e8b57", "#9aa3b2"
 MORE_OURS = ("#4a63d3", "#7db3ff")
 OTHERS = ("#8a6fc9", "#c25b7c", "#5aa7b5", "#a08a4f", "#7d8597", "#b0524a", "#5d7f4e")
 YEAR_S = 365 * 86_400
+MINUTES_FROM_S = 900.0
+"""Below this span two marks of an axis would have the same minute."""
 STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": "sans-serif", "font.size": 9.5}
 
 
@@ -97,7 +99,8 @@ def day(study: Study) -> str:
             wide = 2.0 if titles[key].ours else 1.3
             axes.step(at, values, where="post", color=colour[key], lw=wide, label=titles[key].title)
     axes.xaxis.set_major_locator(_untyped(AutoDateLocator)(maxticks=9))
-    axes.xaxis.set_major_formatter(_untyped(DateFormatter)("%H:%M", tz=UTC))
+    clock = "%H:%M" if count * study.series_step_s >= MINUTES_FROM_S else "%H:%M:%S"
+    axes.xaxis.set_major_formatter(_untyped(DateFormatter)(clock, tz=UTC))
     axes.set_xlim(at[0], at[-1])
     axes.set_ylim(bottom=0)
     axes.set_xlabel(f"{at[0]:%Y-%m-%d}, UTC" if dated(study) else f"day {at[0].timetuple().tm_yday} of the trace")

@@ -131,8 +131,8 @@ def method(study: Study) -> list[str]:
         f"Intervals: 95 %, paired bootstrap over blocks of time and {seeds}; worst: the worst {unit}.",
         f"Engine: {ENGINES[study.engine == 'events']}; a replica is billed from its order, through a cold start of "
         f"{study.cold_start_s:.0f} s{spread} and a drain of 30 s.",
-        f"Bounds: the work itself is {study.work_hours:,.0f} replica-hours; a clairvoyant that serves all in time, "
-        f"as far as {study.most:,} replicas can, needs {study.cover_hours:,.0f}. Every policy has {study.least:,} to "
+        f"Bounds: the work itself is {plain(study.work_hours)} replica-hours; a clairvoyant that serves all in time, "
+        f"as far as {study.most:,} replicas can, needs {plain(study.cover_hours)}. Every policy has {study.least:,} to "
         f"{study.most:,} replicas.",
         f"Assumed: ${prices.usd_per_replica_hour:g} per replica-hour, {prices.watts_per_replica:g} W for each that is "
         f"billed, {prices.carbon_g_per_kwh:g} gCO2e/kWh. Waits, worst and actions are of the first seed.",

@@ -31,7 +31,7 @@ def history_options(
     colours = (prefs.palette.blue, prefs.palette.violet, prefs.palette.green, prefs.palette.amber)
     return {
         **base(prefs),
-        "grid": {"left": 4, "right": 12, "top": 26, "bottom": 2, "containLabel": True},
+        "grid": {"left": 4, "right": 28, "top": 26, "bottom": 2, "containLabel": True},
         "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.lineTip"}),
         "xAxis": time_axis(prefs, SECONDS, splitNumber=4, **({"max": now_ns / MS} if now_ns else {})),
         "yAxis": value_axis(prefs, unit, top if top is not None else ceiling(1.1 * highest), parts=2),

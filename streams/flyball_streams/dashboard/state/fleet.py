@@ -14,7 +14,9 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
     Account,
     Anomaly,
+    AnyDecision,
     Capacity,
+    Check,
     DemandTick,
     Forecast,
     Incident,
@@ -123,6 +125,7 @@ class FleetView:
             Scale: self._decision,
             Migrate: self._decision,
             Preempt: self._decision,
+            Check: self._decision,
             Outcome: self.journal.add,
             Account: self._account,
             Incident: self._incident,
@@ -188,7 +191,7 @@ class FleetView:
         return f"{known[0]} \N{MIDDLE DOT} GPU {known[1]}" if known is not None else device
 
     def active_marks(self, now: dict[str, int]) -> dict[tuple[str, str], Mark]:
-        """Marks that are fresh at the event time ``now`` of their node's cell."""
+        """Marks that are fresh at the event time ``now`` of their node's cell, and GPUs with a critical incident."""
         fresh: dict[tuple[str, str], Mark] = {}
         for key, mark in self.marks.items():
             node = self.nodes.get(key[0])
@@ -196,6 +199,10 @@ class FleetView:
             age = now.get(cell, mark.time_ns) - mark.time_ns
             if age <= SHOWN_NS[mark.health]:
                 fresh[key] = mark
+        for incident in self.open_incidents():
+            if incident.severity == "critical" and incident.device in self.places:
+                node_name, _ = self.places[incident.device]
+                fresh.setdefault((node_name, incident.device), Mark("failing", incident.seen_ns, incident.summary))
         return fresh
 
     def ordered(self, reports: Iterable[Report], now: dict[str, int]) -> list[Report]:
@@ -348,7 +355,7 @@ class FleetView:
         ):
             self.marks[node, device] = mark
 
-    def _decision(self, decision: Scale | Migrate | Preempt) -> None:
+    def _decision(self, decision: AnyDecision) -> None:
         self.journal.decide(decision)
         self._advance(decision.cell, decision.time_ns)
 

@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_contracts.records import AnyDecision, Check, Migrate, NodeCondition
+from flyball_contracts.records import AnyDecision, Check, Inventory, Migrate, NodeCondition
 from flyball_streams.dashboard.charts.history import Lines, history_options
 from flyball_streams.dashboard.links import node_link, workload_link
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, describe, head, panel, patch, show, text
@@ -160,8 +160,8 @@ class HistoryPanel:
         )
 
 
-def node_facts(node: Node, prefs: Preferences) -> list[Fact]:
-    """What an inventory says of a node."""
+def node_facts(node: Node, condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:
+    """What an inventory says of a node, and whether it gets work."""
     inventory = node.inventory
     if inventory is None:
         return [Fact("inventory", "none has arrived")]
@@ -176,11 +176,20 @@ def node_facts(node: Node, prefs: Preferences) -> list[Fact]:
         Fact("machine", inventory.instance_type),
         Fact("market", inventory.capacity_type.replace("_", " ")),
         Fact("price", "" if price is None else f"${price:g}/h"),
-        Fact("takes new work", "yes" if inventory.schedulable else "no, it is drained"),
+        Fact("takes new work", _takes_work(inventory, condition)),
         Fact("driver", inventory.driver_version),
         Fact("last frame", prefs.stamp(node.time_ns)),
         Fact("inventory", f"epoch {inventory.epoch} of {prefs.stamp(inventory.time_ns)}"),
     ]
+
+
+def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
+    if not inventory.schedulable:
+        return "no, it is drained"
+    if condition is None or condition.condition not in ("cordoned", "drained", "checked"):
+        return "yes"
+    names = [f"GPU {device.index}" for device in inventory.devices if device.id in condition.devices]
+    return f"yes, but not on {', '.join(names)}" if names else "no, it is kept out"
 
 
 def condition_facts(condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:

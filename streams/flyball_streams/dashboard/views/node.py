@@ -58,8 +58,9 @@ class NodeView(View):
         describe_gone(self._title, "" if node is not None else "not in the fleet")
         if node is not None:
             load = [] if node.cpu is None else [Fact("CPU", percent(node.cpu))]
-            condition = condition_facts(view.conditions.get(self._name), self._prefs)
-            self._facts.update([*condition, *load, *node_facts(node, self._prefs)])
+            condition = view.conditions.get(self._name)
+            state = condition_facts(condition, self._prefs)
+            self._facts.update([*state, *load, *node_facts(node, condition, self._prefs)])
             self._devices.update(_devices(node, view, cache))
         self._history.update(node, None)
         self._incidents.update(view, cache.now)

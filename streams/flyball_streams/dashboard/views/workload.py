@@ -138,7 +138,16 @@ def _account(accounts: dict[Scenario, WorkloadAccount]) -> list[Fact]:
     ours, other = accounts.get("actual"), accounts.get("baseline")
     if ours is None:
         return []
-    names = ("requests in time", "requests", "wait now", "replicas", "GPU-hours", "lost GPU-hours", "progress", "ended")
+    names = (
+        "requests in time",
+        "requests",
+        "requests that wait",
+        "replicas",
+        "GPU-hours",
+        "lost GPU-hours",
+        "progress",
+        "ended",
+    )
     beside = _numbers(other) if other is not None else None
     rows: list[Fact] = []
     for place, (name, label) in enumerate(zip(names, _numbers(ours), strict=True)):
@@ -155,7 +164,7 @@ def _numbers(part: WorkloadAccount) -> list[str]:
     return [
         "" if share is None else percent(share, 1),
         "" if part.requests is None else count(part.requests),
-        "" if part.queued is None else f"{count(part.queued)} for {span(part.delay_s or 0.0)}",
+        "" if part.queued is None else f"{count(part.queued)}, a new one {span(part.delay_s or 0.0)}",
         f"{count(part.ready)} of {count(part.replicas)} ready",
         number(part.gpu_h),
         number(part.lost_gpu_h) if part.lost_gpu_h else "",
