@@ -89,6 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = f"{folder.name}/python"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{folder.name}/xla")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    # As in a worker: to wake another thread takes longer than most steps, the more so where processes share the cores.
+    os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
