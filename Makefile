@@ -17,7 +17,7 @@ demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on h
 	@$(BIN)/flyball demo $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
-	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
+	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 4 --dist loadfile --no-loadscope-reorder)
 
 fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECONDS=300 (ARGS="tests/contracts" for some)
 	@ends=$$(( $$(date +%s) + $(SECONDS) )); while [ $$(date +%s) -lt $$ends ]; do \

@@ -3,6 +3,8 @@
 `FLYBALL_NO_SKIP=1` turns each skip into a failure, so that CI cannot pass by testing nothing.
 """
 
+import gc
+import importlib
 import os
 import random
 import shutil
@@ -30,6 +32,13 @@ VICTORIA_VARIABLE = "FLYBALL_VICTORIA"
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 DEFAULT_VICTORIA = ROOT / ".cache" / "victoria" / "usr" / "bin" / "victoria-metrics"
 READY_S = 30.0
+LARGE = (
+    ("jax",),
+    ("scipy.optimize", "polars"),
+    ("matplotlib.figure", "numba"),
+    ("fastapi", "influxdb_client"),
+)
+"""What takes longest to compile, by who begins with it."""
 FUZZ_VARIABLE = "FLYBALL_FUZZ"
 # What is tried from other languages needs their tools: infra/subscribers/fetch.
 collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["test_subscribers.py"]
@@ -64,10 +73,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """What one process of a run compiles, bytecode and models, the others load: the tests start hundreds.
 
-    Nothing is kept from run to run, so that each one compiles everything once.
+    Nothing is kept from run to run, so that each one compiles everything once. The processes that share the tests
+    import the same at the same time, so each begins elsewhere and finds the rest compiled.
     """
-    if hasattr(config, "workerinput"):
-        return  # the process that started this one has set it all
+    if hasattr(config, "workerinput"):  # the process that started this one has set all else
+        worker = int(cast(Any, config).workerinput["workerid"].removeprefix("gw"))
+        for name in LARGE[worker % len(LARGE)]:
+            importlib.import_module(name)
+        return
     folder = tempfile.TemporaryDirectory(prefix="flyball-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     if sys.dont_write_bytecode:  # none beside the sources, as the environment requests
@@ -76,6 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = f"{folder.name}/python"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{folder.name}/xla")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    # As in a worker: to wake another thread takes longer than most steps, the more so where processes share the cores.
+    os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,6 +101,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         random.Random(os.environ[FUZZ_UNTIL_VARIABLE]).shuffle(items)
         return
     items.sort(key=lambda item: next((i for i, f in enumerate(first) if f in item.path.parents), len(first)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage need look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from bench.autoscaling import main
+from bench.scaling import unseen
 
 from flyball_streams.backtest.policies.groups import BASELINES
 
@@ -72,7 +73,8 @@ def test_hpa_is_compared_with_itself_and_nothing_bills_less_than_the_work(figure
                 assert hours is None or hours > figures["bounds_hours"]["synthetic total work"]
 
 
-def test_series_that_nobody_tuned_on_have_tables_of_their_own(tmp_path: Path) -> None:
+def test_series_that_nobody_tuned_on_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unseen, "QUICK_DAYS", 2)  # one to tune on, and one to judge
     days, start, rng = 8, datetime(2000, 1, 1), np.random.default_rng(1)
     for folder in ("worldcup98", "nab"):
         (tmp_path / folder).mkdir()

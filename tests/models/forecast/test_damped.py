@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 from flyball_models._arrays import counts, full
 from flyball_models.forecast import damped
 
-Holt: Any = importlib.import_module("statsmodels.tsa.holtwinters").Holt
 H = 6
 
 
@@ -31,7 +30,8 @@ def forecast(values: list[float], config: damped.Config) -> np.ndarray[Any, Any]
 def test_it_is_the_damped_holt_of_statsmodels(alpha: float, beta: float, phi: float, trend: float) -> None:
     rng = np.random.default_rng(5)
     y = (100 + np.cumsum(rng.normal(0.5, 3, 200))).astype(np.float32)
-    model = Holt(
+    oracle: Any = importlib.import_module("statsmodels.tsa.holtwinters")  # seconds, only where it is needed
+    model = oracle.Holt(
         y[1:].astype(float),
         damped_trend=True,
         initialization_method="known",

@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 from flyball_models._arrays import as_array, counts, full
 from flyball_models.forecast import damped, holt_winters
 
-Smoothing: Any = importlib.import_module("statsmodels.tsa.holtwinters").ExponentialSmoothing
 N, H, SEASON = 64, 6, 8
 ONES = np.ones(N, np.bool_)
 Floats = np.ndarray[Any, Any]
@@ -35,7 +34,8 @@ def test_it_is_the_damped_additive_smoothing_of_statsmodels(
     rng = np.random.default_rng(5)
     season = rng.normal(0, 10, SEASON)
     y = (200 + np.tile(season, 20) + np.cumsum(rng.normal(0, 2, 20 * SEASON))).astype(np.float32)
-    model = Smoothing(
+    oracle: Any = importlib.import_module("statsmodels.tsa.holtwinters")  # seconds, only where it is needed
+    model = oracle.ExponentialSmoothing(
         y.astype(float),
         trend="add",
         damped_trend=True,

@@ -67,9 +67,13 @@ def test_twice_the_same(batches: Batches, sent: list[list[Message]]) -> None:
 
 
 def test_the_same_in_another_process(sent: list[list[Message]]) -> None:
-    """With another hash seed: no order of a set or of a hash may show. It compiles for itself."""
+    """With another hash seed: no order of a set or of a hash may show. It compiles for itself, and in threads."""
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    other = {"PYTHONHASHSEED": seed, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    other = {
+        "PYTHONHASHSEED": seed,
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_CPU_ENABLE_ASYNC_DISPATCH": "true",
+    }
     run = subprocess.run(
         [sys.executable, "-m", "tests.streams.engine.recorded"],
         cwd=ROOT,

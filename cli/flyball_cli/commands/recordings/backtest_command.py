@@ -90,26 +90,28 @@ def command(**options: Any) -> None:
       flyball backtest monday.parquet --workload chat --html chat.html
       flyball backtest --data data --workload m-mid --slo 0.99 5 --engine both
     """
-    from flyball_streams.backtest.events.requests import drawn
-    from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS
-    from flyball_streams.backtest.run import Scenario
-    from flyball_streams.backtest.study import Prices, StudyConfig, study
-
     given = Options(**options)
     if (given.recording is None) == (given.data is None):
         raise click.UsageError("name either a RECORDING or a folder with --data")
     if given.slo is not None and not (0 < given.slo[0] < 1 and given.slo[1] >= 0):
         text = f"{given.slo[0]:g} {given.slo[1]:g}"
         raise click.BadParameter(f"{text}: give a share between 0 and 1 and seconds", param_hint="--slo")
-    judged = [OURS if key == "ours" else key for key in _listed(given.policies)]
     tried = _listed(given.baselines)
     if not tried:
         raise click.UsageError("--baseline names no policy; one is needed to compare with")
+    json_out = None if given.json_out is None else output(given.json_out, force=given.force)
+    html_out = None if given.html_out is None else output(given.html_out, force=given.force)
+
+    # They take seconds to import: what can be refused without them is refused above.
+    from flyball_streams.backtest.events.requests import drawn
+    from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS
+    from flyball_streams.backtest.run import Scenario
+    from flyball_streams.backtest.study import Prices, StudyConfig, study
+
+    judged = [OURS if key == "ours" else key for key in _listed(given.policies)]
     for key in (*judged, *tried):
         if key not in POLICY_GROUPS:
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(POLICY_GROUPS)}")
-    json_out = None if given.json_out is None else output(given.json_out, force=given.force)
-    html_out = None if given.html_out is None else output(given.html_out, force=given.force)
     if html_out is not None:
         importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
     limits: dict[str, int] = {}

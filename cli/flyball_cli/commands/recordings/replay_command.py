@@ -79,6 +79,10 @@ def _offline(
     stop: threading.Event,
     progress: Callable[[int, int], None],
 ) -> int | None:
+    from flyball_streams.recording import Recording
+
+    Recording.open(recording)  # a file that is none is refused before a second of imports
+
     from flyball_streams.recording.history import histories
     from flyball_streams.recording.offline import decide
 

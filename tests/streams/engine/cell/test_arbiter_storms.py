@@ -16,7 +16,7 @@ from flyball_streams.engine.cell.backoff import MOST_URGENT_S
 from flyball_streams.engine.parameters import Parameters
 
 HOUR_S = 3600
-SETTINGS = settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+SETTINGS = settings(max_examples=2, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 ACTUATORS = ("refuses", "fails", "plans", "silent", "slow", "lies", "obeys", "moody")
 
 
