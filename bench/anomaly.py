@@ -449,7 +449,7 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
             yield absences.silent_nodes(settings(seed, 10.0), START_NS, incoming, 6.0 if quick else 24.0)
     elif part == "hosts":
         for seed in held_out:
-            yield from healthy_hosts.rows(seed, 2 if quick else 14, budgets if quick else kept.BUDGETS[:3])
+            yield from healthy_hosts.rows(seed, 4 if quick else 14, kept.BUDGETS[:3])
     elif part == "budget":
         simulated = [kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(0 if quick else 2 * seeds)]
         fleets = kept.joined(simulated) if simulated else kept.simulated(HELD_OUT_SEED, 12.0, 10.0)

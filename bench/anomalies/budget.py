@@ -185,7 +185,7 @@ def nab_rows(data: Path) -> Iterator[dict[str, Any]]:
     ours["course"] = _surprises(series)
     limit = -np.log10(COURSES_SHARE / BUDGET_S * WINDOW_S * GPUS_OF_A_SERVICE)
     row = {p: nab.normalised(series, [x >= limit for x in ours["course"]], cost[p]) for p in cost}
-    yield {"part": "nab", "detector": "course", "threshold": "as shipped, 1 in 1,000 GPU-days", **row}
+    yield {"part": "nab", "detector": "course", "threshold": "surprise of 1 in 1,000 GPU-days", **row}
     for name, scores in ours.items():
         grid = np.unique(np.quantile(np.concatenate([x[x > 0] for x in scores]), 1.0 - np.geomspace(1e-4, 0.5, 60)))
         both = {p: nab.held_out(series, scores, cost[p], grid) for p in cost}

@@ -1,10 +1,10 @@
 """Detects services whose requests or latency take a course that they never took: by level, shift or time of day.
 
 A service has no peers, so each of its series is judged by its own largest residuals, in windows of five minutes. What
-was reported is reported again within six hours only where it goes further.
+was reported is reported again within six hours only where it goes further. Requests of real services jump more often
+than a tail of the past says, so surprises of all services of the cell go into a tail of their own, which has the limit.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +15,7 @@ from flyball_contracts.config import HealthConfig
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Anomaly, Demand, Evidence, Tick
 from flyball_models import bucket
-from flyball_models.anomaly import outlier
+from flyball_models.anomaly import outlier, tail
 from flyball_streams.engine.budget import BUDGET_S, COURSES_SHARE, score
 from flyball_streams.engine.packing import arrays, like, wiped
 
@@ -28,6 +28,10 @@ SERIES = {
 WINDOW_S = 300
 HOLD_NS = 6 * 3600 * NS_PER_S
 GONE_NS = 14 * 86_400 * NS_PER_S
+SURPRISES = tail.Config(
+    least=3.0, prior_n=1.0, prior_s=WINDOW_S * 1e3, prior_excess=(0.43, 0.43), excess_n=8.0, prior_shape=(0.1, 0.1)
+)
+"""As surprise is meant: one window in a thousand is over 3, one in ten thousand over 4."""
 Sums = NDArray[np.float64]
 MOST = 1e12
 """A larger value is a telemetry error."""
@@ -49,6 +53,7 @@ class Courses:
         self.reported: dict[str, int] = {}
         self.worst: dict[str, float] = {}
         self.begin_ns = 0
+        self.tail = tail.init(1, self.budget / BUDGET_S / len(SERIES), SURPRISES)
         self.model, self.total, self.count = _fresh(0)
 
     def step(self, tick: Tick, demands: dict[str, Demand]) -> Iterator[Anomaly]:
@@ -73,27 +78,35 @@ class Courses:
         day_share = np.full(x.size, begin_ns / NS_PER_S % 86_400.0 / 86_400.0)
         self.model, found = outlier.step(self.model, x.ravel(), day_share)
         surprise, expected = (part.reshape(x.shape) for part in found)
-        for name, slot in self.known.items():
-            if name in demands and surprise[:, slot].any():
-                most = float(surprise[:, slot].max())
-                if most >= self._limit(demands[name]) and self._is_news(name, most, tick.end_ns):
-                    yield self._anomaly(tick, demands[name], x[:, slot], surprise[:, slot], expected[:, slot])
+        here = [name for name in self.known if name in demands and surprise[:, self.known[name]].any()]
+        most = {name: float(surprise[:, self.known[name]].max()) for name in here}
+        limit = self._learn([most[name] for name in here if self._is_news(name, most[name], tick.end_ns)], x, demands)
+        for name in here:
+            slot = self.known[name]
+            if most[name] >= limit and self._is_news(name, most[name], tick.end_ns):
+                self.reported[name], self.worst[name] = tick.end_ns, most[name]
+                yield self._anomaly(tick, demands[name], x[:, slot], surprise[:, slot], expected[:, slot])
 
-    def _limit(self, demand: Demand) -> float:
-        """Surprise of a window that the budget allows for a service of so many GPUs."""
-        share = self.budget / BUDGET_S * WINDOW_S * max(1, demand.devices) / len(SERIES)
-        return -math.log10(min(share, 1.0))
+    def _learn(self, peaks: list[float], x: Sums, demands: dict[str, Demand]) -> float:
+        """Add surprises to their tail; the limit before, that what is judged does not move."""
+        sizes = [max(1, demands[name].devices) for name in self.known if name in demands]
+        gpus = sum(sizes) / max(1, len(sizes))
+        limit, watched_s = float(self.tail.limit[0]), float(np.isfinite(x).sum()) * WINDOW_S
+        value, none = np.array(peaks), np.zeros(len(peaks), np.int64)
+        events = int((value > SURPRISES.least).sum())
+        rate = self.budget / BUDGET_S * gpus / len(SERIES)
+        known = tail.step(self.tail, none, value, np.array([watched_s]), WINDOW_S, rate, events, SURPRISES)
+        self.tail = known
+        return limit
 
     def _is_news(self, name: str, surprise: float, now_ns: int) -> bool:
         recent = 0 <= now_ns - self.reported.get(name, -HOLD_NS) < HOLD_NS
-        if recent and surprise <= self.worst[name]:
-            return False
-        self.reported[name], self.worst[name] = now_ns, surprise
-        return True
+        return not recent or surprise > self.worst[name]
 
     def _anomaly(self, tick: Tick, demand: Demand, x: Any, surprise: Any, expected: Any) -> Anomaly:
         rarest: list[int] = [k for k in np.argsort(-surprise, kind="stable").tolist() if surprise[k] > 0]
-        share = 10.0 ** -float(surprise.max()) * len(SERIES) / (WINDOW_S * max(1, demand.devices))
+        rate = tail.rates(self.tail, np.zeros(1, np.int64), np.array([float(surprise.max())]), SURPRISES)
+        share = float(rate[0]) * len(SERIES) / max(1, demand.devices)
         shown = list(SERIES.values())
         return Anomaly(
             id=record_id("Anomaly", self.cell, demand.workload, DETECTOR, tick.index),
@@ -154,6 +167,7 @@ class Courses:
             "begin_ns": self.begin_ns,
             "room": self.total.shape[1],
             "model": arrays(self.model),
+            "tail": arrays(self.tail),
             "sums": arrays((self.total, self.count)),
         }
 
@@ -164,6 +178,7 @@ class Courses:
         self.begin_ns = state["begin_ns"]
         model, total, count = _fresh(state["room"])
         self.model = like(model, state["model"])
+        self.tail = like(self.tail, state["tail"])
         self.total, self.count = like((total, count), state["sums"])
 
 

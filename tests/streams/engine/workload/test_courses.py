@@ -48,14 +48,16 @@ def test_what_a_service_never_did_is_reported_at_once_and_once() -> None:
     assert first.false_per_1000_gpu_days == pytest.approx(0.0, abs=5.0)
 
 
-def test_a_restart_and_many_more_services_change_nothing() -> None:
-    service, again = Service(), Service()
+def test_a_restart_changes_nothing_and_more_services_no_course() -> None:
+    service, again, beside = Service(), Service(), Service()
     service.run(2 * DAY)
-    again.courses.load(unpack(pack(service.courses.state())))
-    again.random.bit_generator.state, again.at = service.random.bit_generator.state, service.at
+    for other in (again, beside):
+        other.courses.load(unpack(pack(service.courses.state())))
+        other.random.bit_generator.state, other.at = service.random.bit_generator.state, service.at
     tick = Tick(index=FIRST + service.at - 1, period_ns=PERIOD_S * 10**9)
     for n in range(200):
-        list(again.courses.step(tick, {f"new-{n}": Demand(f"new-{n}", 1, 1, 1, request_rate=1.0)}))
+        list(beside.courses.step(tick, {f"new-{n}": Demand(f"new-{n}", 1, 1, 1, request_rate=1.0)}))
     found = service.run(20, latency_s=9.0)
     assert {a.evidence[0].name for a in found} == {"flyball.workload.latency"}
     assert again.run(20, latency_s=9.0) == found
+    assert [(a.id, a.evidence) for a in beside.run(20, latency_s=9.0)] == [(a.id, a.evidence) for a in found]
