@@ -17,8 +17,9 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 ``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
 prior was chosen have a row of their own. ``silent`` are nodes of which nothing is heard, on fleets whose agents restart
-and are late (``bench/anomalies/absences.py``). With ``--data`` NAB by its own rules and SMD without point adjustment
-follow (not with ``--quick``): there each series is alone, which is not what the detector is for.
+and are late (``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and
+silences (``bench/anomalies/healthy_hosts.py``). With ``--data`` NAB by its own rules and SMD without point adjustment
+follow (not with ``--quick``): there each series is alone, as those of services are, and those of devices are not.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import absences, budget as kept, confusion, gangs as gangs, record_ratio
+from bench.anomalies import absences, budget as kept, confusion, gangs as gangs, healthy_hosts, record_ratio
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -399,7 +400,7 @@ def _gang_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 DETECTORS = ("departure", "record_ratio")
-PARTS = ("clean", "faults", "gangs", "confusion", "silent", "budget", "public", "speed")
+PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "speed")
 ROUNDS = 4
 """Stories of each kind and seed."""
 
@@ -446,6 +447,9 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
     elif part == "silent":
         for seed in held_out:
             yield absences.silent_nodes(settings(seed, 10.0), START_NS, incoming, 6.0 if quick else 24.0)
+    elif part == "hosts":
+        for seed in held_out:
+            yield from healthy_hosts.rows(seed, 4 if quick else 14, kept.BUDGETS[:3])
     elif part == "budget":
         simulated = [kept.simulated(HELD_OUT_SEED + i, 24.0, 10.0) for i in range(0 if quick else 2 * seeds)]
         fleets = kept.joined(simulated) if simulated else kept.simulated(HELD_OUT_SEED, 12.0, 10.0)
@@ -473,6 +477,9 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
     if "silent" in parts:
         silent = "Silent nodes, where agents restart and are late: false incidents, and nodes that die"
         yield _table(silent, absences.TITLES, list(absences.rows_of(rows)))
+    if "hosts" in parts:
+        hosts = "Healthy hosts: false incidents by rules of fixed limits, and by those that keep a budget"
+        yield _table(hosts, healthy_hosts.TITLES, list(healthy_hosts.rows_of(rows)))
     if {"budget", "public", "speed"} & {*parts}:
         yield from _kept_tables(rows)
 

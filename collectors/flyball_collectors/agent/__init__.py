@@ -1,6 +1,5 @@
 """The node agent: reads the collectors on a fixed beat and sends what they say to Kafka."""
 
-from flyball_collectors.agent.diagnosis.doctor import Finding as Finding, explain as explain
 from flyball_collectors.agent.loop import AgentReport as AgentReport
 from flyball_collectors.agent.run import (
     Snapshot as Snapshot,

@@ -12,6 +12,7 @@ from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
 from flyball_collectors.agent.inventory import build_inventory, rows_of
 from flyball_collectors.agent.loop import AgentLoop, AgentReport
+from flyball_collectors.agent.memory import give_back, share_one_arena
 from flyball_collectors.agent.reload import ConfigSource
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
@@ -24,6 +25,8 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory
 from flyball_contracts.records.events import node_event
 
+_STARTED_TICKS = 2
+"""Two reads are what counters need, and with them every buffer is made."""
 _EVENTS_EVERY_S = 0.5  # an event must not wait for the tick where the period is long
 
 
@@ -51,6 +54,7 @@ def run_agent(
     polled for a new configuration before each tick; one that cannot be applied is refused, and the old one stays.
     Raises :class:`ConfigError` for a configuration that cannot work; a broker that is away does not raise.
     """
+    share_one_arena()
     clock = clock or Clock()
     now_ns = clock.wall_ns()
     identity = identify(config.agent, now_ns)
@@ -77,6 +81,8 @@ def run_agent(
                     agent.heed(source.poll(), tick)
                 agent.take(tick)
                 now_ns = tick.time_ns
+                if agent.ticks == _STARTED_TICKS:
+                    give_back()
                 if agent.ticks == max_ticks or stop.is_set():
                     break
         finally:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
 
 from flyball_contracts.kafka.log import ClientLog
 
@@ -25,6 +24,8 @@ def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *,
 
 def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Any:
     """Return an ``AdminClient``, like :func:`open_consumer`; its own types leave out those of its answers."""
+    from confluent_kafka.admin import AdminClient  # a megabyte that agents do without
+
     return AdminClient(_logged(settings, log, who, log_errors=log_errors))
 
 

@@ -2,12 +2,14 @@
 
 import time
 from threading import Event
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin._metadata import ClusterMetadata
 
 from flyball_contracts.errors import Stopped
+
+if TYPE_CHECKING:  # a megabyte that agents do without
+    from confluent_kafka.admin._metadata import ClusterMetadata
 
 SLICE_S = 0.5
 LAST_S = 3.0
@@ -18,14 +20,14 @@ _AWAY = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_D
 class Asking(Protocol):
     """A consumer, a producer or an admin client."""
 
-    def list_topics(self, topic: str = ..., timeout: float = ...) -> ClusterMetadata:
+    def list_topics(self, topic: str = ..., timeout: float = ...) -> "ClusterMetadata":
         """Return the broker's metadata of its topics."""
         ...
 
 
 def list_topics(
     client: Asking, within_s: float, stop: Event | None = None, topic: str | None = None
-) -> ClusterMetadata:
+) -> "ClusterMetadata":
     """Return the broker's metadata of all topics, or of one.
 
     The client waits in C, where no signal is handled. So each request waits for :data:`SLICE_S` seconds, and the last

@@ -55,6 +55,10 @@ def step(state: State, new: Floats, now_s: float, period_s: float) -> tuple[Stat
     errors, weight = kept * state.errors, kept * state.weight
     since_s = np.where(any_ & (weight < 1.0), now_s, state.since_s)
     errors, weight = errors + np.where(any_, new, 0.0), weight + np.where(any_, np.minimum(new, MOST_OF_ONE), 0.0)
+    return State(errors, weight, since_s, np.array([now_s])), any_ & (weight >= enough(period_s))
+
+
+def enough(period_s: float) -> float:
+    """Return the errors from which on a link is loud; where ticks are long, those of two or three reports."""
     d = float(np.exp(-period_s / WINDOW_S))
-    enough = min(LIMIT, 0.9 * MOST_OF_ONE * (1.0 + d + d * d))  # where ticks are long, two or three reports
-    return State(errors, weight, since_s, np.array([now_s])), any_ & (weight >= enough)
+    return min(LIMIT, 0.9 * MOST_OF_ONE * (1.0 + d + d * d))

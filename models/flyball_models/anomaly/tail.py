@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 class Config(NamedTuple):
     """What is kept, the prior, and how long it is remembered.
 
-    It is as if `prior_n` peaks over `least`, with a mean excess of `prior_excess`, had been seen in `prior_s`
-    series-seconds; the shape `prior_shape` weighs as much as `shape_n` peaks. Excess and shape are those of the first
-    half of the strata, of series with peers, and of the second, without: who is alone has nobody to explain it.
+    It is as if `prior_n` peaks over `least` had been seen in `prior_s` series-seconds; the mean excess `prior_excess`
+    weighs as much as `excess_n` peaks, the shape `prior_shape` as much as `shape_n`. Excess and shape are those of the
+    first half of the strata, of series with peers, and of the second, without: who is alone has nobody to explain it.
     """
 
     kept: int = 64
@@ -35,6 +35,7 @@ class Config(NamedTuple):
     prior_n: float = 1.0
     prior_s: float = 86_400.0
     prior_excess: tuple[float, float] = (0.3, 1.0)
+    excess_n: float = 1.0
     prior_shape: tuple[float, float] = (0.1, 0.3)
     shape_n: float = 32.0
     shapes: tuple[float, float] = (-0.2, 0.6)
@@ -144,8 +145,10 @@ def rates(
 
 def _fit(state: State, config: Config) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Peaks over the threshold per series-second, shape and scale, each [K]."""
-    half = len(state.over) // 2
-    prior_excess, prior_shape = np.repeat(config.prior_excess, half), np.repeat(config.prior_shape, half)
+    strata = len(state.over)
+    prior_excess, prior_shape = (
+        np.repeat(each, -(-strata // 2))[:strata] for each in (config.prior_excess, config.prior_shape)
+    )
     known = state.peaks > state.over[:, None]
     seen = known.sum(axis=1)
     n = np.maximum(seen, 2).astype(np.float64)
@@ -155,7 +158,7 @@ def _fit(state: State, config: Config) -> tuple[NDArray[np.float64], NDArray[np.
     found = np.clip(2.0 - a0 / np.maximum(a0 - 2.0 * a1, 1e-9), -1.0, 1.0)
     shape = (seen * found + config.shape_n * prior_shape) / (seen + config.shape_n)
     shape = np.clip(shape, *config.shapes)
-    mean = (total + config.prior_n * prior_excess) / (seen + config.prior_n)
+    mean = (total + config.excess_n * prior_excess) / (seen + config.excess_n)
     return (seen + config.prior_n) / (state.exposure_s + config.prior_s), shape, mean * (1.0 - shape)
 
 

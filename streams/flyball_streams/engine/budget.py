@@ -2,8 +2,10 @@
 
 BUDGET_S = 1000 * 86_400.0
 """Period of the budget in s: a thousand GPU-days."""
-GPUS_SHARE, HOSTS_SHARE, STEPS_SHARE = 0.8, 0.15, 0.05
+GPUS_SHARE, HOSTS_SHARE, STEPS_SHARE = 0.7, 0.1, 0.05
 """Shares of the budget for departures of GPUs, departures of hosts, and changes of step times."""
+HELD_UP_SHARE, SILENCE_SHARE, COURSES_SHARE = 0.05, 0.05, 0.05
+"""Shares for hosts that hold work up, silent nodes, and the course of services."""
 
 
 def score(expected_false: float, budget: float) -> float:

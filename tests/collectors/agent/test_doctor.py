@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 from tests.nvml_stub.stub import GPU_IS_LOST, NOT_SUPPORTED, NvmlStub
 
-from flyball_collectors.agent import Finding, explain
 from flyball_collectors.agent.diagnosis import doctor
+from flyball_collectors.agent.diagnosis.doctor import Finding, explain
 from flyball_collectors.agent.sources import SOURCES
 from flyball_collectors.parameters import AgentParameters, ExportParameters, WorkloadsParameters
 from flyball_contracts.config import Config

@@ -9,7 +9,8 @@ from tests.nvml_stub.stub import STATE_VARIABLE, NvmlStub
 
 SCRIPT = """
 import sys
-from flyball_collectors.agent import explain, read_once
+from flyball_collectors.agent import read_once
+from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_contracts.config import Config
 from flyball_contracts.metrics import GPU
 

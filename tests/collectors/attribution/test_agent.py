@@ -11,7 +11,8 @@ from tests.collectors.agent.agent_tools import START_NS, TOPICS, FakeTime, S, St
 from tests.collectors.attribution.cgroup_tree import CONTAINER, CgroupTree, remove
 from tests.nvml_stub.stub import NvmlStub
 
-from flyball_collectors.agent import Finding, explain, read_once, run_agent
+from flyball_collectors.agent import read_once, run_agent
+from flyball_collectors.agent.diagnosis.doctor import Finding, explain
 from flyball_collectors.parameters import AgentParameters, AttributionParameters
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.metrics import GPU_SHARE, USAGE, Layout

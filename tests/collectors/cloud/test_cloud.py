@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.collectors.cloud.cloud_server import Metadata, metadata
 
-from flyball_collectors.agent import Finding, explain
+from flyball_collectors.agent.diagnosis.doctor import Finding, explain
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import build_inventory
 from flyball_collectors.base import Parts, Place

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer
 from tests.collectors.gateway.gateway_pages import envoy, interceptor, picker, queue, routed
 from tests.collectors.workload.workload_server import page_server, until
 
-from flyball_collectors.agent import explain, run_agent
+from flyball_collectors.agent import run_agent
+from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.gateway import GatewayCollector
 from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_contracts.codec import decode_record, record_message

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from flyball_collectors.agent import explain
+from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.host import HostCollector
 from flyball_collectors.host.energy import EnergyMeter, find_zones
 from flyball_contracts.config import AgentConfig, Config

@@ -15,7 +15,8 @@ from confluent_kafka import Consumer
 from tests.collectors.agent.agent_tools import TOPICS, FakeTime
 from tests.nvml_stub.stub import NvmlStub
 
-from flyball_collectors.agent import Finding, explain, run_agent
+from flyball_collectors.agent import run_agent
+from flyball_collectors.agent.diagnosis.doctor import Finding, explain
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.kmsg import KernelLog, Witness, open_kmsg
 from flyball_collectors.kmsg.burst import Burst

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tests.collectors.workload.workload_pages import Work, vllm
 from tests.collectors.workload.workload_server import page_server, until
 
-from flyball_collectors.agent import explain, run_agent
+from flyball_collectors.agent import run_agent
+from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.agent.inventory import lay_out, merge_allocations
 from flyball_collectors.base import KeyedReading, Parts, Reading
 from flyball_collectors.parameters import AgentParameters, WorkloadsParameters

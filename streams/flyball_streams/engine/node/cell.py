@@ -22,7 +22,7 @@ from flyball_contracts.records import (
     TableOffsets,
     Tick,
 )
-from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, score
+from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HELD_UP_SHARE, HOSTS_SHARE, SILENCE_SHARE, score
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import demand_ticks
@@ -124,7 +124,7 @@ class NodeCell:
         gateway_rows = self._fill(entries)
         symptoms, proposals = Symptoms(), list[Proposal]()
         self._apply_events(tick, symptoms)
-        for absence in self.absences.step(tick, self.inventories.keys()):
+        for absence in self.absences.step(tick, self.inventories.keys(), SILENCE_SHARE * self._rate_of_a_node()):
             symptoms.note(absence)
         for record in self._detect(tick, proposals):
             if isinstance(record, Anomaly):
@@ -363,14 +363,24 @@ class NodeCell:
         """Nodes with work whose hosts hold it up."""
         if self.hosts.capacity != len(self.pressure.waits.seen_s):
             self.pressure.resize(self.hosts.capacity)
-        slots, works = self.hosts.slots, np.zeros(self.hosts.capacity, bool)
-        works[[slots[node] for node, held in self.tenancy.workloads_of_node.items() if held and node in slots]] = True
+        work, numbers = np.full(self.hosts.capacity, -1, np.int32), dict[frozenset[str], int]()
+        for node, held in self.tenancy.workloads_of_node.items():
+            slot = self.hosts.slots.get(node)
+            if held and slot is not None and means.mask[slot]:
+                work[slot] = numbers.setdefault(frozenset(held), len(numbers))
         self.neighbours.keep(self.inventories)
 
         def blamed(node: str, resource: str) -> Evidence | None:
             return self.neighbours.blamed(self.inventories[node], resource, tick.end_ns)
 
-        yield from self.pressure.step(tick, self.hosts, means, works & means.mask, blamed)
+        rate = HELD_UP_SHARE * self._rate_of_a_node()
+        yield from self.pressure.step(tick, self.hosts, means, work, rate, blamed)
+
+    def _rate_of_a_node(self) -> float:
+        """Budget of false incidents a second of a node with as many GPUs as nodes have here."""
+        gpus = sum(len(inventory.devices) for inventory in self.inventories.values())
+        rate = self.config.health.false_incidents_per_1000_gpu_days / BUDGET_S
+        return rate * max(1.0, gpus / max(1, len(self.inventories)))
 
     def _hung(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
         """Anomalies of workloads whose devices spin without work; each names its workload and its first device."""

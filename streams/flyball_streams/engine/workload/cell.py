@@ -31,6 +31,7 @@ from flyball_streams.engine.workload.arrivals import (
 )
 from flyball_streams.engine.workload.capacity.alternatives import PerOffer, proposed
 from flyball_streams.engine.workload.capacity.capacities import Capacities
+from flyball_streams.engine.workload.courses import Courses
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.records import Forecasts
@@ -75,6 +76,7 @@ class WorkloadCell:
         self.per_offer = PerOffer(Holdings(cell, offers, directory))
         self.stragglers = Stragglers(cell)
         self.step_times = StepTimes(cell, config.health)
+        self.courses = Courses(cell, config.health)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
         self.unheard = Unheard(node_partitions) if node_partitions else None
         self.in_work: set[str] = set()
@@ -104,7 +106,11 @@ class WorkloadCell:
         for proposal in self.rightsizing.step(tick, demands, self.profiles.bound):
             proposals.new[proposal.id] = proposal
         self._drop_removed(owned)
-        for anomaly in (*self.stragglers.step(tick, demands, proposals), *self.step_times.step(tick, demands)):
+        for anomaly in (
+            *self.stragglers.step(tick, demands, proposals),
+            *self.step_times.step(tick, demands),
+            *self.courses.step(tick, demands),
+        ):
             proposals.symptoms.append(symptom_of(anomaly))
             yield anomaly
         if self.unheard is not None:
@@ -123,6 +129,7 @@ class WorkloadCell:
             "rightsizing": self.rightsizing.state(),
             "stragglers": self.stragglers.state(),
             "step_times": self.step_times.state(),
+            "courses": self.courses.state(),
             "deferral": self.deferral.state(),
             "in_work": sorted(self.in_work),
             "published": self.published,
@@ -140,6 +147,7 @@ class WorkloadCell:
         self.rightsizing.load(state["rightsizing"])
         self.stragglers.load(state["stragglers"])
         self.step_times.load(state["step_times"])
+        self.courses.load(state["courses"])
         self.deferral.load(state["deferral"])
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])

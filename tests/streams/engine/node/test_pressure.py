@@ -68,6 +68,19 @@ def test_what_is_short_small_usual_or_on_a_node_without_work_is_not_told() -> No
     assert named(run(free, WARM, WARM + 100, {CPU: 0.5, PORT: 20.0})) == []
 
 
+def test_what_comes_and_goes_is_learned_and_what_lasts_is_still_told() -> None:
+    cell = scene()
+    run(cell, 0, WARM, {})
+    first = run(cell, WARM, WARM + 120, {IO: 0.6})
+    run(cell, WARM + 120, WARM + 440, {})
+    again = run(cell, WARM + 440, WARM + 560, {IO: 0.6})
+    run(cell, WARM + 560, WARM + 580, {})
+    other = run(cell, WARM + 580, WARM + 700, {CPU: 0.6})
+    assert (named(first), named(again), named(other)) == ([("node-1", IO)], [], [("node-1", CPU)])
+    lasts = run(cell, WARM + 720, WARM + 1400, {IO: 0.6})
+    assert named(lasts)[0] == ("node-1", IO)
+
+
 @pytest.mark.parametrize(("cpus", "cause"), [((4.0, 60.0), "neighbour"), ((60.0, 4.0), "host"), ((30.0, 20.0), "host")])
 def test_who_holds_few_gpus_and_most_of_the_cpu_is_the_neighbour(cpus: tuple[float, float], cause: str) -> None:
     held = [

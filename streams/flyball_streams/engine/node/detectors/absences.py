@@ -1,15 +1,33 @@
-"""Detects nodes that stopped sending without an announced stop of their agent."""
+"""Detects nodes that stopped sending without an announced stop of their agent.
+
+Agents are killed and messages are late, and both end by themselves. How long that takes is learned from all nodes of
+the cell: the lengths of silences that ended go into a tail, and a node is missed once it is silent for longer than the
+budget of false incidents allows.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent, Symptom, Tick
+from flyball_models.anomaly import tail
+from flyball_streams.engine.packing import arrays, like
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
-SILENT_S = 60.0
-"""Longer than the restart of an agent or a broker."""
+SILENT_S, MOST_S = 60.0, 240.0
+"""A node is missed no sooner than an agent or a broker restarts, and no later than any does."""
+UNIT_S = 30.0
+ENDING = tail.Config(
+    least=1.0, prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), prior_shape=(0.2, 0.2), excess_n=4.0
+)
+"""Of silences that end, in ``UNIT_S``: where none was seen, 30 s or more come once in eight days of a node."""
+GONE = 2
+"""A silence of twice the limit was no agent that is slow to come back: the tail does not learn it."""
+TRUST_S = 86_400.0
+"""A node that was missed and came back moves the tail once in this time."""
 REPEAT_S = 60.0
 
 
@@ -19,7 +37,8 @@ class Absences:
     ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
     and no node is missed. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
-    until they send again.
+    until they send again. ``ended`` are the nodes whose silence ended since the last tick, with its ticks; ``doubted``
+    the count at which a node that had been missed came back.
     """
 
     def __init__(self) -> None:
@@ -27,9 +46,14 @@ class Absences:
         self.last_seen: dict[str, tuple[int, int]] = {}
         self.reported: dict[str, int] = {}
         self.stopped: dict[str, int] = {}
+        self.ended: dict[str, int] = {}
+        self.doubted: dict[str, int] = {}
+        self.tail = _unseen()
 
     def observe(self, node: str, index: int) -> None:
         """Note a frame, in time or late."""
+        if node not in self.stopped and (missed := self.count - self.last_seen.get(node, (self.count, 0))[0]) > 0:
+            self.ended[node] = missed
         self.last_seen[node] = self.count + 1, max(index, self.last_seen.get(node, (0, 0))[1])
         self.reported.pop(node, None)
         if index > self.stopped.get(node, index):
@@ -42,13 +66,17 @@ class Absences:
         elif event.kind == "agent_started":
             self.stopped.pop(event.node, None)
 
-    def step(self, tick: Tick, nodes: Collection[str]) -> Iterator[Symptom]:
-        """Symptoms of missed nodes: the first after ``SILENT_S``, then one every ``REPEAT_S``."""
+    def step(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
+        """Symptoms of missed nodes: the first when a node is missed, then one every ``REPEAT_S``.
+
+        ``rate`` is how often a node that will come back by itself may be missed, per second.
+        """
         self.count += 1
-        for table in (self.last_seen, self.reported, self.stopped):
+        self._learn(tick, len(nodes), rate)
+        for table in (self.last_seen, self.reported, self.stopped, self.doubted):
             for node in [node for node in table if node not in nodes]:
                 del table[node]
-        limit, repeat = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, REPEAT_S))
+        limit, repeat = (ceil(s * NS_PER_S / tick.period_ns) for s in (self.limit_s, REPEAT_S))
         for node in sorted(nodes):
             count, index = self.last_seen.setdefault(node, (self.count, tick.index))
             if self.count - count < limit or node in self.stopped:
@@ -64,12 +92,52 @@ class Absences:
                 text=f"nothing was heard of it for {silent_s:.0f} s, and its agent did not say that it stops",
             )  # fmt: skip
 
+    @property
+    def limit_s(self) -> float:
+        """A node is missed when it was silent for so long, s."""
+        return UNIT_S * float(self.tail.limit[0])
+
+    def _learn(self, tick: Tick, nodes: int, rate: float) -> None:
+        """Add the silences that ended to the tail: of those that ended in one tick the longest."""
+        period_s = tick.period_ns / NS_PER_S
+        limit, trusted = self.limit_s / period_s, ceil(TRUST_S / period_s)
+        longest = 0
+        for node, missed in self.ended.items():
+            if missed >= GONE * limit:
+                continue
+            if missed >= limit:
+                if self.count - self.doubted.get(node, -trusted) < trusted:
+                    continue
+                self.doubted[node] = self.count
+            longest = max(longest, missed)
+        self.ended.clear()
+        size = np.array([longest * period_s / UNIT_S] if longest else [])
+        stratum, seen_s = np.zeros(len(size), np.int64), np.array([nodes * period_s])
+        events = int((size > ENDING.least).sum())
+        known = tail.step(self.tail, stratum, size, seen_s, period_s, rate, events, ENDING)
+        self.tail = known._replace(limit=np.clip(known.limit, SILENT_S / UNIT_S, MOST_S / UNIT_S))
+
     def state(self) -> Mapping[str, Any]:
         """State for a snapshot."""
-        return {"count": self.count, "last_seen": self.last_seen, "reported": self.reported, "stopped": self.stopped}
+        return {
+            "count": self.count,
+            "last_seen": self.last_seen,
+            "reported": self.reported,
+            "stopped": self.stopped,
+            "ended": self.ended,
+            "doubted": self.doubted,
+            "tail": arrays(self.tail),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace the state by that of a snapshot."""
         self.count = state["count"]
         self.last_seen = {node: (count, index) for node, (count, index) in state["last_seen"].items()}
         self.reported, self.stopped = dict(state["reported"]), dict(state["stopped"])
+        self.ended, self.doubted = dict(state["ended"]), dict(state["doubted"])
+        self.tail = like(_unseen(), state["tail"])
+
+
+def _unseen() -> tail.State:
+    """The tail before anything was seen: the least limit holds."""
+    return tail.init(1, 1.0, ENDING)._replace(limit=np.full(1, SILENT_S / UNIT_S))

@@ -76,10 +76,10 @@ class Found(NamedTuple):
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series that have had no value."""
-    none = np.zeros(n, np.float32)
+    seen, windows, slow, fast = (np.zeros(n, np.float32) for _ in range(4))
     season = np.zeros((config.bins, n), np.float32)
     largest = np.zeros((KEPT, RESIDUALS, n), np.float32)
-    return State(none, none, none, none, largest, season, np.zeros((config.bins, n), np.uint8))
+    return State(seen, windows, slow, fast, largest, season, np.zeros((config.bins, n), np.uint8))
 
 
 def step(
