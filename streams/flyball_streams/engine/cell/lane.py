@@ -189,7 +189,8 @@ class CellLane:
         ticks, config = self.ticks.get(message.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + 2 * STAGGER
-            gate = Gate(message.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            period_ns = message.tick.period_ns
+            gate = Gate(period_ns, config.lane_lateness_ticks(period_ns), config.max_ahead_ticks, grace)
             gate.expect(f"workload/{p}" for p in range(self.workload_partitions))
             ticks = self.ticks[message.cell] = CellProposals(gate)
         gate, index = ticks.gate, message.tick.index
