@@ -165,7 +165,7 @@ class WorkerConfig(Section, frozen=True):
 
     ``table_age_s`` is how old a specification, curve or outcome must be at the end of a tick to count in it, and a tick
     old at least: those that are younger may be on their way still. A target gets at most one decision in
-    ``decision_interval_s``, unless a device fails, others lack room, or it gets more than a quarter more replicas.
+    ``decision_interval_s``, unless a device fails or nothing of it runs.
     ``signing_key`` is the PEM file of the private key with which decisions are signed, empty for none.
     """
 

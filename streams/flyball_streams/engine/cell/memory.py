@@ -11,6 +11,7 @@ from flyball_streams.engine.cell.machines.memory import Choices
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
 from flyball_streams.engine.cell.pools.wants import Want
+from flyball_streams.engine.cell.rate_limit import Rising
 from flyball_streams.engine.cell.reports import KEPT_S, Report, expire, record, report_of
 from flyball_streams.engine.known import Known
 
@@ -97,8 +98,8 @@ class Memory(msgspec.Struct):
     placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize of a workload,
     ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by decision, that
     no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the newest decision
-    about each target. ``stocks`` are the machines of pools, ``wants`` the workloads that lack room, and ``choices`` the
-    machines that were chosen for workloads.
+    about each target, and ``rising`` the growth that waits. ``stocks`` are the machines of pools, ``wants`` the
+    workloads that lack room, and ``choices`` the machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}
@@ -110,6 +111,7 @@ class Memory(msgspec.Struct):
     reports: dict[str, Report] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     decided: dict[str, int] = {}
+    rising: dict[str, Rising] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, Want] = {}
     choices: Choices = msgspec.field(default_factory=Choices)
