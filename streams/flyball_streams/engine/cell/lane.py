@@ -131,6 +131,7 @@ class CellLane:
                 incidents.receive(outcome)
             incidents.ingest(tick, symptoms)
             incidents.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
+            incidents.close_silent(arbiter.memory.unhealthy, tick, symptoms)
             records: list[Record] = []
             for decision in arbiter.decide(tick, [p for p in proposals if incidents.permits(p)]):
                 incidents.note(decision)
