@@ -2,9 +2,9 @@
 
 The real `flyball demo` command runs headless: its fleet obeys, a worker decides, a live actuator acts. A reader beside
 it takes every decision and outcome off its broker. All is judged in event time: no target may have more than
-one decision in any minute, unless a device fails, others lack the room or far more is needed than there is; and what
-was refused may not be repeated before its window is over, which doubles with each refusal. The exit status is 1 when
-one of these does not hold.
+one decision in any minute, unless a device fails or nothing runs of what is needed; and what was refused may not be
+repeated before its window is over, which doubles with each refusal. The exit status is 1 when one of these does not
+hold.
 
 ``--quick`` is an hour at 120 times real time, in ticks of 20 s.
 """

@@ -41,10 +41,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the server does not do it: in words, with the remedy."""
+    """Why the server does not do it: in words, with the remedy.
+
+    ``unsuitable_nodes`` are nodes on which the work may not run, such as all of a pool; another is chosen at once then.
+    """
 
     code: Literal["unknown_target", "conflict", "invalid", "unsupported"]
     detail: str
+    unsuitable_nodes: tuple[str, ...] = ()
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):

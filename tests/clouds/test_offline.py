@@ -160,6 +160,26 @@ def code(answer: tuple[GuardState, Verdict]) -> str:
     return answer[1].code or answer[1].status
 
 
+@pytest.mark.parametrize(
+    ("other", "is_refused"),
+    [
+        ({}, True),
+        ({"zones": ("a",)}, True),
+        ({"zones": ("b",)}, False),
+        ({"market": "spot"}, False),
+        ({"instance_type": "p5.48xlarge"}, False),
+    ],
+)
+def test_pools_whose_machines_nobody_can_tell_apart_are_refused(other: dict[str, Any], is_refused: bool) -> None:
+    one, two = entry(pool(zones=("a",))), entry(pool(name="other", **other))
+    ActuatorConfig(platforms=(one, msgspec.structs.replace(two, cells=("elsewhere",))))
+    if not is_refused:
+        ActuatorConfig(platforms=(one, two))
+        return
+    with pytest.raises(ValueError, match=r"pools 'p4d' and 'other' both have on_demand machines of type p4d\.24xlarge"):
+        ActuatorConfig(platforms=(one, two))
+
+
 def test_the_budget_is_kept_to_the_cent_whatever_a_decision_says_of_itself() -> None:
     modest = Effect(cost_usd_per_hour=0.0)
     assert code(verdict(buys(1, 3), shows(1, 32.0))) == "accepted"

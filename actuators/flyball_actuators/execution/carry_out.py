@@ -189,7 +189,7 @@ class Carrier:
             if planned.code == "conflict" and task.conflicts < MOST_CONFLICTS:
                 self._retry_after_conflict(task)
             else:
-                self._refuse(task, Verdict("refused", planned.code, planned.detail))
+                self._refuse(task, Verdict("refused", planned.code, planned.detail), planned.unsuitable_nodes)
             return
         task.handle = planned
         self._end(
@@ -267,7 +267,7 @@ class Carrier:
         elif taken.code == "conflict" and task.conflicts < MOST_CONFLICTS:
             self._retry_after_conflict(task)
         else:
-            self._refuse(task, Verdict("refused", taken.code, taken.detail))
+            self._refuse(task, Verdict("refused", taken.code, taken.detail), taken.unsuitable_nodes)
 
     def _retry_after_conflict(self, task: Task) -> None:
         """Observe and check again: something else changed the subject meanwhile."""
@@ -352,15 +352,13 @@ class Carrier:
         else:
             task.step = "waiting" if task.step == "finding" else "running"
 
-    def _refuse(self, task: Task, verdict: Verdict) -> None:
+    def _refuse(self, task: Task, verdict: Verdict, unsuitable_nodes: tuple[str, ...] = ()) -> None:
         """End a decision that changed nothing; it counts toward no limit."""
         self._judge.forgive(task.decision)
-        self._end(
-            task,
-            self._outcomes.outcome(
-                task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
-            ),
+        outcome = self._outcomes.outcome(
+            task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
         )
+        self._end(task, msgspec.structs.replace(outcome, unsuitable_nodes=unsuitable_nodes))
 
     def _fail(self, task: Task, detail: str) -> None:
         self._end(task, self._outcomes.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import floor
 
-from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, urgency_of
+from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, unproven, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
@@ -16,9 +16,10 @@ def rate(context: Context) -> Verdict | None:
     now_ns = context.state.clock(decision.cell, context.now_ns)
     granted = _same_urgency(context)
     of_target = [grant for grant in granted if grant.target == decision.target]
-    return _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
+    verdict = _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
         granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
     )
+    return None if verdict is None else verdict._replace(detail=verdict.detail + unproven(decision))
 
 
 def blast_radius(context: Context) -> Verdict | None:
@@ -39,7 +40,7 @@ def blast_radius(context: Context) -> Verdict | None:
         "blast_radius",
         f"takes away {takes} replicas after {cap - room} in the last {limit.window_s:g} s; actuator.blast_radius "
         f"allows cell {decision.cell!r} {cap}: {remedy(room)}, or raise its share ({limit.share:g}), replicas "
-        f"({limit.replicas}) or most ({limit.most})",
+        f"({limit.replicas}) or most ({limit.most}){unproven(decision)}",
     )
 
 

@@ -11,6 +11,7 @@ from flyball_contracts.config import GuardPolicy, PoolConfig
 from flyball_contracts.records import (
     AnyDecision,
     Approval,
+    Evidence,
     Migrate,
     Preempt,
     Scale,
@@ -19,8 +20,22 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.records.commands.outcomes import RefusalCode, Urgency
+from flyball_contracts.records.events import EventKind
 
 VerdictStatus = Literal["accepted", "refused", "superseded"]
+
+
+LEAST_CONFIDENCE = 0.9
+"""Of a rescue; a device that is only slow is left with less."""
+FAULTS: frozenset[EventKind] = frozenset({
+    "xid", "ecc", "row_remap", "device_lost", "device_stalled", "recovery_action", "nvlink_error", "pcie_error",
+    "spot_notice", "rebalance_notice", "maintenance_notice",
+})  # fmt: skip
+"""Events for which a replica may leave its device at once; evidence of one cites its record."""
+COUNTERS = frozenset({"hw.errors{type=uncorrected}", "nvidia.gpu.recovery_action"})
+"""Metrics of a GPU that are 0 while it is well."""
+CURVES = "carbon"
+"""How evidence of what work waits for begins."""
 
 
 class NodeInfo(NamedTuple):
@@ -201,12 +216,42 @@ def subject_of(decision: AnyDecision) -> str:
 
 
 def urgency_of(decision: AnyDecision) -> Urgency:
-    """Which limits a decision counts toward; a ``deferral`` must leave room for more urgent decisions."""
-    if isinstance(decision, Migrate) and decision.from_device:
+    """Which limits a decision counts toward; a ``deferral`` must leave room for more urgent decisions.
+
+    A decision has limits of its own only for a reason that it proves: a rescue cites the fault of its device or the
+    notice of its node, a deferral the curve for which work waits. All else is ``normal``, whatever it says.
+    """
+    if _claims_rescue(decision) and decision.confidence >= LEAST_CONFIDENCE and any(map(_is_fault, decision.evidence)):
         return "rescue"
-    if isinstance(decision, Preempt) and decision.until_ns is not None and not decision.beneficiary:
+    if _claims_deferral(decision) and any(e.name.startswith(CURVES) for e in decision.evidence):
         return "deferral"
     return "normal"
+
+
+def unproven(decision: AnyDecision) -> str:
+    """What a decision that counts as ``normal`` lacks for the limits that it claims; empty if it claims none."""
+    if urgency_of(decision) != "normal":
+        return ""
+    if _claims_rescue(decision):
+        return (
+            f"; it counts as normal: a rescue has a confidence of {LEAST_CONFIDENCE:g} or more, and evidence of a "
+            "fault of its device or a notice of its node"
+        )
+    if _claims_deferral(decision):
+        return "; it counts as normal: a deferral has evidence of the carbon for which work waits"
+    return ""
+
+
+def _claims_rescue(decision: AnyDecision) -> bool:
+    return isinstance(decision, Migrate) and bool(decision.from_device)
+
+
+def _is_fault(evidence: Evidence) -> bool:
+    return (evidence.name in FAULTS and bool(evidence.record)) or (evidence.name in COUNTERS and evidence.value > 0)
+
+
+def _claims_deferral(decision: AnyDecision) -> bool:
+    return isinstance(decision, Preempt) and decision.until_ns is not None and not decision.beneficiary
 
 
 def added_usd_per_hour(context: Context) -> float:

@@ -65,10 +65,14 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(NamedTuple):
-    """The platform refused the decision and changed nothing; ``detail`` ends with the remedy."""
+    """The platform refused the decision and changed nothing; ``detail`` ends with the remedy.
+
+    ``unsuitable_nodes`` are nodes on which the work may not run.
+    """
 
     code: RefusalCode
     detail: str
+    unsuitable_nodes: tuple[str, ...] = ()
 
 
 class Running(NamedTuple):

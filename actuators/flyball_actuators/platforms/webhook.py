@@ -172,7 +172,7 @@ class WebhookPlatform:
 
 
 def _refused(rejection: Rejection) -> Rejected:
-    return Rejected(rejection.code, rejection.detail)
+    return Rejected(rejection.code, rejection.detail, rejection.unsuitable_nodes)
 
 
 def _message(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Configuration of the machines that may be bought and returned."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Annotated, Literal
 
 import msgspec
@@ -79,3 +80,16 @@ class PoolConfig(Section, frozen=True, kw_only=True):
             )
         if self.kind not in _ALONE and not self.within:
             raise ValueError(f"within is empty; a {self.kind} is in a cluster, a zone or a resource group: name it")
+
+
+def check_distinct(pools: Sequence[PoolConfig]) -> None:
+    """Raise :class:`ValueError` if two pools of a cell sell the same machines: a node has only its type and zone."""
+    for one, other in combinations(pools, 2):
+        same = (one.instance_type, one.market) == (other.instance_type, other.market)
+        zones = set(one.zones) & set(other.zones) if one.zones and other.zones else {*one.zones, *other.zones, "any"}
+        if same and zones:
+            raise ValueError(
+                f"platforms: pools {one.name!r} and {other.name!r} both have {one.market} machines of type "
+                f"{one.instance_type} in one zone, so no machine can be counted as either's; make them one pool, or "
+                "give each zones of its own"
+            )

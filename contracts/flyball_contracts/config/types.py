@@ -22,7 +22,7 @@ from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.keys import DecisionKey
 from flyball_contracts.config.policies import GuardPolicy
-from flyball_contracts.config.pools import PoolConfig, PoolsConfig
+from flyball_contracts.config.pools import PoolConfig, PoolsConfig, check_distinct
 from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
@@ -165,7 +165,7 @@ class WorkerConfig(Section, frozen=True):
 
     ``table_age_s`` is how old a specification, curve or outcome must be at the end of a tick to count in it, and a tick
     old at least: those that are younger may be on their way still. A target gets at most one decision in
-    ``decision_interval_s``, unless a device fails, others lack room, or it gets more than a quarter more replicas.
+    ``decision_interval_s``, unless a device fails or nothing of it runs.
     ``signing_key`` is the PEM file of the private key with which decisions are signed, empty for none.
     """
 
@@ -297,7 +297,7 @@ class ActuatorConfig(Section, frozen=True):
     keys: tuple[DecisionKey, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse two policies of one name."""
+        """Refuse two policies or pools of one name, and pools whose machines nobody can tell apart."""
         names = [policy.name for policy in self.policies]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -308,6 +308,12 @@ class ActuatorConfig(Section, frozen=True):
             raise ValueError(
                 f"platforms: pool {twin!r} is there twice; decisions name a pool, so each needs its own name"
             )
+        by_cell: dict[str, list[PoolConfig]] = {}
+        for entry in self.platforms:
+            if entry.pools:
+                by_cell.setdefault(entry.cells[0], []).extend(entry.pools)
+        for found in by_cell.values():
+            check_distinct(found)
 
 
 class ControllerConfig(Section, frozen=True):

@@ -9,11 +9,12 @@ Code = Literal["unknown_target", "conflict", "invalid"]
 
 
 class Refused(RecordError):
-    """A submission that the platform refuses; ``code`` is that of the :class:`Rejection`."""
+    """A submission that the platform refuses; code and nodes are those of the :class:`Rejection`."""
 
-    def __init__(self, code: Code, detail: str) -> None:
+    def __init__(self, code: Code, detail: str, unsuitable_nodes: tuple[str, ...] = ()) -> None:
         super().__init__(detail)
         self.code: Code = code
+        self.unsuitable_nodes = unsuitable_nodes
 
 
 class Progress(NamedTuple):

@@ -123,8 +123,15 @@ class MigrateTask:
             raise Refused("unknown_target", f"{plant.specs[self._w].workload}: there is no node {name!r}")
         if node == self._old.node:
             raise RecordError(f"{self._old.name} runs on {name} already; name another node")
-        if not any(node in nodes for nodes in plant.placement.workloads[self._w].nodes):
-            raise RecordError(f"{plant.specs[self._w].workload} may not run on {name}")
+        allowed = {n for nodes in plant.placement.workloads[self._w].nodes for n in nodes}
+        if node not in allowed:
+            pool = plant.site.nodes[node].pool
+            barred = [n.name for i, n in enumerate(plant.site.nodes) if n.pool == pool and i not in allowed]
+            raise Refused(
+                "invalid",
+                f"{plant.specs[self._w].workload} may not run on {name}, a node of {pool.name}",
+                tuple(barred),
+            )
         return node
 
 

@@ -91,7 +91,10 @@ class _Handler(BaseHTTPRequestHandler):
         except _Bad as error:
             self._send(error.status, Rejection(code="invalid", detail=str(error)), close=True)
         except Refused as error:
-            self._send(STATUSES[error.code], Rejection(code=error.code, detail=str(error)))
+            self._send(
+                STATUSES[error.code],
+                Rejection(code=error.code, detail=str(error), unsuitable_nodes=error.unsuitable_nodes),
+            )
         except ConfigError as error:  # the journal cannot be written: nothing was done
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, Rejection(code="invalid", detail=str(error)))
         except RecordError as error:

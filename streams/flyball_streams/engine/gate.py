@@ -4,8 +4,8 @@ A tick closes when every known source has reported it. A source that is behind i
 send as they measure, so a node is abandoned when the newest source is ``lateness`` ticks past the tick. A lane may be
 behind because it reads a backlog, and then it still publishes everything, only later: it is abandoned when it was
 silent for ``lateness`` ticks of *log time*, however far ahead the others are. Log time is the timestamp of messages in
-the log (Kafka's ``CreateTime``), so it advances only with messages, and a pause of all sources counts as a second at
-most. If messages have no log time, the first rule applies to lanes too.
+the log (Kafka's ``CreateTime``), so it advances only with messages, and a pause of all sources counts as a tick or a
+second at most, whichever is longer. If messages have no log time, the first rule applies to lanes too.
 
 A tick that closes without a known source names it as missing, and so do later ticks, until the source reports again or
 is forgotten; no tick waits for it meanwhile. A message for a closed tick is *late*; one far ahead of all other sources
@@ -31,7 +31,7 @@ MISSING_NAMED = 16
 FORGET_TICKS = 3600
 """A source that was silent for this many ticks is forgotten, so that state does not grow with every node ever seen."""
 PAUSE_MS = 1000
-"""Longest time in ms that a pause of all sources counts as in log time."""
+"""Longest time in ms that a pause of all sources counts as in log time, where ticks are not longer."""
 UNKNOWN_MS = -1
 """Log time of a message without a timestamp."""
 
@@ -176,7 +176,7 @@ class Gate(msgspec.Struct):
         if self.log_ms < 0:
             self.log_ms = log_ms
         elif log_ms > self.log_ms:
-            self.log_elapsed_ms += min(log_ms - self.log_ms, PAUSE_MS)
+            self.log_elapsed_ms += min(log_ms - self.log_ms, max(PAUSE_MS, self.period_ns // 1_000_000))
             self.log_ms = log_ms
 
     def _tick(self, index: int) -> Tick:

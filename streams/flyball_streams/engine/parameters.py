@@ -4,6 +4,7 @@ Each class adds constants to a section of the configuration. Their values are th
 the rest of the engine assumes; comments name the compromises.
 """
 
+from math import ceil
 from typing import Literal
 
 from flyball_contracts.config import (
@@ -17,6 +18,7 @@ from flyball_contracts.config import (
     WorkerConfig,
 )
 from flyball_contracts.config.constants import with_constants
+from flyball_contracts.ids import NS_PER_S
 
 
 class ForecastParameters(ForecastConfig, frozen=True):
@@ -108,7 +110,7 @@ class Parameters(WorkerConfig, frozen=True):
     lateness_ticks: int = 5
     # A lane that is behind has a backlog, and a sum without it would look like a drop of demand: ticks wait longer for
     # it than for a node.
-    lane_lateness_ticks: int = 60
+    lane_lateness_s: float = 60.0
     # How far ahead of the others a message may be before it is rejected.
     max_ahead_ticks: int = 120
     # A decision must not be carried out later than this after its tick: well below the age at which the actuator
@@ -124,6 +126,10 @@ class Parameters(WorkerConfig, frozen=True):
     choice: ChoiceParameters = ChoiceParameters()
     health: HealthParameters = HealthParameters()
     pools: PoolsParameters = PoolsParameters()
+
+    def lane_lateness_ticks(self, period_ns: int) -> int:
+        """How far a lane may be behind the others, in ticks: at least one more than it may have to wait for a node."""
+        return max(ceil(self.lane_lateness_s * NS_PER_S / period_ns), self.lateness_ticks + 1)
 
 
 def parameters(config: WorkerConfig) -> Parameters:

@@ -216,15 +216,14 @@ class LaneHost:
         """
         slow: dict[str, int] = {}
         reached: list[tuple[TP, str, int]] = []
-        ticks = self.parameters.lane_lateness_ticks
         with self._lock:
             for tp, lag in lags.items():
                 lane = self.lanes.get(("node", tp.partition))
                 if tp.topic != TELEMETRY.name or not isinstance(lane, NodeLane):
                     continue
                 for cell, known in lane.intake.cells.items():
-                    at_ns = lane.reached(cell) or 0
-                    reached.append((tp, cell, at_ns - ticks * known.gate.period_ns))
+                    at_ns, period_ns = lane.reached(cell) or 0, known.gate.period_ns
+                    reached.append((tp, cell, at_ns - self.parameters.lane_lateness_ticks(period_ns) * period_ns))
                     if lag > BACKLOG:
                         slow[cell] = min(at_ns, slow.get(cell, at_ns))
         return {tp for tp, cell, least_ns in reached if least_ns > slow.get(cell, least_ns)}

@@ -1,11 +1,14 @@
 """What a decision assumed is compared with what the platform shows; limits of rescues and of dry runs are apart."""
 
+from typing import Any
+
+import msgspec
 from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import Guard, GuardState
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
-from flyball_contracts.records import AnyDecision, Resources, SubjectState
+from flyball_contracts.records import AnyDecision, Evidence, Resources, SubjectState
 
 GUARD = Guard(ActuatorParameters(blast_radius=BlastRadiusParameters(replicas=100)))
 
@@ -132,3 +135,28 @@ def test_what_may_change_while_it_waits_is_asked_again() -> None:
     assert stopped is not None
     assert old is not None
     assert (late.code, stopped.code, old.code) == ("expired", "kill_switch", "stale")
+
+
+def test_who_only_says_that_it_is_urgent_has_the_limits_of_all_others() -> None:
+    guard = Guard(ActuatorParameters(per_target=RateParameters(1, 600.0)))
+    fault = Evidence(name="xid", value=48.0, record="event-1")
+    slow = (Evidence(name="hw.gpu.clock", value=1.0), Evidence(name="anomaly", value=0.9, record="anomaly-1"))
+    claims: dict[str, dict[str, Any]] = {
+        "no evidence": {"evidence": ()},
+        "a slow device": {"evidence": slow},
+        "an event without a record": {"evidence": (msgspec.structs.replace(fault, record=""),)},
+        "a counter at 0": {"evidence": (Evidence(name="nvidia.gpu.recovery_action", value=0.0),)},
+        "little confidence": {"evidence": (fault,), "confidence": 0.8},
+    }
+    state, _ = guard.authorise(GuardState(), migrate("tidy", from_device=""), NOW, world())
+    for what, claim in claims.items():
+        decision = msgspec.structs.replace(migrate(what, replica="chat-1"), **claim)
+        _, verdict = guard.authorise(state, decision, NOW, world())
+        assert (verdict.code, verdict.detail.split("; ")[-1].split(":")[0]) == ("rate", "it counts as normal"), what
+    for evidence in (fault, Evidence(name="spot_notice", value=1.0, record="event-2")):
+        decision = msgspec.structs.replace(migrate("true", replica="chat-1"), evidence=(evidence,))
+        assert guard.authorise(state, decision, NOW, world())[1].status == "accepted"
+    pause = preempt("pause", until_s=600)
+    assert guard.authorise(state, pause, NOW, world())[1].status == "accepted"
+    told = msgspec.structs.replace(pause, evidence=())
+    assert "a deferral has evidence" in guard.authorise(state, told, NOW, world())[1].detail

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from tests.streams.engine.cell.arbiter_harness import outcome
 from tests.streams.engine.scene import ONE, START_NS, incoming
@@ -55,8 +55,8 @@ class ClosedLoop:
             return
         try:
             self.fleet.operations.submit(Submission(decision=decision))
-        except Refused:
-            self._answer(decision, "refused")
+        except Refused as error:
+            self._answer(decision, "refused", str(error), unsuitable_nodes=error.unsuitable_nodes)
             return
         self._open[decision.id] = decision
         self._answer(decision, "accepted")
@@ -70,8 +70,8 @@ class ClosedLoop:
                 del self._open[identity]
                 self._answer(decision, operation.status, operation.detail)
 
-    def _answer(self, decision: AnyDecision, status: Status, words: str = "") -> None:
-        reply = outcome(decision, status, time_ns=self.fleet.plant.clock_ns, answer=words)
+    def _answer(self, decision: AnyDecision, status: Status, words: str = "", **more: Any) -> None:
+        reply = outcome(decision, status, time_ns=self.fleet.plant.clock_ns, answer=words, **more)
         self.outcomes.append(reply)
         self._answers.append(record_message(reply, "/test"))
 

@@ -9,13 +9,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Scale
 
 MINUTE_NS = 60 * NS_PER_S
 FAILING = 0.9
 """Least confidence of a decision to leave a device that fails; there is less in those that straggle."""
-SHORTAGE = 0.25
-"""Share of its replicas that a workload needs more of in an emergency."""
 MOST_WAIT_S, MOST_URGENT_S = 3600.0, 120.0
 """Longest windows of a refusal: of what can wait, and of what cannot."""
 
@@ -51,14 +49,10 @@ def storms(decisions: Iterable[AnyDecision], outcomes: Iterable[Outcome], cooldo
 
 
 def is_urgent(d: AnyDecision) -> bool:
-    """Whether a decision cannot wait: a device fails, others lack the room, or much more is needed than there is."""
+    """Whether a decision cannot wait: a device fails, or nothing runs of what is needed."""
     if isinstance(d, Migrate):
         return d.confidence >= FAILING
-    if isinstance(d, Preempt):
-        return bool(d.beneficiary)
-    if isinstance(d, Check):
-        return False
-    return d.replicas - d.replicas_before > SHORTAGE * d.replicas_before
+    return isinstance(d, Scale) and d.replicas_before == 0
 
 
 def _judged(name: str, found: Sequence[AnyDecision], ends: Mapping[str, str], cooldown_s: float) -> Target:

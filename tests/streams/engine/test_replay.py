@@ -120,7 +120,7 @@ def test_lanes_that_read_a_backlog_one_after_the_other_decide_the_same(
     batches: Batches, sent: list[list[Message]]
 ) -> None:
     """As after an outage: each lane says all it has to say at once, and another one only then."""
-    config = msgspec.structs.replace(WORKER, lane_lateness_ticks=10)
+    config = msgspec.structs.replace(WORKER, lane_lateness_s=10.0)
     engine = Engine(config)
     reported = [m for batch in batches for m in batch if m.topic not in (TELEMETRY.name, EVENTS.name)]
     engine.feed(reported)

@@ -13,19 +13,19 @@ from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import Parameters
 
-TICK_S = 5.0
-TICKS = 240
+TICK_S = 10.0
 
 
-@pytest.mark.parametrize("refuse_every", [0, 3])
-def test_the_demo_has_no_storms(refuse_every: int) -> None:
+@pytest.mark.parametrize(("refuse_every", "seconds"), [(0, 3600), (3, 1200)])
+def test_the_demo_has_no_storms(refuse_every: int, seconds: int) -> None:
     worker = Parameters()
     loop = ClosedLoop(FleetConfig(tick_s=TICK_S), worker, refuse_every)
-    loop.run(TICKS)
+    loop.run(round(seconds / TICK_S))
     found = storms(loop.decisions, loop.outcomes, worker.sizing.cooldown_s)
     assert {type(d) for d in loop.decisions} == {Scale, Migrate, Preempt, Check}
     assert sum(target.refused for target in found) >= (3 if refuse_every else 0)
     assert [text for target in found for text in (*target.crowded, *target.repeated)] == []
+    assert {target.name: target.most for target in found if target.most > 1} == {}
 
 
 def harness(*records: object) -> ArbiterHarness:
@@ -38,57 +38,86 @@ def replicas(count: int, of: str = "a") -> dict[str, tuple[int, ...]]:
     return {f"{of}/{i}": (i,) for i in range(count)}
 
 
-def test_a_second_decision_waits_for_its_minute() -> None:
-    here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
-    (first,) = here.want(0, "a", 9)
+SETTLES_S = 5
+"""A number that has not risen for so long is decided."""
+
+
+def started(here: ArbiterHarness, workload: str, wanted: int, runs: dict[str, tuple[int, ...]]) -> None:
+    """Let a workload grow, at ``SETTLES_S``."""
+    assert [i for i in range(SETTLES_S) if here.want(i, workload, wanted)] == []
+    (first,) = here.want(SETTLES_S, workload, wanted)
     here.report(first, "done")
-    here.know(node("n", 40, replicas(9), epoch=2))
-    assert [i for i in range(1, 90) if here.want(i, "a", 11)] == [60]
+    here.know(node("n", 40, runs, epoch=2))
 
 
-def test_who_needs_much_more_does_not_wait() -> None:
-    here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
-    here.want(0, "a", 9)
-    assert [i for i in range(1, 90) if here.want(i, "a", 12)] == [15], "after the cooldown"
+def test_a_second_decision_waits_for_its_minute_however_much_is_needed() -> None:
+    for wanted in (11, 40):
+        here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
+        started(here, "a", 9, replicas(9))
+        assert [i for i in range(6, 90) if here.want(i, "a", wanted)] == [SETTLES_S + 60]
+
+
+def test_growth_is_decided_when_it_has_stopped_and_after_a_quarter_of_the_interval_at_the_latest() -> None:
+    for every, rises, expected in ((5, [9, 14, 14, 14], (10, 14)), (4, [9, 10, 11, 12, 13], (15, 12))):
+        here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
+        found: list[tuple[int, int]] = []
+        for i in range(20):
+            made = here.want(i, "a", rises[i // every])
+            found += [(i, d.replicas) for d in made if isinstance(d, Scale)]
+        assert found == [expected]
+
+
+def test_a_workload_that_is_down_waits_for_nothing() -> None:
+    here = harness(node("n", 40, replicas(2)), spec("a", max_replicas=40))
+    (stopped,) = here.want(0, "a", 0)
+    here.report(stopped, "done")
+    here.know(node("n", 40, epoch=2))
+    (woken,) = here.want(1, "a", 4)
+    assert isinstance(woken, Scale)
+    assert [i for i in range(2, 90) if here.want(i, "a", 9)] == [61], "it is on its way"
 
 
 def test_a_failing_device_does_not_wait_and_a_straggling_one_does() -> None:
-    for confidence, expected in ((0.95, [1]), (0.8, [60])):
-        here = harness(node("n", 8, replicas(4)), node("m", 8), spec("a", max_replicas=16))
-        here.want(0, "a", 5)
-        assert [i for i in range(1, 90) if here.at(i, move(i, "a", "0", "n", 0, confidence))] == expected
+    for confidence, expected in ((0.95, [6]), (0.8, [65])):
+        here = harness(node("n", 40, replicas(4)), node("m", 8), spec("a", max_replicas=16))
+        started(here, "a", 5, replicas(5))
+        assert [i for i in range(6, 90) if here.at(i, move(i, "a", "0", "n", 0, confidence))] == expected
 
 
-def test_others_lack_room_and_do_not_wait() -> None:
-    low = [{f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 6)]
-    here = harness(
-        node("n", 8, replicas(2) | low[0]), spec("a", priority=9), spec("low", max_replicas=6, interruptible=True)
-    )
-    (scaled,) = here.want(0, "low", 6)
-    here.report(scaled, "done")
-    here.know(node("n", 8, replicas(2) | low[1], epoch=2))
-    assert [type(d) for i in range(1, 20) for d in here.want(i, "a", 8)] == [Preempt, Scale]
+def test_who_needs_the_room_of_a_victim_waits_for_its_minute_unless_it_is_down() -> None:
+    for count, expected in ((2, [65]), (0, [6])):
+        first, then = ({f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 38))
+        here = harness(
+            node("n", 40, replicas(count) | first), spec("a", priority=9, max_replicas=40),
+            spec("low", max_replicas=38, interruptible=True),
+        )  # fmt: skip
+        started(here, "low", 38, replicas(count) | then)
+        found = {i: [type(d) for d in made] for i in range(6, 100) if (made := here.want(i, "a", 8))}
+        assert list(found)[:1] == expected
+        assert found[expected[0]] == [Preempt, Scale]
 
 
-def test_the_time_of_the_last_decision_is_in_the_snapshot() -> None:
+def test_what_waits_is_in_the_snapshot() -> None:
     here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
-    (first,) = here.want(0, "a", 9)
-    here.report(first, "done")
-    here.know(node("n", 40, replicas(9), epoch=2))
-    here.at(1)
-    here.arbiter.memory = unpack_struct(pack_struct(here.arbiter.memory), Memory)
-    assert here.want(30, "a", 11) == []
-    assert here.want(60, "a", 11)
+
+    def restart() -> None:
+        here.arbiter.memory = unpack_struct(pack_struct(here.arbiter.memory), Memory)
+
+    here.want(0, "a", 9)
+    restart()
+    assert [i for i in range(3, 10) if here.want(i, "a", 9)] == [SETTLES_S]
+    restart()
+    assert [i for i in range(10, 90) if here.want(i, "a", 11)] == [SETTLES_S + 60]
 
 
 def decided(at_s: int, before: int, after: int) -> AnyDecision:
-    here = harness(node("n", 40, replicas(before)), spec("a", max_replicas=40))
+    here = ArbiterHarness(node("n", 40, replicas(before)), spec("a", max_replicas=40))
     (one,) = here.want(at_s, "a", after)
     return one
 
 
 def test_the_oracle_sees_storms_and_repetitions() -> None:
-    first, crowded, urgent, later = decided(0, 8, 9), decided(30, 8, 10), decided(50, 8, 20), decided(110, 8, 9)
+    first, crowded, urgent, later = decided(0, 8, 9), decided(30, 8, 20), decided(50, 0, 4), decided(110, 8, 9)
     (target,) = storms([first, crowded, urgent, later], [], 15.0)
     assert (target.decisions, target.most, target.urgent, len(target.crowded)) == (4, 3, 1, 1)
     assert [is_urgent(d) for d in (first, urgent)] == [False, True]

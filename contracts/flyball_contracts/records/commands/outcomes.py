@@ -65,6 +65,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     the platform's response. ``before`` is the state that was acted on, ``expected`` the state that the decision should
     lead to, ``observed`` the state that the platform shows, and ``effect`` the change, to be compared with the
     decision's own ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect.
+    ``unsuitable_nodes`` are nodes on which the platform says that the work may not run, so that another is chosen.
     ``audit`` anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line with the final outcome.
     """
 
@@ -89,6 +90,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     observed: SubjectState | None = None
     effect: Effect | None = None
     effect_after_s: float | None = None
+    unsuitable_nodes: tuple[str, ...] = ()
     audit: str = ""
 
     @property

@@ -64,12 +64,13 @@ class Arbiter:
         memory.reconcile(tick.end_ns, rest_ns, self.directory)
         self.choices = []
         lapse(memory.wants, tick.end_ns, tick.period_ns)
+        proposals, memory.again = _with(proposals, memory.again), []
         if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
         lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
         for p in proposals:
             if p.action == "migrate":
-                self.memory.unhealthy[p.device] = tick.end_ns + lasts_ns
+                memory.unhealthy[p.device] = tick.end_ns + lasts_ns
         cycle = Cycle(self.cell, self.config, self.directory, self.memory, self._cache, tick)
         order = {name: -cycle.priority(name) for name in {p.workload for p in proposals}}
         proposals = sorted(proposals, key=lambda p: (order[p.workload], p.workload, p.replica, p.id))
@@ -97,3 +98,9 @@ class Arbiter:
         if memory.stocks:
             yield from buy(cycle, machines)
             yield from give_back(cycle, machines)
+
+
+def _with(proposals: list[Proposal], refused: list[Proposal]) -> list[Proposal]:
+    """Proposals of a tick, and those whose node the platform has refused; a newer one about a replica replaces it."""
+    newer = {(p.workload, p.replica) for p in proposals if p.action == "migrate"}
+    return [*proposals, *(p for p in refused if (p.workload, p.replica) not in newer)]

@@ -37,7 +37,7 @@ class Cycle:
         self.now_ns = tick.end_ns
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
-        self.rate_limit = RateLimit(memory.decided, config.decision_interval_s, self.now_ns)
+        self.rate_limit = RateLimit(memory.decided, memory.rising, config.decision_interval_s, self.now_ns)
         self.decided: set[str] = set()
         self.unmet = False
         self._cache = cache
@@ -101,6 +101,16 @@ class Cycle:
         """Whether a workload that is wanted has no replica."""
         return wanted > 0 and not self.directory.held(workload).replicas
 
+    def is_down(self, workload: str, wanted: int) -> bool:
+        """Whether a workload that is wanted has no replica, and none is ordered."""
+        return self.wakes(workload, wanted) and not self.running(workload)
+
+    def is_rising(self, workload: str, running: int, wanted: int) -> bool:
+        """Whether growth waits because more may be wanted in a moment; that of a workload that is down never does."""
+        if wanted <= running or self.is_down(workload, wanted):
+            return False
+        return self.rate_limit.is_rising(workload, wanted, self.period_ns)
+
     def admit(
         self, subject: str, wanted: Attempt, *, target: str = "", urgent: bool = False, emergency: bool = False
     ) -> Waited | None:
@@ -109,14 +119,14 @@ class Cycle:
         ``target`` is the workload, where that is not the subject. An ``urgent`` decision has a shorter backoff; an
         ``emergency`` is exempt from the rate limit of its target.
         """
-        if subject in self.decided or not (emergency or self.rate_limit.is_due(target or subject, self.now_ns)):
+        if subject in self.decided or not (emergency or self.rate_limit.is_due(target or subject)):
             return None
         return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
 
     def issue(self, subject: str, made: Attempt, target: str = "") -> str:
         """Note a decision; return its id."""
         identity = decision_id(self.cell, subject, self.now_ns)
-        self.rate_limit.note(target or subject, self.now_ns)
+        self.rate_limit.note(target or subject)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
         return identity

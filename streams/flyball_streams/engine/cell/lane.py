@@ -131,6 +131,7 @@ class CellLane:
                 incidents.receive(outcome)
             incidents.ingest(tick, symptoms)
             incidents.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
+            incidents.close_silent(arbiter.memory.unhealthy, tick, symptoms)
             records: list[Record] = []
             for decision in arbiter.decide(tick, [p for p in proposals if incidents.permits(p)]):
                 incidents.note(decision)
@@ -189,7 +190,8 @@ class CellLane:
         ticks, config = self.ticks.get(message.cell), self.config
         if ticks is None:
             grace = config.lateness_ticks + 2 * STAGGER
-            gate = Gate(message.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace)
+            period_ns = message.tick.period_ns
+            gate = Gate(period_ns, config.lane_lateness_ticks(period_ns), config.max_ahead_ticks, grace)
             gate.expect(f"workload/{p}" for p in range(self.workload_partitions))
             ticks = self.ticks[message.cell] = CellProposals(gate)
         gate, index = ticks.gate, message.tick.index

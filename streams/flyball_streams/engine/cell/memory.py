@@ -11,6 +11,7 @@ from flyball_streams.engine.cell.machines.memory import Choices
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
 from flyball_streams.engine.cell.pools.wants import Want
+from flyball_streams.engine.cell.rate_limit import Rising
 from flyball_streams.engine.cell.reports import KEPT_S, Report, expire, record, report_of
 from flyball_streams.engine.known import Known
 
@@ -52,7 +53,7 @@ class Order(msgspec.Struct):
 class Move(msgspec.Struct):
     """One replica that moves from node ``source`` to ``devices`` GPUs of ``model`` on ``node`` (empty: unknown).
 
-    It is in flight as an order is.
+    It is in flight as an order is. ``proposal`` is decided again where the platform refuses the node.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Move(msgspec.Struct):
     decided_ns: int
     expires_ns: int
     report: Report = msgspec.field(default_factory=lambda: Report(""))
+    proposal: Proposal | None = None
 
     @property
     def subject(self) -> str:
@@ -76,6 +78,13 @@ class Preempted(msgspec.Struct):
     """A preempted workload and its former replicas; it is restored once there has been room for a while."""
 
     replicas: int
+    since_ns: int
+
+
+class Unsuitable(msgspec.Struct):
+    """Nodes on which the platform does not let a workload run, as it said at ``since_ns``."""
+
+    nodes: dict[str, None]
     since_ns: int
 
 
@@ -93,16 +102,19 @@ class Resizing(msgspec.Struct):
 class Memory(msgspec.Struct):
     """State of an arbiter, part of the cell lane's snapshot.
 
-    ``orders`` are by workload, ``moves`` by replica. ``unhealthy`` maps devices to the time until which nothing is
-    placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize of a workload,
-    ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by decision, that
-    no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the newest decision
-    about each target. ``stocks`` are the machines of pools, ``wants`` the workloads that lack room, and ``choices`` the
-    machines that were chosen for workloads.
+    ``orders`` are by workload, ``moves`` by replica; ``again`` are proposals to move whose node the platform refused in
+    this tick, and ``unsuitable`` the nodes that it refused, by workload. ``unhealthy`` maps devices to the time until
+    which nothing is placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize
+    of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
+    decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
+    newest decision about each target, and ``rising`` the growth that waits. ``stocks`` are the machines of pools,
+    ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}
     moves: dict[str, Move] = {}
+    again: list[Proposal] = []
+    unsuitable: dict[str, Unsuitable] = {}
     unhealthy: dict[str, int] = {}
     preempted: dict[str, Preempted] = {}
     resized: dict[str, int] = {}
@@ -110,6 +122,7 @@ class Memory(msgspec.Struct):
     reports: dict[str, Report] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     decided: dict[str, int] = {}
+    rising: dict[str, Rising] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, Want] = {}
     choices: Choices = msgspec.field(default_factory=Choices)
@@ -143,6 +156,11 @@ class Memory(msgspec.Struct):
         for name, order in self.orders.items():
             if not order.over:
                 self._follow(name, order, now, directory)
+        self.unsuitable = {
+            name: known
+            for name, known in self.unsuitable.items()
+            if 0 <= now - known.since_ns < KEPT_S * NS_PER_S and directory.spec(name) is not None
+        }
         for key, move in list(self.moves.items()):
             if self._followed(move, now, directory):
                 del self.moves[key]
@@ -202,6 +220,11 @@ class Memory(msgspec.Struct):
             return True
         if move.report.final and not done:
             self.backoff.ended(move.subject, move.id, move.report.ending, now)
+            if move.proposal is not None and move.node in move.report.unsuitable_nodes:
+                known = self.unsuitable.setdefault(move.workload, Unsuitable({}, now))
+                known.nodes.update(dict.fromkeys(move.report.unsuitable_nodes))
+                known.since_ns = now
+                self.again.append(move.proposal)
             return True
         if move.expires_ns > now:
             return False

@@ -1,37 +1,64 @@
-"""The rate limit of decisions: one per target and interval, except in an emergency.
+"""The rate limit of decisions: one per target and interval, except where a device fails or nothing runs.
 
-An emergency is a device that fails, room that others lack, or far more replicas than there are or were ordered. A
-proposal that waits is not lost: it is repeated, and decided when the interval is over.
+A proposal that waits is not lost: it is repeated, and decided when the interval is over. As the next decision is an
+interval away, growth is decided once the number of replicas has stopped rising: the start of a burst, or of its
+backlog, shows a fraction of what it will take.
 """
+
+import msgspec
 
 from flyball_contracts.ids import NS_PER_S
 
-SHORTAGE = 0.25
-"""A workload that must grow by more than this share of its replicas does not wait."""
+SETTLES = 0.25
+"""Growth waits for at most this share of the interval."""
+STEADY = 1.0 / 3.0
+"""Share of that wait after which a number that has not risen is final; demand is known every 5 s."""
+
+
+class Rising(msgspec.Struct):
+    """Wanted growth of a target: since when, the most replicas and since when, and the last tick at which it was."""
+
+    since_ns: int
+    replicas: int
+    rose_ns: int
+    seen_ns: int
 
 
 class RateLimit:
-    """The time of the last decision about each target, ``decided``, in ns; it is part of a snapshot.
+    """The limit of one tick; ``decided`` and ``rising`` are parts of a snapshot.
 
-    Targets whose interval is over at ``now`` are dropped.
+    ``decided`` is the time of the last decision about each target, in ns. Targets whose interval is over at ``now`` are
+    dropped, and so is growth that is not wanted any more.
     """
 
-    def __init__(self, decided: dict[str, int], interval_s: float, now: int) -> None:
+    def __init__(self, decided: dict[str, int], rising: dict[str, Rising], interval_s: float, now: int) -> None:
         self._decided = decided
+        self._rising = rising
+        self._now = now
         self._interval_ns = round(interval_s * NS_PER_S)
-        for target in [target for target in decided if self.is_due(target, now)]:
+        self._settles_ns = round(SETTLES * interval_s * NS_PER_S)
+        for target in [target for target in decided if self.is_due(target)]:
             del decided[target]
+        for target in [name for name, known in rising.items() if not 0 <= now - known.seen_ns <= self._settles_ns]:
+            del rising[target]
 
-    def is_due(self, target: str, now: int) -> bool:
+    def is_due(self, target: str) -> bool:
         """Whether the interval since the last decision about a target is over."""
         last = self._decided.get(target)
-        return last is None or not 0 <= now - last < self._interval_ns
+        return last is None or not 0 <= self._now - last < self._interval_ns
 
-    def note(self, target: str, now: int) -> None:
+    def is_rising(self, target: str, replicas: int, period_ns: int) -> bool:
+        """Whether a target that is to grow to ``replicas`` may need more, which the next tick can show in time."""
+        now, known = self._now, self._rising.get(target)
+        if known is None:
+            known = self._rising[target] = Rising(now, 0, now, now)
+        known.seen_ns = now
+        if replicas > known.replicas:
+            known.replicas, known.rose_ns = replicas, now
+        in_time = now + period_ns - known.since_ns <= self._settles_ns
+        return in_time and now - known.rose_ns < STEADY * self._settles_ns
+
+    def note(self, target: str) -> None:
         """Note a decision about a target."""
-        self._decided[target] = now
-
-
-def is_short(before: int, after: int) -> bool:
-    """Whether a workload that gets ``after`` replicas instead of ``before`` lacked so many that it cannot wait."""
-    return after - before > SHORTAGE * before
+        self._decided[target] = self._now
+        self._rising.pop(target, None)

@@ -147,7 +147,9 @@ class WorkloadLane:
     def _gate(self, record: DemandTick) -> Gate:
         config, nodes = self.config, self._nodes(record) if self.node_partitions else []
         grace = config.lateness_ticks + STAGGER
-        gate = Gate(record.tick.period_ns, config.lane_lateness_ticks, config.max_ahead_ticks, grace, forget=GONE_TICKS)
+        period_ns = record.tick.period_ns
+        lateness = config.lane_lateness_ticks(period_ns)
+        gate = Gate(period_ns, lateness, config.max_ahead_ticks, grace, forget=GONE_TICKS)
         # Nodes without work add no demand, so no tick waits for them.
         holders = (n.node.encode() for n in nodes if n.allocations)
         gate.expect(f"node/{p}" for p in {partition_of(node, self.node_partitions) for node in holders})

@@ -66,6 +66,6 @@ def outcome(decision: AnyDecision, status: OutcomeStatus, **more: Any) -> Outcom
     given: dict[str, Any] = {"mode": "live", "time_ns": decision.time_ns, "driver": "test"}
     return Outcome(
         id="o", decision=decision.id, type=type(decision).__name__,  # type: ignore[arg-type]
-        target=decision.target, cell=CELL,
+        target=decision.target, cell=decision.cell,
         workload=decision.workload, status=status, **(given | more),
     )  # fmt: skip

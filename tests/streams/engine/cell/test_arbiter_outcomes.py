@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.streams.engine.cell.arbiter_harness import QUICK, ArbiterHarness, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
-from tests.streams.engine.scene import CELL, CONFIG, PERIOD_NS, incoming_records, inventory, spec, tick
+from tests.streams.engine.scene import CELL, PERIOD_NS, incoming_records, inventory, spec, tick
 
 from flyball_contracts.ids import decision_id
 from flyball_contracts.records import Migrate, Preempt, ProposalTick, Resources, Scale, SubjectState
@@ -154,7 +154,7 @@ def lane(*held: str) -> CellLane:
     directory = Directory()
     for record in (inventory("n", 8), spec("a"), spec("b")):
         directory.apply(record)
-    return CellLane(0, CONFIG, directory)
+    return CellLane(0, QUICK, directory)
 
 
 def proposing(index: int, *proposals: Any) -> list[Incoming]:

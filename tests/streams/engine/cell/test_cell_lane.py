@@ -1,12 +1,15 @@
 """The cell lane: proposals that come late or twice are heard once."""
 
+import pytest
 from tests.streams.engine.cell.platform import proposal
-from tests.streams.engine.scene import CELL, CONFIG, Out, incoming_records, inventory, spec, tick
+from tests.streams.engine.scene import CELL, CONFIG, START_NS, Out, incoming_records, inventory, spec, tick
 
 from flyball_contracts.codec import record_message
-from flyball_contracts.records import Proposal, ProposalTick, Scale
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Proposal, ProposalTick, Scale, Tick
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
+from flyball_streams.engine.parameters import Parameters
 
 
 def lane() -> CellLane:
@@ -164,3 +167,23 @@ def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
         ("a", 2, 21),
         ("b", 1, 21),
     ]
+
+
+@pytest.mark.parametrize(("period_s", "waits_s"), [(1, 60), (10, 60), (30, 180)])
+def test_a_silent_lane_holds_decisions_for_a_minute_however_long_ticks_are(period_s: int, waits_s: int) -> None:
+    """At least one tick more than a node may be late, which is five."""
+    harness, sent = CellLane(0, Parameters(), lane().directory, 2), list[int]()
+
+    def mark(index: int, *sources: str) -> None:
+        at = Tick(index=START_NS // NS_PER_S // period_s + index, period_ns=period_s * NS_PER_S)
+        made = [ProposalTick(cell=CELL, source=source, tick=at) for source in sources]
+        batch = [m._replace(log_ms=index * period_s * 1000) for m in incoming_records(*made)]
+        harness.step(batch)
+        sent.append(index)
+
+    for index in range(20):
+        mark(index, "workload/0", "workload/1")
+    before = harness.stats.ticks
+    while harness.stats.ticks == before:
+        mark(len(sent), "workload/0")
+    assert (len(sent) - 20) * period_s == waits_s

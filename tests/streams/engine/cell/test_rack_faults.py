@@ -9,8 +9,9 @@ from tests.streams.engine.closed_loop import ClosedLoop
 from tests.streams.engine.scene import Out
 
 from flyball_contracts.codec import Message
-from flyball_contracts.config import FleetConfig, LeafFault, RackFault, load_config
-from flyball_contracts.records import Incident, Migrate
+from flyball_contracts.config import FleetConfig, LeafFault, RackFault, Service, load_config
+from flyball_contracts.config.fleet import Burst
+from flyball_contracts.records import Incident, Migrate, Scale
 from flyball_streams.engine.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -72,3 +73,28 @@ def test_the_example_has_one_incident_of_a_rack_and_one_of_a_switch() -> None:
         ("leaf", "gpu-a-leaf-01", "network", "resolved"), ("rack", "gpu-a-rack-02", "power", "resolved"),
     ]  # fmt: skip
     assert not [d for d in loop.decisions if isinstance(d, Migrate)]
+
+
+def test_nothing_is_placed_on_nodes_that_send_nothing_until_they_do() -> None:
+    """Two empty racks, one of them dark when a service grows: what their inventories last said is no room."""
+    (pool,) = EXAMPLE.pools
+    lasts_s = 600.0
+    service = Service(
+        name="chat", pools=(pool.name,), replicas=30, max_replicas=64, base_load=0.6, cold_start_s=5.0,
+        random_bursts_per_hour=0.0, bursts=(Burst(from_s=300.0, rise_s=5.0, hold_s=3600.0, factor=2.5),),
+    )  # fmt: skip
+    dark = RackFault(rack="gpu-a-rack-02", from_s=120.0, dark_after_s=10.0, lasts_s=lasts_s)
+    fleet = replace(
+        EXAMPLE, pools=(replace(pool, nodes=8),), services=(service,), trainings=(), batches=(), leaf_faults=(),
+        tick_s=TICK_S, rack_faults=(dark,),
+    )  # fmt: skip
+    loop = Loop(fleet)
+    loop.run(round((dark.from_s + lasts_s) / TICK_S))
+    grown = [d for d in loop.decisions if d.workload == "chat"]
+    assert grown
+    assert "room for 32 of" in grown[-1].reason, "a rack holds 32"
+    loop.run(round(300.0 / TICK_S))
+    last = [d for d in loop.decisions if d.workload == "chat"][-1]
+    assert "room for" not in last.reason
+    assert isinstance(last, Scale)
+    assert last.replicas > 32, "they are back"

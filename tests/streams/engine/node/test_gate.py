@@ -255,6 +255,15 @@ def test_a_pause_of_everybody_counts_for_a_second() -> None:
     assert closed(g) == [(4, ())]
 
 
+def test_with_long_ticks_the_time_between_them_is_no_pause() -> None:
+    g = Gate(10 * PERIOD_MS * 1_000_000, LATENESS, max_ahead=1000, grace=2)
+    at = [(name, i, i * 10 * PERIOD_MS) for i in range(4) for name in ("a", "b")]
+    published(g, *at)
+    g.close()
+    published(g, *(("a", i, i * 10 * PERIOD_MS) for i in range(4, 4 + LATENESS)))
+    assert closed(g)[0] == (4, ("b",))
+
+
 def test_lanes_that_are_known_to_be_there_are_waited_for_before_they_speak() -> None:
     g = lanes("a", "b", "gone")
     published(g, *(("a", i, 10 * i) for i in range(60)))  # the whole backlog

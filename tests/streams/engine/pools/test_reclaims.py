@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 from tests.streams.engine.closed_loop import ClosedLoop
 from tests.streams.engine.scene import START_NS
 
@@ -30,3 +31,22 @@ def test_what_has_notice_of_a_reclaim_is_moved_in_time_and_loses_nothing() -> No
         alone.tick(alone.plant.index)
     assert alone.account().lost_gpu_h > 0.1
     assert loop.fleet.account().lost_gpu_h < 0.1 * alone.account().lost_gpu_h
+
+
+def test_a_node_that_the_platform_refuses_is_followed_by_another_within_the_notice() -> None:
+    """Nobody has told the worker that the gang may not run in the pool whose nodes would fit it best."""
+    spot, owned = EXAMPLE.pools
+    other = msgspec.structs.replace(owned, name="gpu-0", nodes=2)
+    (first, *_) = EXAMPLE.reclaims
+    loop = ClosedLoop(msgspec.structs.replace(EXAMPLE, pools=(other, spot, owned)), Parameters())
+    loop.run(int((first.from_s + first.notice_s) / EXAMPLE.tick_s))
+    assert not [n for n in loop.fleet.nodes if n.node == first.node and n.allocations], "it is empty when it goes"
+    moves = [d for d in loop.decisions if isinstance(d, Migrate) and d.workload == "llm-pretrain"]
+    ends = {o.decision: o for o in loop.outcomes if o.final}
+    refused, *others = moves
+    assert ends[refused.id].unsuitable_nodes == ("gpu-0-001", "gpu-0-002")
+    assert refused.to_node in ends[refused.id].unsuitable_nodes
+    assert [ends[d.id].status for d in others] == ["done"]
+    (moved,) = others
+    assert (moved.time_ns - refused.time_ns) / 1e9 <= 2 * EXAMPLE.tick_s
+    assert "without 2 nodes on which the platform does not let it run" in moved.reason

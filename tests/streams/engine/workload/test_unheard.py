@@ -10,8 +10,8 @@ from flyball_streams.engine import Engine, Incoming, Lane
 from flyball_streams.engine.parameters import Parameters
 
 PARTITIONS = ONE | {TELEMETRY.name: 2}
-LAPSE = 60
-"""Ticks for which a cell waits for a lane."""
+LAPSE = 60.0
+"""How long a cell waits for a lane, in s."""
 
 
 def home(node: str) -> int:
@@ -38,7 +38,7 @@ class Scene:
         self.found: dict[str, Incident] = {}
 
     def made(self) -> Engine:
-        engine = Engine(Parameters(lateness_ticks=2, lane_lateness_ticks=LAPSE), PARTITIONS)
+        engine = Engine(Parameters(lateness_ticks=2, lane_lateness_s=LAPSE), PARTITIONS)
         engine.feed(self.start)
         return engine
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from faust.types import TP
-from tests.streams.engine.scene import Agent, inventory
+from tests.streams.engine.scene import PERIOD_NS, Agent, inventory
 from tests.streams.worker.rig import PARTITIONS, wait_until
 
 from flyball_contracts.config import Config, KafkaConfig
@@ -31,7 +31,7 @@ def test_who_is_far_ahead_of_one_with_a_backlog_waits(broker: EmbeddedBroker) ->
     host.start()
     host.resume([FIRST, SECOND])
     host.begin({FIRST: 0, SECOND: 0})
-    read = {FIRST: worker.lane_lateness_ticks + 30, SECOND: 20}
+    read = {FIRST: worker.lane_lateness_ticks(PERIOD_NS) + 30, SECOND: 20}
     for place, ticks in read.items():
         agent = Agent(inventory(f"node-{place.partition}"))
         host.directory.apply(agent.inventory)

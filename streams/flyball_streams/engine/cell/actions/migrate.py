@@ -24,10 +24,13 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         return
     devices = len(held[0].devices)
     home = cycle.directory.inventories.get(p.node)
-    room = cycle.placement.best(spec, devices, p.node, home.zone if home else "")
+    refused = cycle.memory.unsuitable.get(p.workload)
+    among = None if refused is None else cycle.placement.nodes.keys() - refused.nodes.keys()
+    room = cycle.placement.best(spec, devices, p.node, home.zone if home else "", among)
     if room is None and p.confidence < FAILING:
         return
-    made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}", 0, 0)
+    without = f", without {len(refused.nodes)} nodes on which the platform does not let it run" if refused else ""
+    made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}{without}", 0, 0)
     failing = p.confidence >= FAILING
     waited = cycle.admit(subject, made, target=p.workload, urgent=True, emergency=failing)
     if waited is None:
@@ -37,9 +40,19 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         model, node = room
         where = f"node {node} has {cycle.placement.free[room]} free healthy GPUs"
         cycle.placement.take([Piece(model, node, float(devices))])
+    where += without
     identity = cycle.issue(subject, made, p.workload)
     cycle.memory.moves[subject] = Move(
-        identity, p.workload, p.replica, p.node, node, model, devices, cycle.now_ns, cycle.expiry()
+        identity,
+        p.workload,
+        p.replica,
+        p.node,
+        node,
+        model,
+        devices,
+        cycle.now_ns,
+        cycle.expiry(),
+        proposal=p,
     )
     reason = f"Move replica {p.replica} of {p.workload} away: {p.reason}; {where}"
     if spec.kind == "training" or spec.gang_size > 1:

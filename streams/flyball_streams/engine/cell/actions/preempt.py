@@ -28,7 +28,11 @@ class Grant(NamedTuple):
 
 
 def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
-    """Place replicas one gang after the other, in free room and then in room of victims."""
+    """Place replicas one gang after the other, in free room and then in room of victims.
+
+    A victim about which something was decided within the interval is waited for, and with it a smaller part that has
+    room already: the decision about it would keep the rest waiting for longer. A workload that is down waits for none.
+    """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
         return Grant(wanted, [], mark, wanted)
@@ -44,7 +48,7 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
             placement.rollback(before)
             break
         reach, places = more, [*places, *(place for place in found if place is not None)]
-    free = reach
+    free, after_free = reach, placement.mark()
     if (
         reach == wanted
         or cycle.is_infeasible(spec, running, wanted)
@@ -59,6 +63,12 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     if reach == free:
         cycle.note_infeasible(spec, running, wanted)
         return Grant(reach, places, mark, free)
+    waits = any(not cycle.rate_limit.is_due(bundle.victim.workload) for bundle in search.chosen)
+    if waits and not cycle.is_down(spec.workload, wanted):
+        if free - running < reach - free:
+            free, after_free, places = running, mark, []
+        placement.rollback(after_free)
+        return Grant(free, places, mark, free)
     return Grant(reach, search.spared(mark, reach - max(running, here)), mark, free, search.chosen)
 
 

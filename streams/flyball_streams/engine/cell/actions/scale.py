@@ -8,7 +8,6 @@ from flyball_streams.engine.cell.actions.preempt import give_way, granted
 from flyball_streams.engine.cell.backoff import Attempt, Waited
 from flyball_streams.engine.cell.cycle import Cycle, cited
 from flyball_streams.engine.cell.placement import Place
-from flyball_streams.engine.cell.rate_limit import is_short
 
 
 def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision]:
@@ -22,7 +21,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
         cycle.lacks(name, 0)
     if wanted == running or name in cycle.decided:
         return
-    if cycle.resting(name, wanted - running):
+    if cycle.resting(name, wanted - running) or cycle.is_rising(name, running, wanted):
         cycle.unmet |= wanted > running
         cycle.still_lacks(name, max(0, wanted - running))
         return
@@ -37,8 +36,8 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
     grant = granted(cycle, spec, running, wanted)
     cycle.lacks(name, wanted - grant.replicas, p.id)
     made = Attempt("scale", "", running, grant.replicas)
-    wakes, short = cycle.wakes(name, wanted), is_short(running, grant.replicas)
-    waited = cycle.admit(name, made, urgent=wakes, emergency=short) if grant.replicas > running else None
+    wakes, down = cycle.wakes(name, wanted), cycle.is_down(name, wanted)
+    waited = cycle.admit(name, made, urgent=wakes, emergency=down) if grant.replicas > running else None
     if waited is None:
         cycle.placement.rollback(grant.mark)
         return

@@ -26,12 +26,16 @@ from flyball_streams.engine.cell.incidents.responses import Responses
 from flyball_streams.engine.cell.incidents.summary import incident_record, severity_order
 from flyball_streams.engine.known import Known
 from flyball_streams.engine.parameters import HealthParameters
+from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 QUIET_S = 600.0
 QUIET_TICKS = 40
 """An incident without a new symptom for the longer of these is over; lasting symptoms repeat every 30 ticks."""
 REPEAT_S = 300.0
 """An unchanged incident that still has symptoms is published again after this time."""
+
+SILENT_FOR_S = 75.0
+"""A node that is still silent is said to be so every minute; nothing is placed on it until that has not come."""
 
 
 class IncidentState(msgspec.Struct):
@@ -105,6 +109,17 @@ class IncidentManager:
             for device in entry.devices or [d.id for d in (inventory.devices if inventory is not None else ())]:
                 unhealthy.pop(device, None)
         unhealthy.update(dict.fromkeys(self.state.quarantine.devices(self.directory), until_ns))
+
+    def close_silent(self, unhealthy: dict[str, int], tick: Tick, symptoms: Iterable[Symptom]) -> None:
+        """Add the devices of nodes that send nothing to ``unhealthy``, until the next word on their silence is overdue.
+
+        Their inventories are what they last sent: GPUs that seem free may be gone with the node.
+        """
+        until_ns = tick.end_ns + round(SILENT_FOR_S * NS_PER_S) + 2 * tick.period_ns
+        for symptom in symptoms:
+            inventory = self.directory.inventories.get(symptom.node) if symptom.detector == NO_TELEMETRY else None
+            if inventory is not None:
+                unhealthy.update(dict.fromkeys((d.id for d in inventory.devices), until_ns))
 
     def permits(self, proposal: Proposal) -> bool:
         """Whether a proposal may be decided; only those to migrate off a device can be refused.

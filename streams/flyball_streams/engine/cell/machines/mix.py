@@ -10,7 +10,6 @@ from flyball_streams.engine.cell.machines.memory import Chosen
 from flyball_streams.engine.cell.machines.room import Room
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.wants import note
-from flyball_streams.engine.cell.rate_limit import is_short
 
 CONFIDENCE = 0.7
 
@@ -26,11 +25,11 @@ def order(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> Itera
         return
     before = _named({part.offer: part.replicas_before for part in chosen.portions})
     cycle.memory.backoff.reached(name, "choose", before)
-    if cycle.resting(name, wanted - running):
+    if cycle.resting(name, wanted - running) or cycle.is_rising(name, running, wanted):
         cycle.unmet |= wanted > running
         return
     made = Attempt("choose", _named(counts), running, wanted)
-    waited = cycle.admit(name, made, urgent=cycle.wakes(name, wanted), emergency=is_short(running, wanted))
+    waited = cycle.admit(name, made, urgent=cycle.wakes(name, wanted), emergency=cycle.is_down(name, wanted))
     if waited is None:
         return
     cycle.memory.preempted.pop(name, None)
