@@ -39,9 +39,10 @@ class TopicsWatch:
     """Describes the topics every :data:`EVERY_S` seconds, in a thread of its own.
 
     ``changed`` says how they differ from the start, empty while they do not; ``cut_short``: the topics are the same but
-    were truncated below what was read. ``answered_s`` is when the broker last answered. The caller updates
-    ``positions``: the offset of the next decision of each partition. Each time the topics are unchanged, ``seen`` is
-    called with the time of the request.
+    were truncated below what was read. ``answered_s`` is when the broker last answered, ``unchanged_s`` when the last
+    request was sent that found the topics unchanged (monotonic seconds). The caller updates ``positions``: the offset
+    of the next decision of each partition. Each time the topics are unchanged, ``seen`` is called with the time of the
+    request.
     """
 
     def __init__(self, settings: Settings, bootstrap: str, seen: Callable[[float], None]) -> None:
@@ -49,7 +50,7 @@ class TopicsWatch:
         self.changed = ""
         self.cut_short = False
         self.positions: dict[int, int] = {}
-        self.answered_s = time.monotonic()
+        self.answered_s = self.unchanged_s = time.monotonic()
         self._bootstrap = bootstrap
         kept = {
             name: value
@@ -96,11 +97,12 @@ class TopicsWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S) and not self.changed:
-            requested_s = boot_s()
+            requested_s, asked_s = boot_s(), time.monotonic()
             try:
                 changed = _difference(self._shapes, self._describe())
                 if not changed:
                     self._seen(requested_s)
+                    self.unchanged_s = asked_s
                     changed = self._cut_short()
             except TopicsMissing as error:
                 self.changed = str(error)

@@ -54,7 +54,10 @@ POLL_SHARE = 0.05
 """Long operations are polled less often: after this share of the time they have taken so far."""
 MOST_CONFLICTS = 3
 MOVED = Verdict(
-    "refused", "stale", "partitions were added, and its cell has another one now; it was not started; decide again"
+    "refused",
+    "stale",
+    "its cell has another partition: partitions were added, or whoever sent it does not place keys by murmur2 "
+    "(partitioner murmur2_random); it was not started; decide again",
 )
 
 
@@ -92,6 +95,11 @@ class Carrier:
             self._refuse(task, verdict)
         elif isinstance(task.served, Rejected):
             self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
+
+    def refuse_moved(self, task: Task) -> None:
+        """End a decision that nobody has claimed in the partition that its cell no longer has."""
+        self._trail.judged(task.decision, "arrival", MOVED, ())
+        self._refuse(task, MOVED)
 
     def reconsider(self, task: Task) -> bool:
         """End a waiting task that was superseded or has expired; return whether it ended."""
