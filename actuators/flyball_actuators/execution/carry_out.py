@@ -363,12 +363,9 @@ class Carrier:
     def _refuse(self, task: Task, verdict: Verdict) -> None:
         """End a decision that changed nothing; it counts toward no limit."""
         self._judge.forgive(task.decision)
-        self._end(
-            task,
-            self._outcomes.outcome(
-                task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
-            ),
-        )
+        now_ns = self._judge.now_ns(task.decision)
+        outcome = self._outcomes.outcome(task, verdict.status, now_ns, code=verdict.code, detail=verdict.detail)
+        self._end(task, msgspec.structs.replace(outcome, allowed=verdict.allowed))
 
     def _fail(self, task: Task, detail: str) -> None:
         self._end(task, self._outcomes.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))

@@ -19,7 +19,7 @@ class Report(msgspec.Struct):
     """The newest report on a decision: its status, the reason, and the replicas that the platform shows.
 
     ``since_ns`` is the first tick at which no open order had this decision. ``partly`` means that not all replicas
-    were to have new resources.
+    were to have new resources. ``allowed`` is how many replicas the limits that refused it would have let go.
     """
 
     status: Status
@@ -27,6 +27,7 @@ class Report(msgspec.Struct):
     replicas: int | None = None
     since_ns: int = -1
     partly: bool = False
+    allowed: int | None = None
 
     @property
     def final(self) -> bool:
@@ -54,7 +55,7 @@ def report_of(outcome: Outcome) -> Report | None:
     state = outcome.before if outcome.observed is None and status == "refused" else outcome.observed
     observed = None if state is None else state.replicas
     partly = outcome.expected is not None and outcome.expected.resources is None
-    return Report(status, outcome.code, observed, partly=partly)
+    return Report(status, outcome.code, observed, partly=partly, allowed=outcome.allowed)
 
 
 def record(reports: dict[str, Report], decision: str, report: Report) -> None:

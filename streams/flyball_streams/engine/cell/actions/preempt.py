@@ -127,7 +127,7 @@ def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
         running = sum(len(b.names) for b in bundles)
         if order is not None and order.replicas < running:
             continue  # some of its replicas are about to stop; which ones is unknown
-        spare[name] = running - max(0, victim.min_replicas)
+        spare[name] = cycle.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
         found += bundles
     return Search(spec, cycle.placement, found, spare, {name: cycle.reserved(name) for name in spare})
 
