@@ -24,8 +24,9 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         return
     devices = len(held[0].devices)
     home = cycle.directory.inventories.get(p.node)
-    room = cycle.placement.best(spec, devices, p.node, home.zone if home else "")
-    if room is None and p.confidence < FAILING:
+    tenancy = cycle.placement.tenancy
+    room = cycle.placement.best(spec, devices, tenancy.closed(spec) | {p.node}, home.zone if home else "")
+    if room is None and (p.confidence < FAILING or tenancy.bars(spec)):
         return
     made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}", 0, 0)
     failing = p.confidence >= FAILING

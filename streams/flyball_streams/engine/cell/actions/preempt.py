@@ -32,6 +32,8 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
         return Grant(wanted, [], mark, wanted)
+    if placement.tenancy.bars(spec):
+        return Grant(running, [], mark, running)
     reach, places, here = running, list[Place](), cycle.staying(spec.workload)
     for more in _steps(spec, running, wanted):
         before = placement.mark()

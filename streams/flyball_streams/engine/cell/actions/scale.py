@@ -37,7 +37,8 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
             yield order(cycle, spec, made, [], reason, p.confidence, cited(p), waited)
         return
     grant = granted(cycle, spec, running, wanted)
-    cycle.lacks(name, wanted - grant.replicas, p.id)
+    barred = cycle.placement.tenancy.bars(spec)  # more machines would not help
+    cycle.lacks(name, 0 if barred else wanted - grant.replicas, p.id)
     made = Attempt("scale", "", running, grant.replicas)
     wakes, short = cycle.wakes(name, wanted), is_short(running, grant.replicas)
     waited = cycle.admit(name, made, urgent=wakes, emergency=short) if grant.replicas > running else None
