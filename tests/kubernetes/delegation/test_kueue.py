@@ -120,7 +120,7 @@ def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
         queues.cluster.until(lambda: isinstance(platform.poll(handle), Failed), "it is gone")
 
 
-def test_an_eviction_that_kueue_has_not_ended_is_waited_for(queues: Queues) -> None:
+def test_an_eviction_that_kueue_has_not_ended_is_waited_for(kueue: Kueue, queues: Queues) -> None:
     """While the controllers stand still, Kueue waits for a Job's status before it takes the quota back."""
     plane, path = queues.cluster.plane, queues.job("train", 4, workload="train")
     with queues.platform() as platform:
@@ -136,8 +136,13 @@ def test_an_eviction_that_kueue_has_not_ended_is_waited_for(queues: Queues) -> N
                 plane.request("PATCH", where, {"metadata": {"finalizers": None}}, content_type=MERGE)
                 plane.request("DELETE", f"{where}?gracePeriodSeconds=0")
             queues.cluster.until(lambda: not queues.nodes("train"), "its pods are gone")
+            with kueue.paused():
+                for active in (0, 4):  # Kueue sees only the last
+                    shown = {"status": {"active": active, "ready": active}}
+                    answer = plane.request("PATCH", f"{path}/status", shown, content_type=MERGE)
+                    assert answer[0] == 200, answer
+                    assert isinstance(platform.poll(stop), Running), "its quota is not back"
             assert queues.is_true("train", "Admitted"), "its old admission"
-            assert isinstance(platform.poll(stop), Running), "its quota is not back"
             begun = submitted(platform, start("d2", zone="a"))
             assert isinstance(begun, Handle), begun
             assert isinstance(platform.poll(begun), Running), "what it shows is its old place"
