@@ -82,7 +82,7 @@ class Loop:
         settings, kafka = config.actuator, config.kafka
         self.started = self.assigned = False
         self._session, self._report, self._stop = session, report, stop
-        self._trail = trail
+        self._trail, self._clock = trail, clock
         self._known, self.topic = known, ""
         self._bootstrap = kafka.bootstrap
         self._authority = Authority(settings.keys)
@@ -138,13 +138,15 @@ class Loop:
         self._session.close()
         self._report.delivered += self._session.outbox.delivered
         self._report.unreadable_world += self._session.unreadable
-        self._report.breakers_opened += self._carrier.breakers_opened
+        self._report.breakers_opened += self._carrier.breakers.opened
 
     def _step(self) -> None:
         self._session.drain()
         self._submit_held()
         self._submit_misplaced()
         self._lanes.step()
+        for status in self._carrier.breakers.due(self._clock):
+            self._session.report(status)
         self._renew_lease()
 
     def _read(self, wait_s: float) -> None:

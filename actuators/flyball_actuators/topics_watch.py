@@ -14,13 +14,14 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from flyball_actuators.lease import boot_s
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Settings, open_admin, raise_if_stopped
-from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, INVENTORY, OUTCOMES, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 ANSWER_S = 5.0
 _SLICE_S = 0.2
 _READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY)
+_WRITTEN = (INSIGHTS, DEAD_LETTERS)
 _CREATE = "create the topics with: flyball topics"
 
 
@@ -131,7 +132,7 @@ class TopicsWatch:
         return f"{DECISIONS.name}/{short} ends at {ends[short]}, and was read to {positions[short]}"
 
     def _describe(self, stop: threading.Event | None = None) -> dict[str, Shape]:
-        names = [topic.name for topic in (*_READ, DEAD_LETTERS)]
+        names = [topic.name for topic in (*_READ, *_WRITTEN)]
         try:
             futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
                 TopicCollection(names), include_authorized_operations=True, request_timeout=ANSWER_S
@@ -140,7 +141,7 @@ class TopicsWatch:
         except KafkaException as error:
             raise TransportError(f"{self._bootstrap}: {error.args[0].str()}; is a broker there?") from error
         for name, operation, what in (
-            *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, DEAD_LETTERS)),
+            *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, *_WRITTEN)),
             *((topic.name, AclOperation.READ, "read") for topic in _READ),
         ):
             allowed = found[name].authorized_operations
@@ -164,7 +165,7 @@ class TopicsWatch:
             if code == "TOPIC_AUTHORIZATION_FAILED":
                 raise TransportError(
                     f"{self._bootstrap}: {name} may not be described by this user; allow READ on what is read, and "
-                    f"WRITE on {OUTCOMES.name} and {DEAD_LETTERS.name}"
+                    f"WRITE on {OUTCOMES.name}, {INSIGHTS.name} and {DEAD_LETTERS.name}"
                 ) from error
             raise
 

@@ -27,6 +27,7 @@ import msgspec
 
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.breaker import Breaker
+from flyball_actuators.execution.breakers import Breakers
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
@@ -82,7 +83,7 @@ class Carrier:
         self._monotonic = monotonic
         self._pool = pool
         self._pools: dict[int, Executor] = {}
-        self._breakers: dict[int, Breaker] = {}
+        self.breakers = Breakers(session.instance, monotonic)
 
     def arrive(self, task: Task) -> None:
         """Check a new decision without observing the platform; a refusal ends it."""
@@ -120,11 +121,6 @@ class Carrier:
         while before != task.step and task.step != "ending":
             before = task.step
             getattr(self, f"_{task.step}")(task)
-
-    @property
-    def breakers_opened(self) -> int:
-        """How often platforms were found not to answer."""
-        return sum(breaker.opened for breaker in self._breakers.values())
 
     def close(self) -> None:
         """Shut the thread pools down without waiting for calls in progress."""
@@ -394,11 +390,8 @@ class Carrier:
         task.call = pool.submit(made)
 
     def _breaker(self, task: Task) -> Breaker:
-        platform = self._platform(task)
-        found = self._breakers.get(id(platform))
-        if found is None:
-            found = self._breakers[id(platform)] = Breaker(platform.name, self._monotonic)
-        return found
+        assert isinstance(task.served, Served)
+        return self.breakers.of(task.served)
 
     def _platform(self, task: Task) -> Platform:
         assert isinstance(task.served, Served)
