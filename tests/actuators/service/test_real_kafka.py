@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from tests.actuators.handing_over import Group
 from tests.actuators.loop import (
     DEADLINE_S,
