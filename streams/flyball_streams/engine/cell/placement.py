@@ -64,7 +64,7 @@ class Placement:
         self._version = -1
         self._sizes: dict[str, Counter[int]] = {}
         self._kinds: dict[tuple[str, str], dict[int, list[str]]] = {}
-        self._shares: dict[str, dict[Room, list[float]]] = {}
+        self._shares: dict[tuple[str, Room], list[float]] = {}
         self.tenancy = Tenancy(directory, cell)
         self._journal: list[Callable[[], None]] = []
 
@@ -209,8 +209,11 @@ class Placement:
         """Take a share of a GPU that others share already, the fullest, or else of a free one."""
         fit = [
             (min(s for s in left if s >= gpus - SLACK), node, model)
-            for (model, node), left in self._shares.get(spec.tenant, {}).items()
-            if accepts(spec, model) and (among is None or node in among) and any(s >= gpus - SLACK for s in left)
+            for (tenant, (model, node)), left in self._shares.items()
+            if tenant == spec.tenant
+            and accepts(spec, model)
+            and (among is None or node in among)
+            and any(s >= gpus - SLACK for s in left)
         ]
         if fit:
             _, node, model = min(fit)
@@ -220,21 +223,21 @@ class Placement:
 
     def _others_share(self, tenant: str) -> bool:
         """Whether another tenant has been given shares of GPUs: the platform may put both on one."""
-        return any(any(shares.values()) for other, shares in self._shares.items() if other != tenant)
+        return any(left and other != tenant for (other, _), left in self._shares.items())
 
     def _take_share(self, room: Room, gpus: float, tenant: str) -> bool:
-        shares = self._shares.setdefault(tenant, {})
-        left = shares.get(room, [])
+        key = tenant, room
+        left = self._shares.get(key, [])
         fit = min((s for s in left if s >= gpus - SLACK), default=None)
         if fit is None and not self._take(room, 1):
             return False
         after = sorted([*left, (1.0 if fit is None else fit) - gpus])
         if fit is not None:
             after.remove(fit)
-        shares[room] = after
+        self._shares[key] = after
 
         def undo() -> None:
-            shares[room] = left
+            self._shares[key] = left
 
         self._journal.append(undo)
         return True
