@@ -148,7 +148,7 @@ def test_an_eviction_that_kueue_has_not_ended_is_waited_for(kueue: Kueue, queues
             assert isinstance(platform.poll(begun), Running), "what it shows is its old place"
         done = ended(platform, begun)
         assert isinstance(done, Done), done
-    assert zones(queues, "train") == {"a"}
+    assert zones_of(queues, "train") == {"a"}
 
 
 def test_who_has_no_decision_is_let_in(queues: Queues) -> None:
