@@ -146,7 +146,7 @@ def test_an_eviction_that_kueue_has_not_ended_is_waited_for(kueue: Kueue, queues
             begun = submitted(platform, start("d2", zone="a"))
             assert isinstance(begun, Handle), begun
             assert isinstance(platform.poll(begun), Running), "what it shows is its old place"
-        done = ended(platform, begun)
+        done = end_of(platform, begun)
         assert isinstance(done, Done), done
     assert zones_of(queues, "train") == {"a"}
 
