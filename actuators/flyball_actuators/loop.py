@@ -22,7 +22,7 @@ from flyball_actuators.progress import Progress
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import CLIENT, Session, reading
 from flyball_actuators.stand_back import committed_with, stand_back
-from flyball_actuators.topics_watch import TopicsChanged, TopicsWatch
+from flyball_actuators.topics_watch import EVERY_S, TopicsChanged, TopicsWatch
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config
 from flyball_contracts.deadletter import dead_letter
@@ -45,20 +45,18 @@ CUT_SHORT = "cut short"
 
 
 class _Read(NamedTuple):
-    """A decision that waits until the outcomes of its partition have been read."""
+    """A decision that waits until the outcomes of its partition have been read.
+
+    ``misplaced``: by the number of partitions that is known, its cell has another partition.
+    """
 
     decision: AnyDecision
     offset: int
     at_ms: int
     key: str
-    moved: "_Moved | None" = None
-
-
-class _Moved(NamedTuple):
-    """A message in the partition that its cell had before partitions were added, and why it is refused there."""
-
     message: Message
-    error: DecodeError
+    read_s: float
+    misplaced: bool
 
 
 class Loop:
@@ -84,7 +82,7 @@ class Loop:
         settings, kafka = config.actuator, config.kafka
         self.started = self.assigned = False
         self._session, self._report, self._stop = session, report, stop
-        self._trail = trail
+        self._trail, self._clock = trail, clock
         self._known, self.topic = known, ""
         self._bootstrap = kafka.bootstrap
         self._authority = Authority(settings.keys)
@@ -95,6 +93,7 @@ class Loop:
         self._carrier = Carrier(ledger, trail, session, self._judge, outcomes, time.monotonic)
         self._lanes = Lanes(platforms, ledger, trail, session, self._judge, self._carrier, report, self._progress.done)
         self._held: dict[int, list[_Read]] = {}
+        self._misplaced: dict[int, list[_Read]] = {}
         self._open: set[int] = set()
         self._paused = self._refused = False
         self._commit_s = 0.0
@@ -139,12 +138,15 @@ class Loop:
         self._session.close()
         self._report.delivered += self._session.outbox.delivered
         self._report.unreadable_world += self._session.unreadable
-        self._report.breakers_opened += self._carrier.breakers_opened
+        self._report.breakers_opened += self._carrier.breakers.opened
 
     def _step(self) -> None:
         self._session.drain()
         self._submit_held()
+        self._submit_misplaced()
         self._lanes.step()
+        for status in self._carrier.breakers.due(self._clock):
+            self._session.report(status)
         self._renew_lease()
 
     def _read(self, wait_s: float) -> None:
@@ -167,42 +169,59 @@ class Loop:
         try:
             record = decode_record(topic, message.value(), headers_of(message))
             decision = cast(AnyDecision, record)  # the codec lets nothing else through on this topic
-            misplaced = self._misplaced(decision, message.key(), partition)
+            misplaced = self._is_misplaced(decision, message.key(), partition)
             key = self._authority.check(decision, message.value(), headers_of(message))
-            if misplaced is not None and message.key() != decision_key(decision).encode():
-                raise misplaced
         except DecodeError as bad:
             self._refuse(message, topic, partition, offset, bad)
             return
-        moved = None if misplaced is None else _Moved(message, misplaced)
-        read = _Read(decision, offset, message.timestamp()[1], key, moved)
+        read = _Read(decision, offset, message.timestamp()[1], key, message, time.monotonic(), misplaced)
         if partition in self._open:
             self._submit(read, partition)
         else:
             self._held.setdefault(partition, []).append(read)
 
     def _submit(self, read: _Read, partition: int) -> None:
-        """Hand a decision to the lanes; of those from a former partition of their cell, only started ones are ended."""
-        if read.moved is not None:
-            page = self._session.log.book.page(partition, read.decision.id)
-            if page is None or not (page.claims or page.final):
-                self._refuse(read.moved.message, DECISIONS.name, partition, read.offset, read.moved.error)
-                return
-        self._report.decisions += 1
-        self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key, moved=read.moved is not None)
+        """Hand a decision to the lanes, unless another partition has outcomes of it."""
+        if read.misplaced:
+            self._misplaced.setdefault(partition, []).append(read)
+        else:
+            self._take_up(read, partition)
 
-    def _misplaced(self, decision: AnyDecision, key: bytes | None, partition: int) -> DecodeError | None:
-        """Error for a decision in a wrong partition.
+    def _submit_misplaced(self) -> None:
+        """Hand over misplaced decisions once the topics were described after they came, and had not changed.
+
+        Until then partitions may have been added, so that it is right where it is.
+        """
+        for partition, reads in list(self._misplaced.items()):
+            sure = [read for read in reads if read.read_s + EVERY_S <= self._watch.unchanged_s]
+            for read in sure:
+                self._take_up(read, partition)
+            self._misplaced[partition] = reads[len(sure) :]
+
+    def _take_up(self, read: _Read, partition: int) -> None:
+        elsewhere = self._session.all.book.elsewhere(read.decision.id, partition)
+        if elsewhere is not None:
+            error = DecodeError(
+                f"decision {read.decision.id} is known in partition {elsewhere}, and came again in {partition}; it has "
+                "its outcomes there"
+            )
+            self._refuse(read.message, DECISIONS.name, partition, read.offset, error)
+            return
+        self._report.decisions += 1
+        self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key, moved=read.misplaced)
+
+    def _is_misplaced(self, decision: AnyDecision, key: bytes | None, partition: int) -> bool:
+        """Whether a decision is in another partition than the one of its cell; :class:`DecodeError` for a wrong key.
 
         A cell's limits hold only if one partition has all its decisions.
         """
         wanted = decision_key(decision).encode()
-        if key == wanted and partition_of(wanted, self._watch.partitions) == partition:
-            return None
-        return DecodeError(
-            f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
-            f"its key must be its cell, {decision.cell!r}, placed by murmur2 (partitioner murmur2_random)"
-        )
+        if key != wanted:
+            raise DecodeError(
+                f"decision {decision.id} about {decision.target!r} came with key {key!r} in partition {partition}; "
+                f"its key must be its cell, {decision.cell!r}, placed by murmur2 (partitioner murmur2_random)"
+            )
+        return partition_of(wanted, self._watch.partitions) != partition
 
     def _refuse(self, message: Message, topic: str, partition: int, offset: int, error: DecodeError) -> None:
         self._report.undecodable += 1
@@ -310,6 +329,7 @@ class Loop:
             self._session.log.forget(part.partition)
             self._session.outbox.give_up(part.partition)
             self._held.pop(part.partition, None)
+            self._misplaced.pop(part.partition, None)
             self._open.discard(part.partition)
 
     def _leave(self) -> None:

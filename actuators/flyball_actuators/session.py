@@ -18,7 +18,7 @@ from flyball_actuators.world import PowerLimits, WorldReader, WorldTables
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import Settings, consumer_settings, producer_settings
-from flyball_contracts.records import AnyDecision, Outcome, Pool, Stop, WorkloadSpec
+from flyball_contracts.records import AnyDecision, Outcome, PlatformStatus, Pool, Stop, WorkloadSpec
 from flyball_contracts.topics import CONTROLS, INVENTORY, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
@@ -128,6 +128,10 @@ class Session:
         """Publish the pools that may be scaled."""
         for pool in pools:
             self.outbox.put(record_message(pool, SOURCE))
+
+    def report(self, status: PlatformStatus) -> None:
+        """Publish whether a platform answers."""
+        self.outbox.put(record_message(status, SOURCE))
 
     def refresh(self) -> None:
         """Read the latest workloads and inventories before a target counts as unknown."""

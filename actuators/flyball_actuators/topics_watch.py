@@ -14,13 +14,14 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from flyball_actuators.lease import boot_s
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Settings, open_admin, raise_if_stopped
-from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, INVENTORY, OUTCOMES, WORKLOADS
 
 _LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 ANSWER_S = 5.0
 _SLICE_S = 0.2
 _READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY)
+_WRITTEN = (INSIGHTS, DEAD_LETTERS)
 _CREATE = "create the topics with: flyball topics"
 
 
@@ -39,9 +40,10 @@ class TopicsWatch:
     """Describes the topics every :data:`EVERY_S` seconds, in a thread of its own.
 
     ``changed`` says how they differ from the start, empty while they do not; ``cut_short``: the topics are the same but
-    were truncated below what was read. ``answered_s`` is when the broker last answered. The caller updates
-    ``positions``: the offset of the next decision of each partition. Each time the topics are unchanged, ``seen`` is
-    called with the time of the request.
+    were truncated below what was read. ``answered_s`` is when the broker last answered, ``unchanged_s`` when the last
+    request was sent that found the topics unchanged (monotonic seconds). The caller updates ``positions``: the offset
+    of the next decision of each partition. Each time the topics are unchanged, ``seen`` is called with the time of the
+    request.
     """
 
     def __init__(self, settings: Settings, bootstrap: str, seen: Callable[[float], None]) -> None:
@@ -49,7 +51,7 @@ class TopicsWatch:
         self.changed = ""
         self.cut_short = False
         self.positions: dict[int, int] = {}
-        self.answered_s = time.monotonic()
+        self.answered_s = self.unchanged_s = time.monotonic()
         self._bootstrap = bootstrap
         kept = {
             name: value
@@ -96,11 +98,12 @@ class TopicsWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S) and not self.changed:
-            requested_s = boot_s()
+            requested_s, asked_s = boot_s(), time.monotonic()
             try:
                 changed = _difference(self._shapes, self._describe())
                 if not changed:
                     self._seen(requested_s)
+                    self.unchanged_s = asked_s
                     changed = self._cut_short()
             except TopicsMissing as error:
                 self.changed = str(error)
@@ -129,7 +132,7 @@ class TopicsWatch:
         return f"{DECISIONS.name}/{short} ends at {ends[short]}, and was read to {positions[short]}"
 
     def _describe(self, stop: threading.Event | None = None) -> dict[str, Shape]:
-        names = [topic.name for topic in (*_READ, DEAD_LETTERS)]
+        names = [topic.name for topic in (*_READ, *_WRITTEN)]
         try:
             futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
                 TopicCollection(names), include_authorized_operations=True, request_timeout=ANSWER_S
@@ -138,7 +141,7 @@ class TopicsWatch:
         except KafkaException as error:
             raise TransportError(f"{self._bootstrap}: {error.args[0].str()}; is a broker there?") from error
         for name, operation, what in (
-            *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, DEAD_LETTERS)),
+            *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, *_WRITTEN)),
             *((topic.name, AclOperation.READ, "read") for topic in _READ),
         ):
             allowed = found[name].authorized_operations
@@ -162,7 +165,7 @@ class TopicsWatch:
             if code == "TOPIC_AUTHORIZATION_FAILED":
                 raise TransportError(
                     f"{self._bootstrap}: {name} may not be described by this user; allow READ on what is read, and "
-                    f"WRITE on {OUTCOMES.name} and {DEAD_LETTERS.name}"
+                    f"WRITE on {OUTCOMES.name}, {INSIGHTS.name} and {DEAD_LETTERS.name}"
                 ) from error
             raise
 

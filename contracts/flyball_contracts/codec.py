@@ -27,6 +27,7 @@ from flyball_contracts.records import (
     NodeEvent,
     Outcome,
     Plan,
+    PlatformStatus,
     Pool,
     Preempt,
     Profile,
@@ -154,6 +155,7 @@ _bind(MachineChoice, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.
 _bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(WorkloadProfile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Waste, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(PlatformStatus, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(Account, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
 _bind(
     ProposalTick,

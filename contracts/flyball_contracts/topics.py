@@ -45,7 +45,9 @@ CONTROLS = Topic("flyball.controls.v1", "cell or decision", "stops and approvals
 POOLS = Topic("flyball.pools.v1", "pool", "machines that may be bought", "compacted", 1)
 SIGNALS = Topic("flyball.signals.v1", "zone", "carbon, price and spot curves", "days", 4)
 DEMAND = Topic("flyball.demand.v1", "cell", "demand of workloads, tick by tick", "hours", 4)
-INSIGHTS = Topic("flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans, accounts", "days", 4)
+INSIGHTS = Topic(
+    "flyball.insights.v1", "subject", "profiles, forecasts, anomalies, plans, accounts, platforms", "days", 4
+)
 PROPOSALS = Topic("flyball.proposals.v2", "cell", "proposals of the lanes", "hours", 4)
 DECISIONS = Topic("flyball.decisions.v1", "cell", "scale, migrate and preempt commands", "long", 4, portable=True)
 OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "long", 4, portable=True)

@@ -12,7 +12,7 @@ kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-p
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-worker --operation Read --group flyball
 # actuator: flyball actuate
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Read --topic flyball.decisions.v1 --topic flyball.outcomes.v1 --topic flyball.workloads.v1 --topic flyball.inventory.v1 --topic flyball.controls.v1
-kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Write --topic flyball.outcomes.v1 --topic flyball.pools.v1 --topic flyball.dlq.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Write --topic flyball.outcomes.v1 --topic flyball.pools.v1 --topic flyball.insights.v1 --topic flyball.dlq.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-actuator --operation Read --group flyball-actuator
 # controller: flyball controller
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-controller --operation Read --topic flyball.inventory.v1 --topic flyball.workloads.v1

@@ -40,7 +40,16 @@ from flyball_actuators.platforms import (
 from flyball_actuators.report import ActuatorReport
 from flyball_contracts.config import Config
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Stop, SubjectState, WorkloadSpec
+from flyball_contracts.records import (
+    AnyDecision,
+    Check,
+    Migrate,
+    Outcome,
+    PlatformStatus,
+    Stop,
+    SubjectState,
+    WorkloadSpec,
+)
 from flyball_contracts.records.pools import decision_key
 
 POLL_S = 0.1
@@ -86,6 +95,9 @@ class Session:
         pass
 
     def refresh(self) -> None:
+        pass
+
+    def report(self, status: PlatformStatus) -> None:
         pass
 
     def follow_all(self, partitions: int, since_ms: int) -> None:

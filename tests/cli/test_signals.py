@@ -6,13 +6,19 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.cli.shell import command, environment
 
 from flyball_cli.main import flyball, main
 from flyball_cli.signals import Ended
+from flyball_contracts.config import Config
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.topics import TELEMETRY, TOPICS
+from flyball_streams.broker import EmbeddedBroker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
@@ -26,6 +32,18 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 runpy.run_module("flyball_cli", run_name="__main__", alter_sys=True)
 """
+INTERRUPTED_COMPILER = """
+import os, runpy, sys
+from jax import monitoring
+number = int(sys.argv.pop(1))
+def compiled(event, seconds, **more):
+    if event.endswith("backend_compile_duration"):
+        print("compiling", file=sys.stderr)
+        os.kill(os.getpid(), number)
+monitoring.register_event_duration_secs_listener(compiled)
+runpy.run_module("flyball_cli", run_name="__main__", alter_sys=True)
+"""
+"""Sends itself a signal with each function that it compiles."""
 
 
 def interrupted(module: str, number: signal.Signals, *arguments: str) -> tuple[int, str]:
@@ -119,6 +137,31 @@ def started(arguments: list[str], folder: Path, *more: str) -> subprocess.Popen[
         cwd=folder,
         env={**environment(), "TMPDIR": os.fspath(folder)},
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_while_a_worker_compiles_its_models(
+    number: signal.Signals, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    address = embedded_broker({name: 1 for name in TOPICS}).bootstrap
+    group = Consumer(consumer_settings(address, group=Config().worker.app, client_id="test"))
+    try:
+        group.commit(offsets=[TopicPartition(TELEMETRY.name, 0, 1)], asynchronous=False)
+        arguments = ["worker", "--embedded", "--bootstrap", address]
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTED_COMPILER, str(int(number)), *arguments],
+            capture_output=True, text=True, timeout=120, check=False,
+            env={**environment(), "TMPDIR": os.fspath(tmp_path)},
+        )  # fmt: skip
+        (committed,) = group.committed([TopicPartition(TELEMETRY.name, 0)], 10.0)
+    finally:
+        group.close()
+    assert done.returncode == STATUS[number], done.stderr
+    assert "compiling" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "error" not in done.stderr
+    assert committed.offset == 1, "the next worker goes on where the last one was"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_while_a_library_in_c_runs_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:

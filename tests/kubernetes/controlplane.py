@@ -7,7 +7,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -193,6 +194,16 @@ class ControlPlane:
         server.send(signal.SIGSTOP)
         time.sleep(for_s)
         server.send(signal.SIGCONT)
+
+    @contextmanager
+    def controllers_paused(self) -> Generator[None]:
+        """Let the controller-manager stand still."""
+        server = self._servers["kube-controller-manager"]
+        server.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            server.send(signal.SIGCONT)
 
     def _start(self) -> None:
         certs = self._folder / "certs"

@@ -40,6 +40,12 @@ class Breaker:
         return self._failures < FAILURES
 
     @property
+    def failures(self) -> tuple[int, str]:
+        """Calls in a row without an answer, and the last failure."""
+        with self._lock:
+            return self._failures, self._problem
+
+    @property
     def why(self) -> str:
         """Why no call is made now, with the remedy."""
         return (

@@ -27,6 +27,7 @@ import msgspec
 
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.breaker import Breaker
+from flyball_actuators.execution.breakers import Breakers
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
@@ -54,7 +55,10 @@ POLL_SHARE = 0.05
 """Long operations are polled less often: after this share of the time they have taken so far."""
 MOST_CONFLICTS = 3
 MOVED = Verdict(
-    "refused", "stale", "partitions were added, and its cell has another one now; it was not started; decide again"
+    "refused",
+    "stale",
+    "its cell has another partition: partitions were added, or whoever sent it does not place keys by murmur2 "
+    "(partitioner murmur2_random); it was not started; decide again",
 )
 
 
@@ -79,7 +83,7 @@ class Carrier:
         self._monotonic = monotonic
         self._pool = pool
         self._pools: dict[int, Executor] = {}
-        self._breakers: dict[int, Breaker] = {}
+        self.breakers = Breakers(session.instance, monotonic)
 
     def arrive(self, task: Task) -> None:
         """Check a new decision without observing the platform; a refusal ends it."""
@@ -92,6 +96,11 @@ class Carrier:
             self._refuse(task, verdict)
         elif isinstance(task.served, Rejected):
             self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
+
+    def refuse_moved(self, task: Task) -> None:
+        """End a decision that nobody has claimed in the partition that its cell no longer has."""
+        self._trail.judged(task.decision, "arrival", MOVED, ())
+        self._refuse(task, MOVED)
 
     def reconsider(self, task: Task) -> bool:
         """End a waiting task that was superseded or has expired; return whether it ended."""
@@ -112,11 +121,6 @@ class Carrier:
         while before != task.step and task.step != "ending":
             before = task.step
             getattr(self, f"_{task.step}")(task)
-
-    @property
-    def breakers_opened(self) -> int:
-        """How often platforms were found not to answer."""
-        return sum(breaker.opened for breaker in self._breakers.values())
 
     def close(self) -> None:
         """Shut the thread pools down without waiting for calls in progress."""
@@ -355,10 +359,9 @@ class Carrier:
     def _refuse(self, task: Task, verdict: Verdict, unsuitable_nodes: tuple[str, ...] = ()) -> None:
         """End a decision that changed nothing; it counts toward no limit."""
         self._judge.forgive(task.decision)
-        outcome = self._outcomes.outcome(
-            task, verdict.status, self._judge.now_ns(task.decision), code=verdict.code, detail=verdict.detail
-        )
-        self._end(task, msgspec.structs.replace(outcome, unsuitable_nodes=unsuitable_nodes))
+        now_ns = self._judge.now_ns(task.decision)
+        outcome = self._outcomes.outcome(task, verdict.status, now_ns, code=verdict.code, detail=verdict.detail)
+        self._end(task, msgspec.structs.replace(outcome, allowed=verdict.allowed, unsuitable_nodes=unsuitable_nodes))
 
     def _fail(self, task: Task, detail: str) -> None:
         self._end(task, self._outcomes.outcome(task, "failed", self._judge.now_ns(task.decision), detail=detail))
@@ -387,11 +390,8 @@ class Carrier:
         task.call = pool.submit(made)
 
     def _breaker(self, task: Task) -> Breaker:
-        platform = self._platform(task)
-        found = self._breakers.get(id(platform))
-        if found is None:
-            found = self._breakers[id(platform)] = Breaker(platform.name, self._monotonic)
-        return found
+        assert isinstance(task.served, Served)
+        return self.breakers.of(task.served)
 
     def _platform(self, task: Task) -> Platform:
         assert isinstance(task.served, Served)

@@ -67,8 +67,8 @@ class Lanes:
     ) -> None:
         """Take a decision that was read; ``at_ms`` is when it was sent, ``key`` the id of the signing key.
 
-        ``moved``: it was read from the partition that its cell had before partitions were added; it is ended and never
-        started. A finished decision that was sent again is answered with its final outcome.
+        ``moved``: its cell has another partition, because partitions were added; it is ended and never started. A
+        finished decision that was sent again is answered with its final outcome.
         """
         self._judge.saw(decision)
         known = self._by_id.get(decision.id)
@@ -94,6 +94,8 @@ class Lanes:
         sent = entry is not None and entry.step == "sent"
         if self._judge.live and (sent or (page is not None and page.claims)):
             _resume(task, page)
+        elif moved:
+            self._carrier.refuse_moved(task)
         else:
             self._carrier.arrive(task)
         if task.last is not None:

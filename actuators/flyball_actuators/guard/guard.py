@@ -7,7 +7,7 @@ from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
 from flyball_actuators.guard.limits import blast_radius, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
-from flyball_actuators.guard.part import granted_by
+from flyball_actuators.guard.part import granted_by, room
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
 from flyball_actuators.guard.state import (
     Check,
@@ -121,7 +121,8 @@ class Guard:
         for check in CHECKS:
             verdict = check(context)
             if verdict is not None:
-                verdict = verdict._replace(check=check.__name__)
+                allowed = None if verdict.allowed is None else room(context)  # of all limits, not of the first alone
+                verdict = verdict._replace(check=check.__name__, allowed=allowed)
                 return (_seen(context.state, context.decision) if check in _SOUND else context.state), verdict
         return _seen(context.state, context.decision), _ACCEPTED
 

@@ -41,6 +41,7 @@ def blast_radius(context: Context) -> Verdict | None:
         f"takes away {takes} replicas after {cap - room} in the last {limit.window_s:g} s; actuator.blast_radius "
         f"allows cell {decision.cell!r} {cap}: {remedy(room)}, or raise its share ({limit.share:g}), replicas "
         f"({limit.replicas}) or most ({limit.most}){unproven(decision)}",
+        allowed=room,
     )
 
 

@@ -13,4 +13,9 @@ def granted_by(context: Context) -> int:
     takes = taken_by(context.decision, context.world, context.observed)
     if not in_batches(context.decision):
         return takes
-    return max(1, min(takes, blast_room(context), *room_of(context)))
+    return max(1, min(takes, room(context)))
+
+
+def room(context: Context) -> int:
+    """Replicas that all limits together still let be taken away, 0 or more."""
+    return max(0, min((blast_room(context), *room_of(context))))

@@ -167,7 +167,8 @@ class GuardState(NamedTuple):
 class Verdict(NamedTuple):
     """The guard's answer; ``detail`` states the limit, its value and the remedy.
 
-    ``policy`` names the policy that refused, empty for general limits; ``check`` is the check that objected.
+    ``policy`` names the policy that refused, empty for general limits; ``check`` is the check that objected. Where a
+    limit of replicas refused, ``allowed`` is how many may be taken away.
     """
 
     status: VerdictStatus
@@ -175,6 +176,7 @@ class Verdict(NamedTuple):
     detail: str
     policy: str = ""
     check: str = ""
+    allowed: int | None = None
 
 
 class Context(NamedTuple):
@@ -199,9 +201,9 @@ class Context(NamedTuple):
 Check = Callable[[Context], Verdict | None]
 
 
-def refuse(code: RefusalCode, detail: str, policy: str = "") -> Verdict:
+def refuse(code: RefusalCode, detail: str, policy: str = "", allowed: int | None = None) -> Verdict:
     """A refusal."""
-    return Verdict("refused", code, detail, policy)
+    return Verdict("refused", code, detail, policy, allowed=allowed)
 
 
 def subject_of(decision: AnyDecision) -> str:

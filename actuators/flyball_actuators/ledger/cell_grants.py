@@ -1,4 +1,4 @@
-"""Grants of all actuators of a group, by cell, from the outcomes of all partitions; a cell's limits are shared."""
+"""What all actuators of a group did, from the outcomes of all partitions: grants by cell, and who knows a decision."""
 
 from typing import NamedTuple
 
@@ -19,15 +19,23 @@ class _Known(NamedTuple):
 
 
 class CellGrants:
-    """Grants by cell, in the order of reading; a cell that is never queried keeps only the newest."""
+    """Grants by cell, in the order of reading; a cell that is never queried keeps only the newest.
+
+    Of the newest decisions it knows the partition of their outcomes: after partitions were added, a decision that is
+    sent again comes in another.
+    """
 
     def __init__(self) -> None:
+        self._partitions: dict[str, int] = {}
         self._cells: dict[str, dict[str, _Known]] = {}
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Add the next outcome of a partition."""
         if outcome.mode != "live":
             return
+        self._partitions.setdefault(outcome.decision, partition)
+        if len(self._partitions) > 2 * MOST:
+            self._partitions = dict(list(self._partitions.items())[-MOST:])
         of_cell = self._cells.setdefault(outcome.cell, {})
         known = of_cell.get(outcome.decision)
         if outcome.status == "refused" or (outcome.status == "superseded" and known is not None and not known.running):
@@ -43,6 +51,11 @@ class CellGrants:
 
     def forget(self, partition: int) -> None:
         """Nothing to drop: what was done stays done, whoever owns the partition."""
+
+    def elsewhere(self, decision: str, partition: int) -> int | None:
+        """Another partition that has outcomes of a decision; ``None`` if there is none."""
+        found = self._partitions.get(decision, partition)
+        return None if found == partition else found
 
     def since(self, cell: str, since_ns: int) -> list[Grant]:
         """Grants of a cell later than ``since_ns``; drops older ones."""

@@ -14,6 +14,7 @@ HEAD = """\
 # Alert rules for Prometheus and vmalert: `flyball incidents rules` prints this file.
 # They look at one GPU at a time, and know neither gangs nor what Flyball itself has done; the incidents of
 # `flyball incidents notify` do. Use them where no worker runs, and as a second pair of eyes where one does.
+# PlatformUnanswered is about what actuators report: it needs the store that `flyball sink influx` writes to.
 """
 
 
@@ -51,7 +52,11 @@ RULES = (
          "storage", "everything waits for storage in a third of the time"),
     Rule("HostMemoryStalls", "rate(«system.linux.psi.total_time{resource=memory,stall=full}»[5m]) > 0.1", "5m",
          "warning", "host", "everything waits for memory in a tenth of the time"),
+    Rule("PlatformUnanswered", '{__name__="flyball.actuator.breaker_open"} == 1', "2m", "critical", "unknown",
+         "{{ $labels.driver }} of {{ $labels.cells }} gives the actuator no answer; calls are held back"),
 )  # fmt: skip
+_WHERE = {"Gpu": "GPU {{ $labels.hw_id }} of {{ $labels.instance }}: ", "Pla": "Platform "}
+"""How a summary begins, by the first three letters of the alert; others name the instance."""
 
 
 def rules_yaml() -> str:
@@ -79,6 +84,5 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {
         "alert": rule.alert, "expr": expr, "for": rule.after,
         "labels": {"severity": rule.severity, "cause": rule.cause},
-        "annotations": {"summary": "GPU {{ $labels.hw_id }} of {{ $labels.instance }}: " + rule.summary}
-        if rule.alert.startswith("Gpu") else {"summary": "{{ $labels.instance }}: " + rule.summary},
+        "annotations": {"summary": _WHERE.get(rule.alert[:3], "{{ $labels.instance }}: ") + rule.summary},
     }  # fmt: skip

@@ -70,6 +70,7 @@ from flyball_contracts.records.inventory import (
     Link as Link,
     NumaNode as NumaNode,
 )
+from flyball_contracts.records.platforms import PlatformStatus as PlatformStatus
 from flyball_contracts.records.pools import Pool as Pool
 from flyball_contracts.records.profiles import (
     Opinion as Opinion,

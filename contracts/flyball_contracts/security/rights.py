@@ -87,7 +87,7 @@ def roles(config: Config) -> dict[str, Role]:
         "actuator": Role(
             "flyball actuate",
             (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY, CONTROLS),
-            (OUTCOMES, POOLS, DEAD_LETTERS),
+            (OUTCOMES, POOLS, INSIGHTS, DEAD_LETTERS),
             (config.actuator.group,),
         ),
         "controller": Role(

@@ -30,6 +30,7 @@ from flyball_contracts.records import (
     Migrate,
     Outcome,
     Plan,
+    PlatformStatus,
     Preempt,
     Profile,
     Record,
@@ -118,6 +119,9 @@ _SHAPES: Mapping[type[Record], _Shape] = {
         "flyball.account",
         _same("cell", "scenario"),
         ("gpu_h", "cost_usd", "energy_j", "carbon_g", "requests", "in_time", "queued", "lost_gpu_h", "useful_gpu_h"),
+    ),
+    PlatformStatus: _Shape(
+        "flyball.actuator.breaker", _same("driver", "cells", "actuator"), ("open", "failures", "opened", "problem")
     ),
     Outcome: _Shape(
         "flyball.outcome",

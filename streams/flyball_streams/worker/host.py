@@ -48,6 +48,8 @@ MOST_PATIENCE = 2.0
 """Factor of ``snapshot_every_s`` after which a snapshot is taken even if the worker is busy."""
 BACKLOG = 100
 """Lag of a partition in messages from which it counts as a backlog."""
+_SOON: dict[str, str] = {"topic.metadata.refresh.interval.ms": "10000"}
+"""Producers notice new partitions within this time, so that a cell's decisions go where its actuator is."""
 LANE_OF = {TELEMETRY.name: "node", EVENTS.name: "node", DEMAND.name: "workload", PROPOSALS.name: "cell"}
 Key = tuple[str, int]
 
@@ -185,7 +187,7 @@ class LaneHost:
 
     def _open(self, kafka: KafkaConfig, client_id: str, portable: bool) -> Producer:
         settings = producer_settings(
-            kafka.bootstrap, client_id=client_id, linger_ms=2, portable=portable, extra=kafka.client
+            kafka.bootstrap, client_id=client_id, linger_ms=2, portable=portable, extra={**_SOON, **kafka.client}
         )
         reports = {"on_delivery": self._failed_to_send, "delivery.report.only.error": True}
         return open_producer({**settings, **reports}, log, "output")

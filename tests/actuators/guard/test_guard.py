@@ -26,7 +26,7 @@ def code(
 )
 def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> None:
     state, verdict = Guard(CONFIG).authorise(GuardState(), decision, NOW, world())
-    assert verdict == ("accepted", "", "", "", "")
+    assert verdict == ("accepted", "", "", "", "", None)
     (grant,) = state.grants[CELL]
     taken = {"Scale": 0, "Preempt": 2, "Migrate": 1}[type(decision).__name__]
     assert grant == Grant(

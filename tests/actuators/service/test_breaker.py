@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.actuators.loop import live, outcomes, publish, running, statuses_of, wait_for
+import msgspec
+from tests.actuators.loop import live, outcomes, publish, read_all, running, statuses_of, wait_for
 from tests.actuators.memory import Site, still_time
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, scale, spec
@@ -12,6 +13,12 @@ from tests.actuators.service.test_stateful import CONFIG
 
 from flyball_actuators.execution.breaker import FAILURES
 from flyball_actuators.execution.carry_out import CALLS_AT_ONCE
+from flyball_cli.incidents.rules import RULES
+from flyball_contracts.codec import decode_message
+from flyball_contracts.records import PlatformStatus
+from flyball_contracts.topics import INSIGHTS
+from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.sinks.lines import to_lines
 
 NAMES = [f"w{i}" for i in range(40)]
 PROBES = 6  # after 1, 2, 4, 8, 16 and 30 s: more than a minute
@@ -74,6 +81,27 @@ def test_what_waits_for_a_platform_that_does_not_answer_is_refused_with_the_reme
     assert server.effects == ["later"]
     assert actuator.report is not None
     assert actuator.report.breakers_opened == 1
+    told = [decode_message(INSIGHTS.name, value, headers) for value, headers in read_all(bootstrap, INSIGHTS.name)]
+    opened, closed = (status for status in told if isinstance(status, PlatformStatus))
+    assert (opened.driver, opened.cells, opened.open, opened.since_ns, opened.opened) == (
+        "simulated",
+        "*",
+        True,
+        NOW,
+        1,
+    )
+    assert "HTTP 503" in opened.problem
+    assert (closed.open, closed.failures, closed.problem) == (False, 0, "")
+    assert closed.since_ns == closed.time_ns == now_ns
+    (alert,) = (rule for rule in RULES if rule.alert == "PlatformUnanswered")
+    (line,) = to_lines(opened)
+    assert line.startswith("flyball.actuator.breaker,")
+    assert " open=true," in line
+    assert '"flyball.actuator.breaker_open"' in alert.expr, "the store joins measurement and field by _"
+    view = FleetView()
+    for status, silent in ((closed, []), (opened, []), (msgspec.structs.replace(opened, time_ns=now_ns + 1), ["*"])):
+        view.apply(status)
+        assert [one.cells for one in view.silent_platforms()] == silent, "the newest counts"
 
 
 def test_nothing_is_submitted_to_a_platform_that_has_fallen_silent_since_the_look(tmp_path: Path) -> None:

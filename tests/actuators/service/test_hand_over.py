@@ -1,25 +1,20 @@
 """A partition goes from one actuator to another in the middle of its work; the platforms say who told them what."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.actuators.handing_over import TOKEN
+from tests.actuators.handing_over import Group
 from tests.actuators.loop import (
-    DEADLINE_S,
     PARTITIONS,
     ended,
     live,
     of,
     outcomes,
     publish,
-    read_all,
     running,
     statuses_of,
     wait_for,
@@ -32,86 +27,10 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.simulated import Operation
-from flyball_contracts.topics import DEAD_LETTERS
 from flyball_streams.broker import EmbeddedBroker
 
-ROOT = Path(__file__).resolve().parents[3]
 CELLS = tuple(next(c for c in map("cell-{}".format, range(9)) if partition_of(c.encode(), 2) == p) for p in (0, 1))
 WORK = ("probe", "begun", "asked", "next")
-
-
-class Group:
-    """Actuators of one group as processes, two cells in a partition each, and a platform for each cell."""
-
-    def __init__(self, broker: EmbeddedBroker, group: str, folder: Path, servers: dict[str, PlatformServer]) -> None:
-        self.address, self.group, self.folder, self.servers = broker.bootstrap, group, folder, servers
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.sent: list[str] = []
-        self.probes = 0
-        for cell, server in servers.items():
-            names = [f"{work}-{cell}" for work in WORK]
-            publish(self.address, *(spec(name, cell=cell) for name in names))
-            for name in names:
-                server.has(name, 4)
-
-    def start(self, name: str) -> None:
-        folders = os.pathsep.join(str(ROOT / part) for part in ("", "contracts", "actuators", "streams"))
-        files = [str(self.folder / f"{what}-{name}") for what in ("ledger", "kill")]
-        sites = [f"{cell}={server.url}" for cell, server in self.servers.items()]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.actuators.handing_over", self.address, self.group, *files, *sites],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": folders, TOKEN: name}, stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def decide(self, work: str, *cells: str, number: int = 0) -> list[str]:
-        """Scale a workload of each cell; the ids of the decisions."""
-        decisions = [
-            scale(f"{work}{number}-{cell}", workload=f"{work}-{cell}", before=4, after=5, cell=cell) for cell in cells
-        ]
-        publish(self.address, *decisions)
-        self.sent += [decision.id for decision in decisions]
-        return [decision.id for decision in decisions]
-
-    def spoke(self, decision: str, *, final: bool = False) -> set[str]:
-        """Which processes said something of a decision, or its last word."""
-        pids = {str(process.pid): name for name, process in self.processes.items()}
-        found = [o for o in outcomes(self.address) if o.decision == decision and (o.final or not final)]
-        return {pids[o.actuator.split("/")[1]] for o in found}
-
-    def ended_by(self, decision: str) -> str:
-        """Which process said the last word of a decision, empty before it."""
-        return next(iter(self.spoke(decision, final=True)), "")
-
-    def owners(self, wanted: set[str]) -> dict[str, str]:
-        """Which process has which cell, once these have one each."""
-        owners: dict[str, str] = {}
-
-        def found() -> bool:
-            self.probes += 1
-            probes = self.decide("probe", *CELLS, number=self.probes)
-            wait_for(lambda: all(map(self.ended_by, probes)), "the last words of probes")
-            owners.update(zip(CELLS, map(self.ended_by, probes), strict=True))
-            return set(owners.values()) == wanted
-
-        wait_for(found, f"partitions of {wanted}")
-        return owners
-
-    def told(self, cell: str) -> list[tuple[str, str]]:
-        """What the platform of a cell was told, and by whom."""
-        server = self.servers[cell]
-        return [*zip(server.log, server.callers, strict=True)]
-
-    def settled(self) -> bool:
-        return {o.decision for o in outcomes(self.address) if o.final} == set(self.sent)
-
-    def close(self) -> str:
-        """End all, and give what they logged."""
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            process.wait(DEADLINE_S)
-        return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
 
 @pytest.fixture
@@ -122,7 +41,7 @@ def group(
         servers = {cell: PlatformServer(cell) for cell in CELLS}
         for server in servers.values():
             stack.callback(server.close)
-        made = Group(embedded_broker(PARTITIONS), unique("actuator"), tmp_path, servers)
+        made = Group(embedded_broker(PARTITIONS).bootstrap, unique("actuator"), tmp_path, servers, WORK)
         try:
             yield made
         finally:
@@ -218,16 +137,14 @@ def test_what_was_begun_in_a_cell_s_old_partition_is_ended_there_and_nothing_is_
             wait_for(lambda: "running" in statuses_of(bootstrap, "sent"), "what the platform knows of it")
             for name in ("runs", "sent"):
                 server.finish(name, replicas=6)
-            wait_for(ended(bootstrap, 5), "the last words")
-            wait_for(lambda: len(read_all(bootstrap, DEAD_LETTERS.name)) == 1, "the dead letter")
+            wait_for(ended(bootstrap, 6), "the last words")
     assert server.log == ["new"], "nothing is begun in the old partition"
     assert statuses_of(bootstrap, "runs") == ["accepted", "running", "done"]
     assert statuses_of(bootstrap, "sent") == ["accepted", "running", "done"]
     assert statuses_of(bootstrap, "claimed") == ["accepted", "refused stale"]
     assert statuses_of(bootstrap, "ended")[:3] == ["accepted", "running", "done"]
     assert set(statuses_of(bootstrap, "ended")[3:]) <= {"done"}
-    assert statuses_of(bootstrap, "fresh") == []
+    assert statuses_of(bootstrap, "fresh") == ["refused stale"]
     assert statuses_of(bootstrap, "new") == ["accepted", "running", "done"]
-    assert "another one now; it was not started; decide again" in of(bootstrap, "claimed", "refused").detail
-    ((_, headers),) = read_all(bootstrap, DEAD_LETTERS.name)
-    assert headers
+    for name in ("claimed", "fresh"):
+        assert "partitions were added" in of(bootstrap, name, "refused").detail

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from tests.actuators.handing_over import Group
 from tests.actuators.loop import (
     DEADLINE_S,
     PARTITIONS,
@@ -25,13 +28,14 @@ from tests.actuators.loop import (
     statuses_of,
     wait_for,
 )
-from tests.actuators.platform_server import platform_server
+from tests.actuators.platform_server import PlatformServer, platform_server
 from tests.actuators.samples import NOW, S, inventory, scale, spec
 
 from flyball_actuators.parameters import RateParameters
 from flyball_contracts.config import PlatformConfig
+from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Outcome
-from flyball_contracts.topics import OUTCOMES, TOPICS
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES, TOPICS
 from flyball_streams.broker import RealKafka
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -250,3 +254,52 @@ def test_two_actuators_on_a_platform_that_remembers_nothing_never_act_twice(
     assert done <= set(file.effects())
     assert done | {o.decision for o in failed} == set(two.sent)
     assert all(o.detail.startswith("unknown outcome: ") for o in failed)
+
+
+def add_partition(kafka: RealKafka, topic: str) -> None:
+    """Give a topic one partition more."""
+    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap})  # its own types are incomplete
+    for done in admin.create_partitions([NewPartitions(topic, PARTITIONS[topic] + 1)]).values():
+        done.result(DEADLINE_S)
+
+
+def test_partitions_are_added_while_two_actuators_have_operations_under_way(
+    kafka: RealKafka, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """One cell moves to a new partition, one to another's old partition, and one stays; whoever sends knows at once."""
+    places = ((0, 0), (0, 2), (1, 0))  # of two partitions, and of three
+    names = [f"cell-{i}" for i in range(99)]
+    cells = [next(c for c in names if tuple(partition_of(c.encode(), n) for n in (2, 3)) == at) for at in places]
+    work = ("begun", *(f"w{i}" for i in range(8)))
+    with ExitStack() as stack:
+        servers = {cell: PlatformServer(cell) for cell in cells}
+        for server in servers.values():
+            stack.callback(server.close)
+        group = Group(kafka.bootstrap, unique("actuator"), tmp_path, servers, ("probe", *work))
+        try:
+            for name in ("a", "b"):
+                group.start(name)
+            group.owners({"a", "b"})
+            for server in servers.values():
+                server.held = True
+            begun = group.decide("begun", *cells)
+            wait_for(lambda: all("running" in statuses_of(group.address, id_) for id_ in begun), "the operations")
+            for topic in (DECISIONS, OUTCOMES):
+                add_partition(kafka, topic.name)
+                for name in work[1:5] if topic is DECISIONS else work[5:]:
+                    group.decide(name, *cells)
+                    time.sleep(0.3)
+            group.decide("begun", *cells)  # as a worker does that starts again; they come in other partitions
+            wait_for(lambda: len(read_all(group.address, DEAD_LETTERS.name)) == 2, "what came again")
+            for server in servers.values():
+                server.held = False
+            wait_for(group.settled, "the last words")
+        finally:
+            log = group.close()
+    for cell, server in servers.items():
+        of_cell = sorted(id_ for id_ in group.sent if id_.endswith(cell))
+        assert sorted(server.effects) == sorted(server.log) == of_cell, log
+    lasts = final_outcomes(group.address)
+    assert {id_: len(of_one) for id_, of_one in lasts.items()} == dict.fromkeys(group.sent, 1), log
+    assert {o.status for o in outcomes(group.address) if o.final} == {"done"}, log
+    assert "the group acted when it had 2" in log

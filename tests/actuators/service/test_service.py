@@ -197,19 +197,21 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(bootstrap: str, unique: Un
     assert actuator.report.undecodable == 2
 
 
-def test_a_decision_in_anothers_partition_goes_to_the_dead_letters(bootstrap: str, unique: Unique) -> None:
+def test_a_decision_in_anothers_partition_is_refused_and_one_with_anothers_key_is_a_dead_letter(
+    bootstrap: str, unique: Unique
+) -> None:
     group = unique("actuator")
     right = record_message(scale(), "/test")
     home = partition_of(right.key, PARTITIONS[DECISIONS.name])
     with running(config_for(bootstrap, group)):
         publish(bootstrap, right._replace(partition=1 - home), right._replace(key=b"chat", partition=home))
         wait_for(lambda: committed(bootstrap, group) == 2, "the commit")
-    assert outcomes(bootstrap) == []
-    whys = [
-        dict(headers)["__connect.errors.exception.message"] for _, headers in read_all(bootstrap, DEAD_LETTERS.name)
-    ]
-    assert len(whys) == 2
-    assert b"its key must be its cell, 'cell-a', placed by murmur2 (partitioner murmur2_random)" in whys[0]
+    (refused,) = outcomes(bootstrap)
+    assert (refused.status, refused.code) == ("refused", "stale")
+    assert "whoever sent it does not place keys by murmur2 (partitioner murmur2_random)" in refused.detail
+    ((_, headers),) = read_all(bootstrap, DEAD_LETTERS.name)
+    why = dict(headers)["__connect.errors.exception.message"]
+    assert b"its key must be its cell, 'cell-a', placed by murmur2 (partitioner murmur2_random)" in why
 
 
 def test_no_more_is_read_while_too_much_is_under_way(

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import signal
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -68,6 +69,15 @@ class Kueue:
         for document in self._webhooks:
             path = f"/apis/admissionregistration.k8s.io/v1/{document['kind'].lower()}s/{document['metadata']['name']}"
             self._plane.request("DELETE", path)
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Let it stand still, and its webhooks with it."""
+        self._server.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._server.send(signal.SIGCONT)
 
     def _ready(self) -> bool:
         """Play the kubelet, which mounts the certificate that Kueue makes; whether Kueue is ready then."""

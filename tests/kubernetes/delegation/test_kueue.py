@@ -17,7 +17,7 @@ from tests.kubernetes.controlplane import ControlPlane
 from tests.kubernetes.delegation.kueue import RIGHTS, ZONE, Kueue, Queues
 from tests.kubernetes.test_rights import OF_OTHERS, Right, right_of
 
-from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Superseded
+from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
 from flyball_contracts.records import Portion, Scale
 from flyball_streams.broker import EmbeddedBroker
 
@@ -118,6 +118,37 @@ def test_what_cannot_be_is_given_up_and_left_as_it_was(queues: Queues) -> None:
         assert "unknown outcome" in str(platform.poll(hidden))
         queues.cluster.plane.request("DELETE", f"{path}?propagationPolicy=Background")
         queues.cluster.until(lambda: isinstance(platform.poll(handle), Failed), "it is gone")
+
+
+def test_an_eviction_that_kueue_has_not_ended_is_waited_for(kueue: Kueue, queues: Queues) -> None:
+    """While the controllers stand still, Kueue waits for a Job's status before it takes the quota back."""
+    plane, path = queues.cluster.plane, queues.job("train", 4, workload="train")
+    with queues.platform() as platform:
+        assert isinstance(carried_out(platform, start(zone="b")), Done)
+        with plane.controllers_paused():
+            stop = submitted(platform, preempt(workload="train", before=4, after=0))
+            assert isinstance(stop, Handle), stop
+            queues.cluster.until(
+                lambda: queues.is_true("train", "Evicted") and plane.get(path)["spec"]["suspend"], "it is evicted"
+            )
+            for one in queues.cluster.pods():  # as the Job's controller would
+                where = f"/api/v1/namespaces/{queues.cluster.namespace}/pods/{one['metadata']['name']}"
+                plane.request("PATCH", where, {"metadata": {"finalizers": None}}, content_type=MERGE)
+                plane.request("DELETE", f"{where}?gracePeriodSeconds=0")
+            queues.cluster.until(lambda: not queues.nodes("train"), "its pods are gone")
+            with kueue.paused():
+                for active in (0, 4):  # Kueue sees only the last
+                    shown = {"status": {"active": active, "ready": active}}
+                    answer = plane.request("PATCH", f"{path}/status", shown, content_type=MERGE)
+                    assert answer[0] == 200, answer
+                    assert isinstance(platform.poll(stop), Running), "its quota is not back"
+            assert queues.is_true("train", "Admitted"), "its old admission"
+            begun = submitted(platform, start("d2", zone="a"))
+            assert isinstance(begun, Handle), begun
+            assert isinstance(platform.poll(begun), Running), "what it shows is its old place"
+        done = end_of(platform, begun)
+        assert isinstance(done, Done), done
+    assert zones_of(queues, "train") == {"a"}
 
 
 def test_who_has_no_decision_is_let_in(queues: Queues) -> None:

@@ -14,6 +14,8 @@ _GROUP: Mapping[str, Callable[[Grant, World], str]] = {
     "cell": lambda grant, world: grant.cell,
 }
 
+_TAKEN = "replicas taken away"
+
 
 def over_limit(context: Context) -> Verdict | None:
     """Refuse a decision that would exceed a limit of a policy; refused decisions never count."""
@@ -42,7 +44,7 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
     least, fewer = least_of(decision, takes), remedy((limit.replicas or 0) - taken)
     checks: tuple[tuple[str, float | None, float, float, float, str], ...] = (
         ("actions", limit.actions, len(own), 1, 1, "wait"),
-        ("replicas taken away", limit.replicas, taken, takes, least, fewer),
+        (_TAKEN, limit.replicas, taken, takes, least, fewer),
         ("USD an hour added", limit.usd_per_hour, usd_per_hour, added, added, "wait, request less"),
     )
     for what, most, before, more, at_least, what_to_do in checks:
@@ -52,6 +54,7 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
                 f"{_names(context)[limit.per]!r} may have {most:g}; {what_to_do}, or raise the limit",
                 policy.name,
+                limit.replicas - taken if what == _TAKEN and limit.replicas is not None else None,
             )
     return None
 

@@ -60,13 +60,14 @@ class Outcome(Record, frozen=True, kw_only=True):
     A decision that is carried out is ``accepted``, then ``running``, then ``done``, ``failed`` or ``superseded``;
     ``done`` means that the platform shows the effect. In dry run the final status is ``planned``: the decision was
     checked against the real state, and nothing was changed. ``code`` says why it was refused, and ``detail`` names the
-    rule and the remedy; ``duplicate`` is in old recordings only. ``actuator`` is the process that reports,
-    ``operation`` the platform's name of the operation, ``counted`` the amounts that the limits count, and ``answer``
-    the platform's response. ``before`` is the state that was acted on, ``expected`` the state that the decision should
-    lead to, ``observed`` the state that the platform shows, and ``effect`` the change, to be compared with the
-    decision's own ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect.
-    ``unsuitable_nodes`` are nodes on which the platform says that the work may not run, so that another is chosen.
-    ``audit`` anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line with the final outcome.
+    rule and the remedy; ``duplicate`` is in old recordings only. ``allowed`` is how many replicas might have been taken
+    from the subject where a limit on replicas refused more. ``unsuitable_nodes`` are nodes on which the platform says
+    that the work may not run, so that another is chosen. ``actuator`` is the process that reports, ``operation`` the
+    platform's name of the operation, ``counted`` the amounts that the limits count, and ``answer`` the platform's
+    response. ``before`` is the state that was acted on, ``expected`` the state that the decision should lead to,
+    ``observed`` the state that the platform shows, and ``effect`` the change, to be compared with the decision's own
+    ``expected``. ``effect_after_s`` is the time from the decision until the platform showed the effect. ``audit``
+    anchors the actuator's audit trail: ``TRAIL/LINE/CHECKSUM`` of the line with the final outcome.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     actuator: str = ""
     code: RefusalCode = ""
     detail: str = ""
+    allowed: int | None = None
     answer: str = ""
     operation: str = ""
     counted: Counted | None = None

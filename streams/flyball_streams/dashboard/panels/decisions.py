@@ -38,6 +38,7 @@ class DecisionPanel:
         with panel("feed", title):
             with head(title):
                 self._sub = text(classes="sub")
+            self._silent = text(classes="reason")
             with box("filters") as self._filters:
                 self._kind = Choices("Type", "every type", self._changed)
                 self._workload = Choices("Workload", "every workload", self._changed)
@@ -63,6 +64,13 @@ class DecisionPanel:
         show(self._filters, len(known) > 1)
         show(self._empty, not groups)
         self._empty.set_text("No decision is like this" if known else self._nothing)
+        silent = [
+            f"Platform {one.driver} of {one.cells} gives no answer since {self._prefs.clock(one.since_ns)}: "
+            f"calls are held back ({one.problem})"
+            for one in view.silent_platforms()
+        ]
+        show(self._silent, bool(silent))
+        self._silent.set_text("; ".join(silent))
         total = sum(len(group.decisions) for group in groups)
         newest = f", newest {SHOWN} shown" if len(groups) > SHOWN else ""
         self._sub.set_text(f"{plural(total, 'decision')} in {plural(len(groups), 'row')}{newest}" if groups else "")

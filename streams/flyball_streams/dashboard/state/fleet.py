@@ -27,6 +27,7 @@ from flyball_contracts.records import (
     NodeEvent,
     Outcome,
     Plan,
+    PlatformStatus,
     Preempt,
     ProposalTick,
     Record,
@@ -105,6 +106,7 @@ class FleetView:
         self.reports: Bounded[str, Report] = Bounded(MAX_REPORTS)
         self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
         self.conditions: Bounded[str, NodeCondition] = Bounded(MAX_INCIDENTS)
+        self.platforms: Bounded[str, PlatformStatus] = Bounded(256)
         self.journal = Journal()
         self.accounts = Accounts()
         self.service = Service()
@@ -127,6 +129,7 @@ class FleetView:
             Preempt: self._decision,
             Check: self._decision,
             Outcome: self.journal.add,
+            PlatformStatus: self._platform,
             Account: self._account,
             Incident: self._incident,
             NodeCondition: self._condition,
@@ -139,6 +142,15 @@ class FleetView:
             handler(item)
             self.applied += 1
             self.version += 1
+
+    def _platform(self, status: PlatformStatus) -> None:
+        known = self.platforms.get(status.subject)
+        if known is None or status.time_ns >= known.time_ns:
+            self.platforms[status.subject] = status
+
+    def silent_platforms(self) -> list[PlatformStatus]:
+        """Platforms that do not answer their actuator, by name."""
+        return sorted((one for one in self.platforms.values() if one.open), key=lambda one: one.subject)
 
     def refuse(self, reason: str) -> None:
         """Count a message that could not be read."""

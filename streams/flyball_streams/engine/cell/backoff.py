@@ -42,7 +42,8 @@ class Attempt(msgspec.Struct):
 
     ``kind`` is the action, ``about`` the device or mix that it names, ``before`` and ``after`` are replicas.
     ``decision`` is the id of the last one and ``since_ns`` the tick at which it was made or failed; ``ends`` counts how
-    the earlier ones ended, in words, and ``open`` says that the last one may still have an effect.
+    the earlier ones ended, in words, and ``open`` says that the last one may still have an effect. ``allowed`` is how
+    many replicas the limits that refused the last one would have let go.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Attempt(msgspec.Struct):
     count: int = 0
     open: bool = True
     ends: dict[str, int] = {}
+    allowed: int | None = None
 
     def same(self, other: "Attempt", tolerance: float) -> bool:
         """Whether two are equivalent: the same action, in the same direction, by about as much."""
@@ -112,6 +114,18 @@ class Backoff(msgspec.Struct):
         late = any(now < a.since_ns + _wait_ns(a, rule, urgent=False) for a in ended)
         return late or _filled(known, now) < 1.0 + RESERVE
 
+    def allowed(self, subject: str, now: int) -> int | None:
+        """How many replicas of a subject may stop at once, by the last refusal; ``None`` where nothing is known.
+
+        A limit that had no room at all is not known to have any: then the whole is proposed again after the wait.
+        """
+        known = self.subjects.get(subject)
+        refused = [
+            a for a in (known.attempts if known is not None else ())
+            if a.after < a.before and not a.open and a.allowed is not None and now - a.since_ns < MOST_WAIT_S * NS_PER_S
+        ]  # fmt: skip
+        return (max(refused, key=lambda a: a.since_ns).allowed or None) if refused else None
+
     def note(self, subject: str, made: Attempt, decision: str, now: int, rule: Rule) -> None:
         """Note a decision."""
         known = self.subjects.setdefault(subject, Subject(filled_ns=now))
@@ -125,16 +139,19 @@ class Backoff(msgspec.Struct):
             attempt = made
             known.attempts.append(made)
             del known.attempts[:-MOST_ATTEMPTS]
-        attempt.decision, attempt.since_ns, attempt.open = decision, now, True
+        attempt.decision, attempt.since_ns, attempt.open, attempt.allowed = decision, now, True, None
         attempt.count += 1
 
-    def ended(self, subject: str, decision: str, how: str, now: int | None) -> None:
-        """Note that a decision ended without effect, and how; the wait starts at ``now``, or at the decision."""
+    def ended(self, subject: str, decision: str, how: str, now: int | None, *, allowed: int | None = None) -> None:
+        """Note that a decision ended without effect, and how; the wait starts at ``now``, or at the decision.
+
+        ``allowed`` is how many replicas the limits that refused it would have let go.
+        """
         known = self.subjects.get(subject)
         for attempt in known.attempts if known is not None else ():
             if attempt.decision == decision and attempt.open:
                 attempt.ends[how] = attempt.ends.get(how, 0) + 1
-                attempt.open = False
+                attempt.open, attempt.allowed = False, allowed
                 attempt.since_ns = attempt.since_ns if now is None else now
 
     def worked(self, subject: str, decision: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from flyball_contracts.ids import NS_PER_S, decision_id
 from flyball_contracts.records import Effect, Evidence, Proposal, Tick, WorkloadSpec
+from flyball_streams.engine.cell.actions.limits import gang_of
 from flyball_streams.engine.cell.actions.victims import Holders
 from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
@@ -111,6 +112,17 @@ class Cycle:
             return False
         return self.rate_limit.is_rising(workload, wanted, self.period_ns)
 
+    def leavable(self, spec: WorkloadSpec, running: int, replicas: int) -> int:
+        """How many of so many replicas may stop at once: whole gangs within what limits allowed at the last refusal.
+
+        All of them where nothing is known, or where not one gang may stop.
+        """
+        allowed, gang = self.memory.backoff.allowed(spec.workload, self.now_ns), gang_of(spec)
+        if allowed is None or allowed >= replicas:
+            return replicas
+        after = -(-(running - allowed) // gang) * gang
+        return running - after if after < running else replicas
+
     def admit(
         self, subject: str, wanted: Attempt, *, target: str = "", urgent: bool = False, emergency: bool = False
     ) -> Waited | None:
@@ -208,10 +220,12 @@ class Cycle:
         self._cache.infeasible[spec.workload] = self._feasibility_key(spec, running, wanted)
 
     def _feasibility_key(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
+        backoff = self.memory.backoff
         waiting = frozenset(
-            name for name in self.memory.backoff.subjects
-            if self.memory.backoff.waits(name, "stop", self.now_ns, self.rule)
-        )  # fmt: skip
+            (name, backoff.waits(name, "stop", self.now_ns, self.rule), backoff.allowed(name, self.now_ns))
+            for name in backoff.subjects
+        )
+        waiting = frozenset(entry for entry in waiting if entry[1:] != (False, None))
         return spec, running, wanted, frozenset(self.decided), waiting, self._cache.version
 
     def effect(self, spec: WorkloadSpec, replicas: int) -> Effect:

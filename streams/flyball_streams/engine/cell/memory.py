@@ -190,7 +190,7 @@ class Memory(msgspec.Struct):
         elif order.report.final and not done:
             if order.seen != order.replicas and order.shows(here):
                 self.backoff.worked(name, order.id)
-            self.backoff.ended(name, order.id, order.report.ending, now)
+            self.backoff.ended(name, order.id, order.report.ending, now, allowed=order.report.allowed)
             order.replicas = order.before
             order.expires_ns = order.decided_ns
             order.over = True

@@ -14,6 +14,7 @@ import msgspec
 
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
+from flyball_streams.engine.cell.tenancy import Tenancy, asks_for_part
 from flyball_streams.engine.known import Known, Replica
 
 Room: TypeAlias = tuple[str, str]
@@ -49,7 +50,7 @@ class Placement:
     """Free GPUs of a cell by room.
 
     ``free`` are whole GPUs by room and ``total`` by model. Nothing is free on drained nodes, on cordoned or unhealthy
-    devices and on GPUs that are divided: work is placed on their instances.
+    devices and on GPUs that are divided: work is placed on their instances. No two tenants share a GPU.
     """
 
     def __init__(self, directory: Known, cell: str) -> None:
@@ -63,7 +64,8 @@ class Placement:
         self._version = -1
         self._sizes: dict[str, Counter[int]] = {}
         self._kinds: dict[tuple[str, str], dict[int, list[str]]] = {}
-        self._shares: dict[Room, list[float]] = {}
+        self._shares: dict[tuple[str, Room], list[float]] = {}
+        self.tenancy = Tenancy(directory, cell)
         self._journal: list[Callable[[], None]] = []
 
     def refresh(self, unhealthy: Iterable[str]) -> bool:
@@ -116,6 +118,8 @@ class Placement:
         gpus = per_replica(spec)
         if gpus <= 0:
             return []
+        if self.tenancy.bars(spec) or (asks_for_part(spec) and self._others_share(spec.tenant)):
+            return None
         if gpus < 1 - SLACK:
             return self._share(spec, gpus, among)
         if self.spans(spec):
@@ -124,7 +128,12 @@ class Placement:
         return None if room is None else self.take([Piece(*room, float(whole(gpus)))])
 
     def best(
-        self, spec: WorkloadSpec, gpus: int, away_from: str = "", zone: str | None = None, among: Set[str] | None = None
+        self,
+        spec: WorkloadSpec,
+        gpus: int,
+        away_from: Set[str] = frozenset(),
+        zone: str | None = None,
+        among: Set[str] | None = None,
     ) -> Room | None:
         """Room with ``gpus`` free whole GPUs: in the zone if one is given, then the fullest, then by name."""
         found: list[tuple[bool, int, str, str]] = []
@@ -133,7 +142,7 @@ class Placement:
                 continue
             for free in sorted(n for n in by_free if n >= gpus):
                 there_are = (name for name in by_free[free] if among is None or name in among)
-                node = next((name for name in there_are if name != away_from), None)
+                node = next((name for name in there_are if name not in away_from), None)
                 if node is not None:
                     found.append((zone is not None and there != zone, free, node, model))
                     break
@@ -142,13 +151,15 @@ class Placement:
         *_, node, model = min(found)
         return model, node
 
-    def take(self, place: Place) -> Place | None:
-        """Take a certain place, all of it; ``None`` when it is not free."""
+    def take(self, place: Place, tenant: str = "") -> Place | None:
+        """Take a certain place for a tenant, all of it; ``None`` when it is not free."""
         mark = self.mark()
         for piece in place:
             room = piece.model, piece.node
             taken = (
-                self._take_share(room, piece.gpus) if piece.gpus < 1 - SLACK else self._take(room, whole(piece.gpus))
+                self._take_share(room, piece.gpus, tenant)
+                if piece.gpus < 1 - SLACK
+                else self._take(room, whole(piece.gpus))
             )
             if not taken:
                 self.rollback(mark)
@@ -198,27 +209,35 @@ class Placement:
         """Take a share of a GPU that others share already, the fullest, or else of a free one."""
         fit = [
             (min(s for s in left if s >= gpus - SLACK), node, model)
-            for (model, node), left in self._shares.items()
-            if accepts(spec, model) and (among is None or node in among) and any(s >= gpus - SLACK for s in left)
+            for (tenant, (model, node)), left in self._shares.items()
+            if tenant == spec.tenant
+            and accepts(spec, model)
+            and (among is None or node in among)
+            and any(s >= gpus - SLACK for s in left)
         ]
         if fit:
             _, node, model = min(fit)
-            return self.take([Piece(model, node, gpus)])
+            return self.take([Piece(model, node, gpus)], spec.tenant)
         room = self.best(spec, 1, among=among)
-        return None if room is None else self.take([Piece(*room, gpus)])
+        return None if room is None else self.take([Piece(*room, gpus)], spec.tenant)
 
-    def _take_share(self, room: Room, gpus: float) -> bool:
-        left = self._shares.get(room, [])
+    def _others_share(self, tenant: str) -> bool:
+        """Whether another tenant has been given shares of GPUs: the platform may put both on one."""
+        return any(left and other != tenant for (other, _), left in self._shares.items())
+
+    def _take_share(self, room: Room, gpus: float, tenant: str) -> bool:
+        key = tenant, room
+        left = self._shares.get(key, [])
         fit = min((s for s in left if s >= gpus - SLACK), default=None)
         if fit is None and not self._take(room, 1):
             return False
         after = sorted([*left, (1.0 if fit is None else fit) - gpus])
         if fit is not None:
             after.remove(fit)
-        self._shares[room] = after
+        self._shares[key] = after
 
         def undo() -> None:
-            self._shares[room] = left
+            self._shares[key] = left
 
         self._journal.append(undo)
         return True

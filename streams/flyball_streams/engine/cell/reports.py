@@ -19,7 +19,8 @@ class Report(msgspec.Struct):
     """The newest report on a decision: its status, the reason, and the replicas that the platform shows.
 
     ``since_ns`` is the first tick at which no open order had this decision. ``partly`` means that not all replicas
-    were to have new resources. ``unsuitable_nodes`` are nodes on which the platform does not let the work run.
+    were to have new resources. ``unsuitable_nodes`` are nodes on which the platform does not let the work run, and
+    ``allowed`` is how many replicas the limits that refused it would have let go.
     """
 
     status: Status
@@ -28,6 +29,7 @@ class Report(msgspec.Struct):
     since_ns: int = -1
     partly: bool = False
     unsuitable_nodes: tuple[str, ...] = ()
+    allowed: int | None = None
 
     @property
     def final(self) -> bool:
@@ -55,7 +57,14 @@ def report_of(outcome: Outcome) -> Report | None:
     state = outcome.before if outcome.observed is None and status == "refused" else outcome.observed
     observed = None if state is None else state.replicas
     partly = outcome.expected is not None and outcome.expected.resources is None
-    return Report(status, outcome.code, observed, partly=partly, unsuitable_nodes=outcome.unsuitable_nodes)
+    return Report(
+        status,
+        outcome.code,
+        observed,
+        partly=partly,
+        allowed=outcome.allowed,
+        unsuitable_nodes=outcome.unsuitable_nodes,
+    )
 
 
 def record(reports: dict[str, Report], decision: str, report: Report) -> None:

@@ -65,7 +65,7 @@ class SchedulerCache:
         """Reserve room for replicas still to come: at their places, or wherever they fit (``again``)."""
         self.reserved, self.unplaced = {}, []
         for spec, place in places:
-            kept = None if again else self.placement.take(place)
+            kept = None if again else self.placement.take(place, spec.tenant)
             if kept is None:
                 self.unplaced.append(spec)
             else:

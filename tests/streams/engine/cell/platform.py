@@ -160,6 +160,7 @@ class Platform:
         return Outcome(
             id="o", decision=decision.id, type="Scale", target=decision.target, cell=CELL, workload=decision.workload,
             time_ns=decision.time_ns, status="refused", mode="live", driver="test",
+            allowed=self.random.choice((None, 0, 1, 2, 4)),
         )  # fmt: skip
 
     def requested(self, now: int) -> list[Requested]:

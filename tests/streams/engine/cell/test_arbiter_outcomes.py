@@ -4,12 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from tests.streams.engine.cell.arbiter_harness import QUICK, ArbiterHarness, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, PERIOD_NS, incoming_records, inventory, spec, tick
 
+from flyball_actuators.guard import Guard, GuardState, NodeInfo, World
+from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.ids import decision_id
-from flyball_contracts.records import Migrate, Preempt, ProposalTick, Resources, Scale, SubjectState
+from flyball_contracts.records import Migrate, Preempt, ProposalTick, Resources, Scale, SubjectState, WorkloadSpec
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
@@ -241,3 +244,70 @@ def test_what_a_batch_has_left_is_resized_further() -> None:
     (third,) = harness.at(60)
     harness.report(third, "done", expected=SubjectState(replicas=2, resources=wanted), observed=some)
     assert harness.at(61) == harness.at(4000) == [], "all of them have it"
+
+
+class Limited:
+    """An arbiter, and the real guard with a limit on replicas; what it lets through has its effect at once."""
+
+    def __init__(self, limit: str, *specs: WorkloadSpec, **held: int) -> None:
+        self.held, self.epoch = held, 0
+        self.harness, self.state = ArbiterHarness(*specs), GuardState()
+        text = (
+            f"{{allow: ['*'], mode: live, blast_radius: {{share: 1}}, policies: [{{name: calm, limits: [{limit}]}}]}}"
+        )
+        self.guard = Guard(msgspec.convert(yaml.safe_load(text), ActuatorParameters))
+        self.verdicts: list[tuple[str, int, str, int | None]] = []
+        self.show()
+
+    def show(self) -> None:
+        self.epoch += 1
+        rows, parts = iter(range(32)), dict[str, tuple[int, ...]]()
+        for workload, count in self.held.items():
+            parts |= {f"{workload}/{i:02}": (next(rows),) for i in range(count)}
+        self.harness.know(node("n", 32, parts, self.epoch))
+
+    def want(self, index: int, workload: str, replicas: int) -> None:
+        specs = {name: self.harness.directory.specs[name] for name in self.held}
+        placed = {name: {f"{name}-{i}": "n" for i in range(count)} for name, count in self.held.items()}
+        for decision in self.harness.want(index, workload, replicas):
+            world = World(specs, {"n": NodeInfo(CELL, True)}, {CELL: placed}, "")
+            self.state, verdict = self.guard.authorise(self.state, decision, decision.time_ns, world)
+            assert isinstance(decision, Scale | Preempt)
+            fewer = decision.replicas_before - decision.replicas
+            self.verdicts.append((decision.workload, fewer, verdict.code, verdict.allowed))
+            if verdict.status == "refused":
+                self.harness.report(decision, "refused", code=verdict.code, allowed=verdict.allowed)
+            else:
+                free = 32 - sum(self.held.values()) + self.held[decision.workload]
+                self.held[decision.workload] = min(decision.replicas, free)
+                observed = SubjectState(replicas=self.held[decision.workload])
+                self.harness.report(decision, "done", observed=observed)
+                self.show()
+
+
+def test_what_a_limit_allows_is_what_is_proposed_next() -> None:
+    loop = Limited("{per: workload, window_s: 120, replicas: 5}", spec("a", max_replicas=20), a=20)
+    for index in range(0, 900, 5):
+        loop.want(index, "a", 8)
+    assert loop.held == {"a": 8}, loop.verdicts
+    first, second, *_ = loop.verdicts
+    assert first == ("a", 12, "limit", 5)
+    assert second == ("a", 5, "", None)
+    refused = [i for i, verdict in enumerate(loop.verdicts) if verdict[2] and verdict[3]]
+    assert all(loop.verdicts[i + 1][1] <= (loop.verdicts[i][3] or 0) for i in refused), loop.verdicts
+
+
+def test_gangs_stay_whole_in_what_a_limit_allows() -> None:
+    loop = Limited("{per: workload, window_s: 120, replicas: 5}", spec("a", max_replicas=20, gang_size=4), a=20)
+    for index in range(0, 60, 5):
+        loop.want(index, "a", 8)
+    assert loop.verdicts[:2] == [("a", 12, "limit", 5), ("a", 4, "", None)]
+
+
+def test_a_preemption_that_a_limit_refused_takes_what_it_allows() -> None:
+    low, high = spec("low", max_replicas=32, interruptible=True, priority=1), spec("high", max_replicas=12, priority=5)
+    loop = Limited("{per: workload, window_s: 600, replicas: 3}", low, high, low=32, high=0)
+    for index in range(0, 60, 5):
+        loop.want(index, "high", 8)
+    stops = [verdict for verdict in loop.verdicts if verdict[0] == "low"]
+    assert stops[:2] == [("low", 8, "limit", 3), ("low", 3, "", None)]

@@ -6,13 +6,20 @@ from typing import Any, cast
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, node
+from tests.actuators.samples import migrate, scale
+from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, move, node
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, spec, tick
 
-from flyball_contracts.records import AnyDecision, Inventory, Preempt, Scale, WorkloadSpec
+from flyball_actuators.guard import GuardState
+from flyball_actuators.guard.state import Context
+from flyball_actuators.guard.tenants import tenant_mixed
+from flyball_actuators.parameters import ActuatorParameters
+from flyball_actuators.world import WorldTables
+from flyball_contracts.records import AnyDecision, Inventory, Migrate, Preempt, Scale, WorkloadSpec
 from flyball_streams.engine import Directory
 from flyball_streams.engine.cell.placement import Placement
+from flyball_streams.engine.cell.tenancy import Tenancy
 
 
 def replicas(decisions: list[AnyDecision]) -> dict[str, int]:
@@ -156,7 +163,7 @@ def seen(placement: Placement) -> dict[str, Any]:
         if isinstance(value, dict):
             items: dict[Any, Any] = cast("Any", value)
             found[name] = {key: one for key, one in items.items() if one}
-        elif name not in {"directory", "_version", "_journal"}:
+        elif name not in {"directory", "tenancy", "_version", "_journal"}:
             found[name] = value
     return found
 
@@ -199,3 +206,69 @@ def test_as_many_fit_as_can_be_placed(seed: int, gpus: int) -> None:
         placed += 1
     assert placed == expected
     assert placement.fitting(job) == 0
+
+
+def test_a_part_of_a_gpu_is_not_proposed_where_another_tenant_has_one() -> None:
+    def wanted(tenant: str, *, divided: bool = False) -> dict[str, int]:
+        there = node("n", 4, {"other/0": (0,)})
+        if divided:
+            first = msgspec.structs.replace(there.devices[0], mig_enabled=True)
+            there = msgspec.structs.replace(there, devices=(first, *there.devices[1:]))
+        mine, other = (spec(w, gpus_per_replica=0.5, tenant=t) for w, t in (("mine", "a"), ("other", tenant)))
+        harness = ArbiterHarness(there, mine, other)
+        found = replicas(harness.want(0, "mine", 2))
+        assert found or not harness.arbiter.memory.wants, "machines that are bought would not help"
+        return found
+
+    assert wanted("a") == {"mine": 2}
+    assert wanted("b") == {}
+    assert wanted("b", divided=True) == {"mine": 2}
+
+
+def test_two_tenants_get_no_parts_of_gpus_in_one_tick() -> None:
+    one, two = (spec(w, gpus_per_replica=0.5, tenant=w) for w in ("a", "b"))
+    harness = ArbiterHarness(node("n", 4), one, two)
+    found = harness.at(0, proposal("a", tick(0), 2), proposal("b", tick(0), 2))
+    assert replicas(found) == {"a": 2}
+    harness.know(node("n", 4, {"a/0": (0,), "a/1": (0,)}, epoch=2))
+    assert harness.want(1, "b", 2) == []
+
+
+def test_a_replica_does_not_move_beside_another_tenant() -> None:
+    mine, other = spec("mine", tenant="a"), spec("other", tenant="b", gpus_per_replica=0.5)
+    full, shared = node("home", 1, {"mine/0": (0,)}), node("shared", 2, {"other/0": (0,), "other/1": (0,)})
+    harness = ArbiterHarness(full, shared, node("wide", 8), mine, other)
+    (found,) = harness.at(0, move(0, "mine", "0", "home", 0))
+    assert isinstance(found, Migrate)
+    assert found.to_node == "wide", "the fullest would be the shared one"
+
+
+PARTS = st.sampled_from([0.5, 1.0, 1.5, 2.0])
+ON_GPU = st.lists(st.sampled_from(["w0", "w1", "w2", "nobody"]), max_size=3, unique=True)
+
+
+@given(st.lists(PARTS, min_size=3, max_size=3), st.lists(ON_GPU, max_size=4), st.integers(0, 3), st.booleans())
+@settings(deadline=None)
+def test_no_room_is_named_that_the_guard_refuses_to_a_tenant(
+    parts: list[float], on: list[list[str]], divided: int, drained: bool
+) -> None:
+    """Two of three workloads are of one tenant; each GPU of a node has some of their replicas, one may be divided."""
+    names = ("w0", "w1", "w2")
+    specs = {n: spec(n, gpus_per_replica=p, tenant=t) for n, p, t in zip(names, parts, "aab", strict=True)}
+    held = {f"{name}/{name}-{row}": (row,) for row, of in enumerate(on) for name in of}
+    there = node("n", len(on), held, schedulable=not drained)
+    rows = tuple(msgspec.structs.replace(d, mig_enabled=row == divided) for row, d in enumerate(there.devices))
+    there = msgspec.structs.replace(there, devices=rows)
+    directory, tables = Directory(), WorldTables()
+    for record in (there, *specs.values()):
+        directory.apply(record)
+        tables.take(record)
+    tenancy = Tenancy(directory, CELL)
+    for name, of in specs.items():
+        for decision, mixed in (
+            (scale(workload=name, cell=CELL, before=1, after=2), tenancy.bars(of)),
+            (migrate(workload=name, cell=CELL, to_node="n"), "n" in tenancy.closed(of)),
+            (migrate(workload=name, cell=CELL), tenancy.bars(of)),
+        ):
+            context = Context(ActuatorParameters(), GuardState(), decision, 0, tables.view(""))
+            assert (tenant_mixed(context) is not None) == mixed, (name, decision)

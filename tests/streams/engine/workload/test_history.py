@@ -148,7 +148,7 @@ def test_a_recording_that_is_of_no_use_is_one_error(tmp_path: Path) -> None:
 
     with pytest.raises(RecordingError, match="there is no such file"):
         read(tmp_path / "none.parquet")
-    with pytest.raises(RecordingError, match="no forecast can start from it"):
+    with pytest.raises(RecordingError, match="it holds no telemetry"):
         read(record(tmp_path / "tables.parquet", [incoming_records(*TABLES)]))
     with pytest.raises(RecordingError, match="no workload with a specification reports its load"):
         read(record(tmp_path / "nobody.parquet", [incoming_records(TABLES[0]), *frames(0, 8)]))

@@ -24,10 +24,10 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         return
     devices = len(held[0].devices)
     home = cycle.directory.inventories.get(p.node)
-    refused = cycle.memory.unsuitable.get(p.workload)
+    tenancy, refused = cycle.placement.tenancy, cycle.memory.unsuitable.get(p.workload)
     among = None if refused is None else cycle.placement.nodes.keys() - refused.nodes.keys()
-    room = cycle.placement.best(spec, devices, p.node, home.zone if home else "", among)
-    if room is None and p.confidence < FAILING:
+    room = cycle.placement.best(spec, devices, tenancy.closed(spec) | {p.node}, home.zone if home else "", among)
+    if room is None and (p.confidence < FAILING or tenancy.bars(spec)):
         return
     without = f", without {len(refused.nodes)} nodes on which the platform does not let it run" if refused else ""
     made = Attempt("migrate", f"{p.node} {'room' if room else 'no room'}{without}", 0, 0)

@@ -36,6 +36,8 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
         return Grant(wanted, [], mark, wanted)
+    if placement.tenancy.bars(spec):
+        return Grant(running, [], mark, running)
     reach, places, here = running, list[Place](), cycle.staying(spec.workload)
     for more in _steps(spec, running, wanted):
         before = placement.mark()
@@ -137,7 +139,7 @@ def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
         running = sum(len(b.names) for b in bundles)
         if order is not None and order.replicas < running:
             continue  # some of its replicas are about to stop; which ones is unknown
-        spare[name] = running - max(0, victim.min_replicas)
+        spare[name] = cycle.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
         found += bundles
     return Search(spec, cycle.placement, found, spare, {name: cycle.reserved(name) for name in spare})
 

@@ -26,15 +26,18 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
         cycle.still_lacks(name, max(0, wanted - running))
         return
     if wanted < running:
+        least, wanted = wanted, running - cycle.leavable(spec, running, running - wanted)
         made = Attempt("scale", "", running, wanted)
         waited = cycle.admit(name, made)
         if waited is not None:
             cycle.memory.preempted.pop(name, None)  # its own proposal counts from now on
-            reason = f"in from {running} to {wanted}: {p.reason}"
+            limited = "" if wanted == least else f"; to {least} when the actuator's limits let so many go at once"
+            reason = f"in from {running} to {wanted}: {p.reason}{limited}"
             yield order(cycle, spec, made, [], reason, p.confidence, cited(p), waited)
         return
     grant = granted(cycle, spec, running, wanted)
-    cycle.lacks(name, wanted - grant.replicas, p.id)
+    barred = cycle.placement.tenancy.bars(spec)  # more machines would not help
+    cycle.lacks(name, 0 if barred else wanted - grant.replicas, p.id)
     made = Attempt("scale", "", running, grant.replicas)
     wakes, down = cycle.wakes(name, wanted), cycle.is_down(name, wanted)
     waited = cycle.admit(name, made, urgent=wakes, emergency=down) if grant.replicas > running else None

@@ -28,6 +28,8 @@ class Room:
     def most(self, spec: WorkloadSpec, offer: Offer) -> int:
         """Replicas of a workload that an offer has room for, those that it holds there among them."""
         name, each, here = offer.name, spec.gpus_per_replica, self.holdings.held(spec.workload).counts[offer.name]
+        if self.cycle.placement.tenancy.bars(spec):
+            return here
         others = max(0.0, self.holdings.gpus()[name] - here * each) + self._promised(spec.workload, offer)
         left = offer.at_most * offer.gpus - others - self._out_of_work(offer)
         by_machine = offer.at_most * part_of(spec, offer).replicas_per_machine
