@@ -132,11 +132,11 @@ def step(
     known = np.asarray(mask)[:, None] & np.isfinite(x)
     middle, scale = _of_group(state.record, x, known, config.warm_s <= state.seen_s.T, group)
     scale = np.maximum(scale, np.asarray(floor, np.float32)[:, None])
-    updated, found, peaks, warm = _update(state, known_tail.limit, x.T, known.T, middle, scale, period_s, config)
-    watched, peered = warm & known.T, updated.peered
-    beside = watched & peered
-    both = np.count_nonzero(beside, axis=1), np.count_nonzero(watched, axis=1)
-    exposure = np.concatenate([both[0], both[1] - both[0]]) * period_s
+    by_metric, is_known = np.ascontiguousarray(x.T), np.ascontiguousarray(known.T)
+    updated, found, peaks, warm = _update(state, known_tail.limit, by_metric, is_known, middle, scale, period_s, config)
+    watched, peered = warm & is_known, updated.peered
+    beside = (watched & peered).sum(axis=1)
+    exposure = np.concatenate([beside, watched.sum(axis=1) - beside]) * period_s
     quiet = np.maximum(state.quiet_s - np.float32(period_s), _ZERO)
     events, stratum, peak = 0, _NOWHERE, _NO_PEAK
     metric, device = np.nonzero(peaks)
@@ -204,7 +204,7 @@ def _update(
     fast = np.asarray(state.fast + np.float32(_gain(period_s, config.fast_s)) * (r - state.fast), np.float32)
     away = np.minimum(np.abs(fast - slow), np.abs(r - slow))
     before, top = state.peak, state.top
-    if begins := bool(fresh.any()):
+    if begins := bool((fresh & known).any()):
         seen, fast = np.where(fresh, _ZERO, seen), np.where(fresh, r, fast)
         away, record, before, top = (np.where(fresh, _ZERO, one) for one in (away, record, before, top))
     one: Floats = np.asarray(away / scale, np.float32)
@@ -246,9 +246,7 @@ def _update(
     series = (np.where(known, new, old) for new, old in zip(updated[:-2], state[:-2], strict=True))
     gap = np.where(known, _ZERO, state.gap_s + np.float32(period_s))
     kept = State._make((*series, gap, state.quiet_s))
-    expected = base + slow
-    if begins:
-        expected = np.where(fresh, np.float32(np.nan), expected)
+    expected = np.where(fresh, np.float32(np.nan), base + slow)
     return kept, Found(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
 
 

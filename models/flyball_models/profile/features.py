@@ -86,8 +86,9 @@ def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) ->
     x = np.empty((len(inputs) + 1, len(use)), np.float32)
     for row, values in enumerate(inputs):
         x[row] = values
-    x[-1] = np.where(np.isfinite(use), active, np.float32(np.nan))
+    x[-1] = active
     known = np.asarray(mask) & np.isfinite(x)
+    known[-1] = known[0]
     rate = np.float32(config.rate)
     total, weight, idle = (np.asarray(field) for field in state)
     with np.errstate(invalid="ignore"):  # of what is not known

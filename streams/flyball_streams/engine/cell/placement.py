@@ -71,9 +71,9 @@ class Placement:
     def refresh(self, unhealthy: Iterable[str]) -> bool:
         """Forget what was tried, and follow the inventories; whether anything may have changed."""
         self.rollback(0)
-        sick = frozenset(unhealthy)
-        if (self._version, self._unhealthy) == (self.directory.version, sick):
+        if self.is_current(unhealthy):
             return False
+        sick = frozenset(unhealthy)
         struck = sick ^ self._unhealthy
         self._unhealthy, self._version = sick, self.directory.version
         gone = set(self._inventories)
@@ -86,6 +86,10 @@ class Placement:
         for node in gone:
             self._drop(node)
         return True
+
+    def is_current(self, unhealthy: Iterable[str]) -> bool:
+        """Whether the inventories and unhealthy devices are those that were followed last."""
+        return (self._version, self._unhealthy) == (self.directory.version, frozenset(unhealthy))
 
     def mark(self) -> int:
         """Where to roll back to."""
@@ -185,8 +189,7 @@ class Placement:
         for replica in replicas:
             node = self.nodes.get(replica.node)
             if node is not None:
-                for row in set(replica.devices):
-                    self._release(node, replica.node, row)
+                self._release(node, replica.node, set(replica.devices))
 
     def gains(self, replicas: Iterable[Replica]) -> dict[Room, int]:
         """GPUs by room that are free when these replicas stop, while all others of the inventories run."""
@@ -259,16 +262,18 @@ class Placement:
                 gpus -= min(n, gpus)
         return None if gpus else self.take(place)
 
-    def _release(self, node: Node, name: str, row: int) -> None:
-        node.holders[row] -= 1
+    def _release(self, node: Node, name: str, rows: Set[int]) -> None:
+        for row in rows:
+            node.holders[row] -= 1
 
         def undo() -> None:
-            node.holders[row] += 1
+            for row in rows:
+                node.holders[row] += 1
 
         self._journal.append(undo)
-        if node.holders[row] == 0 and node.usable[row]:
-            room = node.models[row], name
-            self._set(room, self.free[room] + 1)
+        freed = Counter(node.models[row] for row in rows if node.holders[row] == 0 and node.usable[row])
+        for model, gpus in freed.items():
+            self._set((model, name), self.free[model, name] + gpus)
 
     def _set(self, room: Room, free: int) -> None:
         before = self.free[room]

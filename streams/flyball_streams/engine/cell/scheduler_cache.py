@@ -1,11 +1,11 @@
 """An arbiter's model of free and reserved GPUs, updated from tick to tick; it can be rebuilt, so it is not state."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from flyball_contracts.records import WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import per_replica
 from flyball_streams.engine.cell.actions.victims import Holders
-from flyball_streams.engine.cell.memory import Memory, outstanding
+from flyball_streams.engine.cell.memory import Memory, Order, outstanding
 from flyball_streams.engine.cell.placement import Piece, Place, Placement
 from flyball_streams.engine.known import Known
 
@@ -29,37 +29,68 @@ class SchedulerCache:
         self._holders: tuple[int, Holders] | None = None
         self._price: tuple[int, float | None] | None = None
         self._changes = 0
+        self._inputs: Hashable = None
+        self._mark = 0
+        self._reserved: dict[str, list[Place]] = {}
+        self._unplaced: list[WorkloadSpec] = []
 
     def refresh(self, memory: Memory, now: int) -> None:
-        """Compute what is free once open orders have stopped their victims and taken their places."""
-        self._changes += self.placement.refresh(memory.unhealthy)
+        """Compute what is free once open orders have stopped their victims and taken their places.
+
+        In most ticks nothing of that has changed since the last: then only what was tried on top of it is undone.
+        """
         if len(self.infeasible) > len(self.directory.workloads(self.cell)):
             self.infeasible = {}
+        orders = self._orders(memory, now)
+        moves = [
+            (key, move)
+            for key, move in sorted(memory.moves.items())
+            if move.node and move.node not in self._nodes_of(move.workload, move.replica)
+        ]
+        leaving = [
+            (pool, stock.change)
+            for pool, stock in sorted(memory.stocks.items())
+            if stock.change is not None and stock.change.victims
+        ]
+        inputs = (
+            tuple((spec.workload, order.id, order.replicas) for spec, order in orders),
+            tuple((key, move.id) for key, move in moves),
+            tuple((pool, change.id) for pool, change in leaving),
+        )
+        if inputs == self._inputs and self.placement.is_current(memory.unhealthy):
+            self.placement.rollback(self._mark)
+            self.reserved, self.unplaced = _copies(self._reserved), self._unplaced[:]
+            return
+        self._changes += self.placement.refresh(memory.unhealthy)
         places: list[tuple[WorkloadSpec, Place]] = []
-        inputs: list[Hashable] = []
-        for name in sorted(memory.orders, key=lambda n: (memory.orders[n].decided_ns, n)):
-            spec, order = self.directory.spec(name), memory.believed(name, now)
-            if spec is None or spec.cell != self.cell or order is None:
-                continue
-            inputs.append((name, order.id, order.replicas))
+        for spec, order in orders:
             if order.victims:
                 stopping = frozenset(order.victims)
-                self.placement.stop(r for r in self.directory.replicas(name) if r.name in stopping)
-            places += [(spec, place) for place in outstanding(order, name, self.directory)]
-        for key, move in sorted(memory.moves.items()):
-            if move.node and move.node not in self._nodes_of(move.workload, move.replica):
-                inputs.append((key, move.id))
-                self.placement.take([Piece(move.model, move.node, float(move.devices))])
-        for pool, stock in sorted(memory.stocks.items()):
-            if stock.change is not None and stock.change.victims:
-                inputs.append((pool, stock.change.id))
-                self.placement.close(stock.change.victims)
+                self.placement.stop(r for r in self.directory.replicas(spec.workload) if r.name in stopping)
+            places += [(spec, place) for place in outstanding(order, spec.workload, self.directory)]
+        for _, move in moves:
+            self.placement.take([Piece(move.model, move.node, float(move.devices))])
+        for _, change in leaving:
+            self.placement.close(change.victims)
         mark = self.placement.mark()
         self._reserve(places)
         if self.unplaced:  # others may hold the only places where these fit; no replica is bound to its first place
             self.placement.rollback(mark)
             self._reserve(sorted(places, key=lambda item: -per_replica(item[0])), again=True)
-        self.version = self._changes, self.directory.version, tuple(inputs)
+        self.version = self._changes, self.directory.version, inputs
+        self._inputs, self._mark = inputs, self.placement.mark()
+        self._reserved, self._unplaced = _copies(self.reserved), self.unplaced[:]
+
+    def _orders(self, memory: Memory, now: int) -> list[tuple[WorkloadSpec, Order]]:
+        """Orders of this cell that are in flight, the oldest first."""
+        found = [
+            (spec, order)
+            for name in memory.orders
+            if (order := memory.believed(name, now)) is not None
+            and (spec := self.directory.spec(name)) is not None
+            and spec.cell == self.cell
+        ]
+        return sorted(found, key=lambda both: (both[1].decided_ns, both[0].workload))
 
     def _reserve(self, places: list[tuple[WorkloadSpec, Place]], *, again: bool = False) -> None:
         """Reserve room for replicas still to come: at their places, or wherever they fit (``again``)."""
@@ -104,3 +135,7 @@ class SchedulerCache:
 
     def _nodes_of(self, workload: str, replica: str) -> set[str]:
         return {r.node for r in self.directory.parts(workload, replica)}
+
+
+def _copies(places: Mapping[str, list[Place]]) -> dict[str, list[Place]]:
+    return {workload: list(of) for workload, of in places.items()}

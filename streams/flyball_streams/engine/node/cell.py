@@ -96,6 +96,7 @@ class NodeCell:
         self.links = Links(cell, self.gpus.capacity)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
+        self.host_rows: dict[str, NDArray[np.int64]] = {}
         self.seen: dict[str, int] = {}
         self.last_found: dict[str, int] = {}
         self.superseded = 0
@@ -190,6 +191,7 @@ class NodeCell:
         self.inventories = {i.node: i for i in inventories}
         slots = self.gpus.slots
         self.rows = {i.node: np.array([slots[d.id] for d in i.devices], np.int64) for i in inventories}
+        self.host_rows = {}
         self.seen = dict(state["seen"])
         self.last_found = dict(state["last_found"])
         self.superseded = state["superseded"]
@@ -218,6 +220,7 @@ class NodeCell:
             del self.seen[node], self.rows[node]
             self._retire(self.inventories.pop(node).devices, node)
             self.hosts.retire((node,), node)
+            self.host_rows.pop(node, None)
             changed = True
         if changed:
             before, self.tenancy = self.tenancy, Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
@@ -298,9 +301,7 @@ class NodeCell:
             elif schema == GPU.schema:
                 gpus.append((self.rows[inventory.node], frame.block))
             elif schema == HOST.schema:
-                hosts.append((self.hosts.rows((inventory.node,), inventory.node), frame.block))
-                if self.hosts.recycled:
-                    self.pressure.wipe(self.hosts.recycled)
+                hosts.append((self._host_row(inventory.node), frame.block))
             elif schema == WORKLOAD.schema:
                 first = self.tenancy.first_row[inventory.node]
                 self.tenancy.values[first : first + frame.rows] = frame.values
@@ -317,6 +318,15 @@ class NodeCell:
         self.gpus.put(gpus)
         self.hosts.put(hosts)
         return gateway_rows
+
+    def _host_row(self, node: str) -> NDArray[np.int64]:
+        """Slot of a host, ``int64[1]``; a new one gets its own."""
+        row = self.host_rows.get(node)
+        if row is None:
+            row = self.host_rows[node] = self.hosts.rows((node,), node)
+            if self.hosts.recycled:
+                self.pressure.wipe(self.hosts.recycled)
+        return row
 
     def _anomalies(self, table: SubjectTable, means: Means, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
         for slot, rate, value, expected, since_s in table.departures(means, group):

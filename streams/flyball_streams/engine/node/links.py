@@ -54,6 +54,8 @@ class Links:
     def step(self, tick: Tick, table: SubjectTable, tenancy: Tenancy) -> Iterator[Anomaly]:
         """Anomalies of devices whose links have too many errors, each at most once in ``REPEAT_NS``."""
         errors = table.values[:, COLUMNS].T
+        if not (errors > 0).any():
+            return  # nearly all ticks
         new = np.where(table.mask & np.isfinite(errors), errors, np.float32(0.0)).astype(np.float64)
         self.model, alarms = link_errors.step(self.model, new, tick.end_ns / NS_PER_S, tick.period_ns / NS_PER_S)
         if not alarms.any():

@@ -117,7 +117,8 @@ class SubjectTable:
 
     def means(self, tick: Tick) -> Means | None:
         """Add the values of this tick to the window; return the means when it ends, ``None`` before."""
-        return self.window.add(self.values, self.mask, tick)
+        n = len(self.names)
+        return self.window.add(self.values[:n], self.mask[:n], tick)
 
     def departures(self, means: Means, group: NDArray[np.int32]) -> Iterator[Departure]:
         """Update baselines with a window; yield departures by slot; ``group`` int32[capacity] numbers peer groups."""

@@ -25,7 +25,8 @@ LATENCY = WORKLOAD.column("flyball.workload.latency{stat=mean}")
 FAILED = WORKLOAD.column("flyball.workload.errors")
 STEP = WORKLOAD.column("flyball.workload.step.time")
 SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, READY, TOKENS_IN, TOKENS_OUT, FAILED, PROGRESS, LATENCY, STEP)
-AVERAGED = (SUMMED.index(PROGRESS), SUMMED.index(LATENCY), SUMMED.index(STEP))
+AVERAGED = [SUMMED.index(PROGRESS), SUMMED.index(LATENCY), SUMMED.index(STEP)]
+_SUMMED, _MEASURED = np.array(SUMMED), np.array((UTILIZATION, POWER))
 
 
 class Sums(NamedTuple):
@@ -41,12 +42,11 @@ class Sums(NamedTuple):
         columns: list[list[float | None]] = known_sums.tolist()
         return columns
 
-    def averaged(self, *columns: int) -> "Sums":
+    def averaged(self, columns: list[int]) -> "Sums":
         """The same with means over known values in place of the sums of some columns."""
         total = self.total.copy()
-        for column in columns:
-            total[column] /= np.maximum(self.known[column], 1)
-        return self._replace(total=total)
+        total[columns] /= np.maximum(self.known[columns], 1)
+        return Sums(total, self.known)
 
 
 class Tenancy:
@@ -84,7 +84,8 @@ class Tenancy:
         self.workload_of_allocation = np.array(owners, np.int32)
         self._first = np.arange(len(SUMMED), dtype=np.int64) * len(self.workloads)
         self.replicas = [len(replicas[name]) for name in self.workloads]
-        self.devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
+        devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
+        self.devices: list[int] = devices.tolist()
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
         group = self.workload_of_slot * np.int32(max(1, len(models))) + model_of_slot
         group = np.unique(group, return_inverse=True)[1].astype(np.int32)
@@ -94,23 +95,23 @@ class Tenancy:
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], usage: Sequence[Usage | None] = ()
     ) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
-        sums = self._sums(self.values[:, SUMMED], self.workload_of_allocation)
+        sums = self._sums(self.values[:, _SUMMED], self.workload_of_allocation)
         requests, work, active, queued, reported_ready, tokens_in, tokens_out, failed, progress, latency, step = (
-            sums.averaged(*AVERAGED).values()
+            sums.averaged(AVERAGED).values()
         )
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
             for n, have in zip(reported_ready, self.replicas, strict=True)
         ]
         held = np.where(mask, self.workload_of_slot, -1)
-        utilization, power = self._sums(values[:, (UTILIZATION, POWER)], held).values()
+        utilization, power = self._sums(values[:, _MEASURED], held).values()
         return list(
             rows(
                 Demand,
                 workload=self.workloads,
                 replicas=self.replicas,
                 ready=ready,
-                devices=self.devices.tolist(),
+                devices=self.devices,
                 work_rate=work,
                 request_rate=requests,
                 queued=queued,

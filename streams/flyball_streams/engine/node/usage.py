@@ -60,7 +60,7 @@ class UsageMeter:
         share, memory = values[:, SM_ACTIVITY], values[:, GPU_MEMORY]
         share = np.where(np.isfinite(share), share, values[:, UTILIZATION])
         known = np.isfinite(share)
-        self.share[known] += share[known]
+        self.share += np.where(known, share, np.float32(0.0))
         self.known += known
         np.fmax(self.memory, np.where(np.isfinite(memory), memory, np.float32(np.nan)), out=self.memory)
 

@@ -34,11 +34,14 @@ class Window:
         self.elapsed_ns = 0
 
     def add(self, values: NDArray[np.float32], mask: NDArray[np.bool_], tick: Tick) -> Means | None:
-        """Add the values of a tick, NaN where missing; return the means if the window ends with this tick."""
-        known = np.isfinite(values)
-        self.total += np.where(known, values, np.float32(0.0))
-        self.count += known
-        self.seen |= mask
+        """Add the values of a tick, NaN where missing; return the means if the window ends with this tick.
+
+        ``values`` may end with the last subject in use.
+        """
+        known, n = np.isfinite(values), len(mask)
+        self.total[:n] += np.where(known, values, np.float32(0.0))
+        self.count[:n] += known
+        self.seen[:n] |= mask
         self.elapsed_ns += tick.period_ns
         if (tick.index + self.phase) % max(1, round(WINDOW_NS / tick.period_ns)):
             return None

@@ -82,9 +82,10 @@ class Forecaster:
         self.smooth = self.points.init(self.capacity)
         self.bands = conformal.init(self.capacity, self.conformal_config)
         self.logs = np.zeros((len(config.levels), config.horizon_ticks, self.capacity), np.float32)
-        self.levels = np.array(config.levels, np.float32)[:, None]
-        self.upper = self.levels[:, 0] > 0.5
+        levels = np.array(config.levels, np.float32)
+        self.upper = np.flatnonzero(levels > 0.5)
         """The levels that size; the others of a sparse series rest on zero and cover too much."""
+        self.upper_levels = levels[self.upper, None]
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -128,7 +129,7 @@ class Forecaster:
             self.smooth, self.bands, y, mask, self.conformal_config
         )
         self.logs, coverage = np.asarray(bands), np.asarray(covered)
-        off = np.abs(coverage[self.upper] - self.levels[self.upper]).max(axis=0)
+        off = np.abs(coverage[self.upper] - self.upper_levels).max(axis=0)
         trusted = (np.asarray(resolved) >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
         made, judged = Made(self.logs, coverage, self.points.experts, weights), trusted.tolist()
         return {
@@ -163,6 +164,8 @@ class Forecaster:
     def place(self, names: Iterable[str]) -> None:
         """Give each workload a slot of its own."""
         new = sorted(name for name in names if name not in self.slots)
+        if not new:
+            return
         self.seen.update(dict.fromkeys(new, self.steps))
         self._make_room(new)
 

@@ -84,6 +84,7 @@ class WorkloadProfiles:
         self.known: dict[str, ProfileState] = {}
         self.errors = Errors()
         self.table = kinds.shipped()
+        self._fingerprints: dict[str, tuple[ProfileState, Doubles]] = {}
 
     def step(
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
@@ -124,6 +125,7 @@ class WorkloadProfiles:
     def load(self, state: dict[str, Any]) -> None:
         """Replace the state by that of a snapshot."""
         self.known = {name: unpack_struct(raw, ProfileState) for name, raw in state["known"].items()}
+        self._fingerprints = {}
         self.errors.counts = {method: list(counts) for method, counts in state["errors"].items()}
 
     def _profile(
@@ -164,7 +166,9 @@ class WorkloadProfiles:
             is_judged=is_judged,
         )
         while len(self.known) > MAX_PROFILES:
-            del self.known[next(iter(self.known))]
+            oldest = next(iter(self.known))
+            del self.known[oldest]
+            self._fingerprints.pop(oldest, None)
         similar = self._similar(name, now)
         self._update_prior(name, spec, similar)
         prior = self.starts.priors.get(name)
@@ -204,10 +208,17 @@ class WorkloadProfiles:
         names = [other for other, known in self.known.items() if other != name and known.seen_s >= LEAST_SEEN_S]
         if not names:
             return []
-        others = np.array([_array(self.known[other].fingerprint) for other in names]).T
-        found = similarities(_array(now.fingerprint), others, self.table).tolist()
+        others = np.concatenate([self._fingerprint(other) for other in names]).reshape(len(names), -1).T
+        found = similarities(self._fingerprint(name), others, self.table).tolist()
         pairs = [(other, s) for other, s in zip(names, found, strict=True) if s >= LEAST_SIMILARITY]
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+    def _fingerprint(self, name: str) -> Doubles:
+        """Features of a workload as an array, computed again when they change."""
+        known, kept = self.known[name], self._fingerprints.get(name)
+        if kept is None or kept[0] is not known:
+            kept = self._fingerprints[name] = known, _array(known.fingerprint)
+        return kept[1]
 
     def _update_prior(self, name: str, spec: WorkloadSpec | None, similar: list[tuple[str, float]] | None) -> None:
         """Set the prior of a workload's cold start from similar ones, unless its owner gave a value."""
