@@ -184,8 +184,8 @@ class Loop:
     def _submit(self, read: _Read, partition: int) -> None:
         """Hand a decision to the lanes; of those from a former partition of their cell, only started ones are ended."""
         if read.moved is not None:
-            page = self._session.log.book.page(partition, read.decision.id)
-            if page is None or not (page.claims or page.final):
+            outcomes = self._session.log.index.outcomes_of(partition, read.decision.id)
+            if outcomes is None or not (outcomes.claims or outcomes.final):
                 self._refuse(read.moved.message, DECISIONS.name, partition, read.offset, read.moved.error)
                 return
         self._report.decisions += 1

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger.book import grant_of
+from flyball_actuators.ledger.outcome_index import grant_of
 from flyball_contracts.records import Outcome
 
 MOST = 20_000

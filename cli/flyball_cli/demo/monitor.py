@@ -22,7 +22,7 @@ UNDER_WAY_NS = 900 * 1_000_000_000
 KINDS = ("Scale", "Migrate", "Preempt", "Check")
 
 
-class Seen(NamedTuple):
+class RecentDecision(NamedTuple):
     """One decision as the summary shows it."""
 
     kind: str
@@ -52,7 +52,7 @@ class Monitor:
         self._consumer.assign(
             [TopicPartition(n, tp.partition, self._start[n][tp.partition]) for n in watched for tp in self._places[n]]
         )
-        self.decisions: dict[str, Seen] = {}
+        self.decisions: dict[str, RecentDecision] = {}
         self.kinds: Counter[str] = Counter()
         self.outcomes: dict[str, Outcome] = {}
         """Last word on each decision."""
@@ -62,7 +62,7 @@ class Monitor:
         self.dead: Counter[str] = Counter()
         """By the first reason of its kind: reasons that differ in names and numbers only are of one kind."""
         self._first: dict[str, str] = {}
-        self.recent: deque[Seen] = deque(maxlen=8)
+        self.recent: deque[RecentDecision] = deque(maxlen=8)
 
     def poll(self, timeout_s: float) -> None:
         """Take in what has come."""
@@ -80,7 +80,7 @@ class Monitor:
                 self._bury(str(error))
                 continue
             if isinstance(record, Decision) and record.id not in self.decisions:
-                seen = Seen(type(record).__name__, record.target, record.reason, record.time_ns)
+                seen = RecentDecision(type(record).__name__, record.target, record.reason, record.time_ns)
                 self.decisions[record.id] = seen
                 self.kinds[seen.kind] += 1
                 self.recent.append(seen)

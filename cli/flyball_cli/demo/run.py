@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from flyball_cli.demo.broker import embedded
 from flyball_cli.demo.children import stop_all
-from flyball_cli.demo.monitor import KINDS, Monitor, Seen
+from flyball_cli.demo.monitor import KINDS, Monitor, RecentDecision
 from flyball_cli.demo.services import Options, Services, plan_of, settings_of, signing, write_config
 from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
@@ -126,6 +126,6 @@ def _settle(services: Services, monitor: Monitor, console: Console) -> None:
             monitor.poll(0.3)
 
 
-def _print(console: Console, seen: Seen, at_s: float) -> None:
+def _print(console: Console, seen: RecentDecision, at_s: float) -> None:
     line = f"{at_s:5.0f} s [{COLOURS[seen.kind]} bold]{seen.kind:8}[/] {escape(seen.reason)}"
     console.print(line, soft_wrap=not console.is_terminal)

@@ -1,7 +1,7 @@
 """Incidents and responses on their topics."""
 
 from flyball_cli.compacted import read_compacted, write_records
-from flyball_cli.explain.story import read_incidents
+from flyball_cli.explain.records import read_incidents
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import FlyballError
 from flyball_contracts.records import Incident, Silence

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
@@ -13,7 +13,7 @@ from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick
 from flyball_collectors.base import Collector, KeyedReading, Reading
 from flyball_collectors.export import Framed
-from flyball_collectors.kmsg import Witness
+from flyball_collectors.kmsg import EventMerger
 from flyball_contracts.codec import frame_message, record_message
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
@@ -47,7 +47,7 @@ class AgentReport(NamedTuple):
 class AgentLoop:
     """State of one run; call :meth:`take` at each tick, and :meth:`send_events` as often as needed."""
 
-    def __init__(self, setup: Setup, identity: Identity, outbox: Outbox | Nowhere, clock: Clock) -> None:
+    def __init__(self, setup: Setup, identity: Identity, outbox: Outbox | NullOutbox, clock: Clock) -> None:
         self.ticks = 0
         self._skipped = 0
         self._seq = 0
@@ -63,7 +63,7 @@ class AgentLoop:
         self._outbox = outbox
         self._setup = setup
         self._inventory = InventoryKeeper(setup.config.agent, identity)
-        self._witness = Witness()
+        self._merger = EventMerger()
         self._sent_events: list[NodeEvent] = []
 
     def take(self, tick: Tick) -> None:
@@ -94,14 +94,14 @@ class AgentLoop:
     def send_events(self) -> None:
         """Send the collectors' events; before the first inventory their devices would have no names."""
         if self._inventory.current is not None:
-            events = self._witness.settle(self._setup.events(), self._inventory.devices)
+            events = self._merger.settle(self._setup.events(), self._inventory.devices)
             for event in events:
                 self.publish(event)
                 level = logging.INFO if event.severity == "info" else logging.WARNING
                 _LOG.log(level, "%s %s: %s", event.kind, event.device or event.node, event.message)
             self._sent_events += events
 
-    def heed(self, found: Config | ConfigError | None, tick: Tick) -> None:
+    def reconfigure(self, found: Config | ConfigError | None, tick: Tick) -> None:
         """Go by another configuration, or say why not; frames go on with the next number either way."""
         if found is None:
             return
@@ -120,7 +120,7 @@ class AgentLoop:
             )
             return
         if isinstance(box, Outbox) and way is not None:
-            box.go_over(way)
+            box.switch_to(way)
         self._inventory.reconfigure(self._setup.config.agent)
         _LOG.warning("the configuration was loaded anew; %s", message)
         self.publish(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.base import NAN
 from flyball_contracts.ids import NS_PER_S
@@ -19,7 +19,7 @@ class OwnMetrics:
     def fill(
         self,
         row: NDArray[np.float32],
-        outbox: Outbox | Nowhere,
+        outbox: Outbox | NullOutbox,
         *,
         now_ns: int,
         read_ns: int,

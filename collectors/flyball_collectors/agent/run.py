@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
@@ -74,7 +74,7 @@ def run_agent(
         try:
             for tick in ticks(lambda: round(setup.config.agent.period_s * NS_PER_S), clock, listen):
                 if source is not None:
-                    agent.heed(source.poll(), tick)
+                    agent.reconfigure(source.poll(), tick)
                 agent.take(tick)
                 now_ns = tick.time_ns
                 if agent.ticks == max_ticks or stop.is_set():
@@ -84,9 +84,9 @@ def run_agent(
     return agent.report()
 
 
-def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitStack) -> Outbox | Nowhere:
+def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitStack) -> Outbox | NullOutbox:
     if not config.kafka.bootstrap:
-        return Nowhere()
+        return NullOutbox()
     spool = open_spool(config.agent, identity.node)
     if spool is not None:
         stack.callback(spool.close)

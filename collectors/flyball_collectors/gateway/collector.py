@@ -7,7 +7,7 @@ import numpy as np
 
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
-from flyball_collectors.gateway.scraper import GatewayPage, GatewayScraper, Seen
+from flyball_collectors.gateway.scraper import GatewayPage, GatewayReading, GatewayScraper
 from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives
@@ -52,7 +52,7 @@ class GatewayCollector:
         del now_ns, period_ns
         readings = {name: scraper.take() for name, scraper in self._scrapers.items()}
         values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
-        values[:, _COLUMNS] = [readings.get(name, {}).get(workload, Seen()) for workload, name in self._rows]
+        values[:, _COLUMNS] = [readings.get(name, {}).get(workload, GatewayReading()) for workload, name in self._rows]
         return [Reading(GATEWAY.schema, values)]
 
     def parts(self) -> Parts:

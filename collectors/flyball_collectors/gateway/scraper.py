@@ -31,10 +31,10 @@ class GatewayPage(NamedTuple):
     rate: str = ""
 
 
-Requests = dict[str, "Seen"]
+Requests = dict[str, "GatewayReading"]
 
 
-class Seen(NamedTuple):
+class GatewayReading(NamedTuple):
     """Requests for one workload: per second, held at the gateway, and without an answer; NaN where unknown."""
 
     rate: float = NAN
@@ -82,9 +82,11 @@ class GatewayScraper(Poller[Requests]):
             requests = meter.take(labelled if value else samples, now_s, longest_s)
             mine = [s for s in labelled if s.labels.get(page.label, value) == value] if value else samples
             rates = [s.value for s in mine if s.name == page.rate]
-            found = Seen(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)
-            before = seen.get(page.workloads[value], Seen())
-            seen[page.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
+            found = GatewayReading(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)
+            before = seen.get(page.workloads[value], GatewayReading())
+            seen[page.workloads[value]] = GatewayReading(
+                *(_known_sum(a, b) for a, b in zip(before, found, strict=True))
+            )
             if not mine:
                 absent.append(value)
         self.absent = tuple(absent)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.kmsg.burst import Burst, Tally
+from flyball_collectors.kmsg.classifier import FaultClassifier
 from flyball_collectors.kmsg.fault import Fault
 from flyball_collectors.kmsg.host_lines import aer_of, edac_of, killed_of
 from flyball_collectors.kmsg.nvidia_lines import gone_of, sxid_of, xid_of
 from flyball_collectors.kmsg.reader import KmsgReader
 from flyball_collectors.kmsg.record import LogRecord
-from flyball_collectors.kmsg.verdicts import Judge
 from flyball_collectors.nvml import Absent
 from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
 
 SLOT = "PCI:"
-"""Begins the device of an event that is known by its slot only; :class:`Witness` puts the device's id there."""
+"""Begins the device of an event that is known by its slot only; :class:`EventMerger` puts the device's id there."""
 _PARSERS: Sequence[Callable[[str], Fault | None]] = (xid_of, sxid_of, gone_of, edac_of, aer_of, killed_of)
 _HOW = (
     "give the agent CAP_SYSLOG and read access to /dev/kmsg (systemd: ProtectKernelLogs=no, PrivateUsers=no, "
@@ -64,7 +64,7 @@ class KernelLog:
         self._node = node
         self._clock = clock
         self._burst = Burst()
-        self._judge = Judge()
+        self._classifier = FaultClassifier()
         self._reported_missed = 0
         self._reported_deaf = False
         self.reader = KmsgReader(path, self._take, clock, read)
@@ -102,7 +102,7 @@ class KernelLog:
 
     def _event_of(self, tally: Tally) -> NodeEvent:
         fault = tally.first
-        severity, remedy, message = self._judge.verdict(tally)
+        severity, remedy, message = self._classifier.verdict(tally)
         device = f"{SLOT}{fault.pci}" if fault.pci else ""
         return node_event(
             self._node,

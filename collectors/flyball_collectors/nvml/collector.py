@@ -10,10 +10,10 @@ import msgspec
 from flyball_collectors.base import NAN, Parts, Reading
 from flyball_collectors.nvml.calls.library import Library
 from flyball_collectors.nvml.calls.workers import Workers
-from flyball_collectors.nvml.devices.gpu import Found, GpuReader
+from flyball_collectors.nvml.devices.gpu import GpuReader, GpuReading
 from flyball_collectors.nvml.devices.roster import Change, Roster
 from flyball_collectors.nvml.devices.topology import links_of
-from flyball_collectors.nvml.events import happenings
+from flyball_collectors.nvml.events import event_records
 from flyball_collectors.nvml.events.slowdown import Slowdowns
 from flyball_collectors.nvml.events.watch import MIG_CHANGED, XID, EventWatch
 from flyball_collectors.nvml.readings.link_errors import LinkWatch
@@ -56,7 +56,7 @@ class NvmlCollector:
         self._roster = Roster(library, self.watch, self._workers, root)
         self.latest: Reading | None = None
         self._events: list[NodeEvent] = []
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, GpuReading] = {}
         self._plain: tuple[Device, ...] = ()
         self._reported_unreadable: set[str] = set()
         self._reported_stalled: set[str] = set()
@@ -100,7 +100,7 @@ class NvmlCollector:
         }
         patience_s = max(_PATIENCE * period_ns / NS_PER_S, _LEAST_PATIENCE_S)
         answers = self._workers.run(jobs, min(patience_s, self._settings.stalled_after_s))
-        found: dict[str, Found] = {}
+        found: dict[str, GpuReading] = {}
         for name, reader in self._roster.readers.items():
             found[name] = one = answers.get(name) or self._silence(name, reader, detail=detail)
             self._compare(one, self._found.get(name), now_ns)
@@ -139,7 +139,7 @@ class NvmlCollector:
                 continue
             if what.kind == XID:
                 self.rows.xids[what.device] += count
-            events.append(happenings.event_of(self._node, what, first_ns, count, self._recovery.get(what.device)))
+            events.append(event_records.event_of(self._node, what, first_ns, count, self._recovery.get(what.device)))
         return events
 
     def close(self) -> None:
@@ -158,16 +158,16 @@ class NvmlCollector:
         for name, reason in self._roster.unreadable.items():
             if name not in self._reported_unreadable:
                 self._reported_unreadable.add(name)
-                self._events.append(happenings.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
+                self._events.append(event_records.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
         if self._begun:  # else it was there at the start
             self._report_change(change, now_ns)
         self._begun = True
 
     def _report_change(self, change: Change, now_ns: int) -> None:
         for uuid in change.added:
-            self._events.append(happenings.there(self._node, now_ns, uuid, "the GPU is new"))
+            self._events.append(event_records.there(self._node, now_ns, uuid, "the GPU is new"))
         for uuid in change.gone:
-            self._events.append(happenings.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
+            self._events.append(event_records.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
         if change.gone:
             here = {reader.uuid for reader in self.readers}
             self._slowdowns.keep(here)
@@ -178,25 +178,25 @@ class NvmlCollector:
                 name: by_uuid[reader.uuid] for name, reader in self._roster.readers.items() if reader.uuid in by_uuid
             }
 
-    def _silence(self, name: str, reader: GpuReader, *, detail: bool) -> Found:
+    def _silence(self, name: str, reader: GpuReader, *, detail: bool) -> GpuReading:
         """What is known of a GPU about which a call has not come back."""
         before = self._found.get(name)
         devices = before.devices if before else (reader.device,)
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
-        return Found(devices, [[NAN] * len(GPU) for _ in devices], details, [])
+        return GpuReading(devices, [[NAN] * len(GPU) for _ in devices], details, [])
 
-    def _compare(self, found: Found, before: Found | None, now_ns: int) -> None:
+    def _compare(self, found: GpuReading, before: GpuReading | None, now_ns: int) -> None:
         device = found.devices[0].id
         action = found.rows[0][_ACTION]
         if action == action:
             self._recovery[device] = int(action)
         if found.lost and not (before and before.lost):
             message = f"the GPU does not answer any more ({found.lost}); its row is empty until it does"
-            self._events.append(happenings.gone(self._node, now_ns, device, message))
+            self._events.append(event_records.gone(self._node, now_ns, device, message))
         elif before and before.lost and not found.lost:
-            self._events.append(happenings.there(self._node, now_ns, device, "the GPU answers again"))
+            self._events.append(event_records.there(self._node, now_ns, device, "the GPU answers again"))
         if before and _division(found.devices) != _division(before.devices):
-            self._events.append(happenings.divided(self._node, now_ns, found.devices))
+            self._events.append(event_records.divided(self._node, now_ns, found.devices))
 
     def _note_stalls(self, now_ns: int, period_ns: int) -> None:
         """Report GPUs that have not answered for too long, and those that answer again."""
@@ -205,10 +205,10 @@ class NvmlCollector:
         stuck = {name: seconds for name, seconds in self._workers.stuck().items() if seconds >= after_s}
         for name, reader in self._roster.readers.items():
             if name in stuck and name not in self._reported_stalled:
-                self._events.append(happenings.stalled(self._node, now_ns, reader.uuid, stuck[name]))
+                self._events.append(event_records.stalled(self._node, now_ns, reader.uuid, stuck[name]))
                 self._reported_stalled.add(name)
             elif name in self._reported_stalled and name not in self._workers.stuck():
-                self._events.append(happenings.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
+                self._events.append(event_records.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
                 self._reported_stalled.discard(name)
 
     def _note_refused(self, now_ns: int) -> None:
@@ -216,10 +216,10 @@ class NvmlCollector:
             return
         for call, without in self.refused.items():
             if call not in self._reported_refused:
-                self._events.append(happenings.refused(self._node, now_ns, call, without))
+                self._events.append(event_records.refused(self._node, now_ns, call, without))
                 self._reported_refused.add(call)
 
-    def _readings(self, found: Mapping[str, Found], period_ns: int, *, detail: bool) -> list[Reading]:
+    def _readings(self, found: Mapping[str, GpuReading], period_ns: int, *, detail: bool) -> list[Reading]:
         devices = [device for one in found.values() for device in one.devices]
         self._set_devices(devices)
         if not devices:

@@ -13,7 +13,7 @@ from flyball_collectors.base import NAN
 from flyball_collectors.nvml.binding import Binding
 from flyball_collectors.nvml.calls.fields import Field
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.devices.gpu import GpuReading
 from flyball_collectors.nvml.readings import current, detail
 from flyball_collectors.nvml.readings.gpm import IDS, scaled
 from flyball_collectors.nvml.readings.link_errors import FIELDS as LINK_FIELDS, KINDS, Counts, by_link, sum_of
@@ -98,7 +98,7 @@ def compare(
     return rows, wrong
 
 
-def _values(gpu: int, first: Found, second: Found, theirs: list[dict[str, float]]) -> Iterator[Compared]:
+def _values(gpu: int, first: GpuReading, second: GpuReading, theirs: list[dict[str, float]]) -> Iterator[Compared]:
     """Values of both layouts, of the second read where the first had none: GPM refuses reads that follow closely."""
     sides = ((GPU, first.rows, second.rows), (GPU_DETAIL, first.details, second.details))
     for (layout, one, other), values in zip(sides, theirs, strict=True):
@@ -145,7 +145,7 @@ def _links(gpu: int, first: Counts, second: Counts, theirs: Counts) -> Iterator[
                 )
 
 
-def _processes(gpu: int, first: Found, second: Found, held: Mapping[int, float]) -> Iterator[Compared]:
+def _processes(gpu: int, first: GpuReading, second: GpuReading, held: Mapping[int, float]) -> Iterator[Compared]:
     """Memory of each process that was there all the time, and those that one side has and the other has not."""
     before, after = ({p.pid: p.memory_bytes for p in found.processes} for found in (first, second))
     for pid in sorted(before.keys() & after.keys() | (held.keys() - before.keys() - after.keys())):

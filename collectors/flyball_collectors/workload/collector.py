@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
 from flyball_collectors.parameters import WorkloadsParameters
-from flyball_collectors.workload.discovery.base import Found, Watch
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
 from flyball_collectors.workload.discovery.targets import configured, discovered
@@ -106,8 +106,8 @@ class WorkloadCollector:
         self._logs = logs
         self._jobs: dict[Key, Job] = {}
         self._refused = 0
-        self._followed: list[tuple[Found, ...]] = []
-        self._found: dict[Found, Scraper | None] = {}
+        self._followed: list[tuple[DiscoveredReplica, ...]] = []
+        self._found: dict[DiscoveredReplica, Scraper | None] = {}
         self._scrapers: dict[Key, Scraper] = {}
         self._socket = LineSocket(config.listen) if config.listen else None
         self._watches: dict[str, Watch] = {}
@@ -208,7 +208,7 @@ class WorkloadCollector:
     def _all_scrapers(self) -> list[Scraper]:
         return [*self._scrapers.values(), *(one for one in self._found.values() if one is not None)]
 
-    def _follow(self, answers: list[tuple[Found, ...]]) -> None:
+    def _follow(self, answers: list[tuple[DiscoveredReplica, ...]]) -> None:
         """Scrape the replicas that are there now, and no others."""
         if all(new is old for new, old in zip_longest(answers, self._followed)):
             return
@@ -222,7 +222,7 @@ class WorkloadCollector:
             if found not in self._found:
                 self._found[found] = self._open(found)
 
-    def _open(self, found: Found) -> Scraper | None:
+    def _open(self, found: DiscoveredReplica) -> Scraper | None:
         if found.pending:
             return None
         try:

@@ -16,7 +16,9 @@ Name = Annotated[
         description="letters, digits, and '.', '_' or '-' between them, at most 253",
     ),
 ]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,253}$", description="1 to 253 characters on one line")]
+OneLine = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,253}$", description="1 to 253 characters on one line")
+]
 Replicas = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Gang = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
@@ -44,11 +46,11 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
     workload: Name
     kind: WorkloadKind
     cell: Name = "default"
-    tenant: Word = "default"
+    tenant: OneLine = "default"
     priority: Priority = 0
     gang_size: Gang = 1
     gpus_per_replica: Amount = 1.0
-    gpu_models: tuple[Word, ...] = ()
+    gpu_models: tuple[OneLine, ...] = ()
     min_replicas: Replicas = 0
     max_replicas: Replicas = 1
     capacity_per_replica: Amount = 0.0

@@ -75,7 +75,7 @@ class ClientLog:
         self._log.warning("%s: Kafka at %s: %s", self._who, self._bootstrap, error.str())
 
 
-class Storms(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets one record of each line of foreign code through in :data:`EVERY_S` seconds, with how many were left out.
 
     aiokafka logs hundreds of lines while a broker is away. Put it on a handler; records of other loggers pass.

@@ -79,7 +79,7 @@ class State(NamedTuple):
     quiet_s: Floats
 
 
-class Found(NamedTuple):
+class Detections(NamedTuple):
     """All [M, N]: u where a departure is reported, else 0; what was expected in the unit of x, NaN where not known.
 
     `since_s` is how long the departure has lasted, 0 where there is none.
@@ -90,7 +90,7 @@ class Found(NamedTuple):
     since_s: Floats
 
 
-class Ended(NamedTuple):
+class EndedExcursions(NamedTuple):
     """Excursions that ended in a tick, all [n]: metric, device, largest u, and whether it had peers."""
 
     metric: NDArray[np.int64]
@@ -122,7 +122,7 @@ def step(
     period_s: float,
     rate: float,
     config: Config = DEFAULT,
-) -> tuple[State, tail.State, Found]:
+) -> tuple[State, tail.State, Detections]:
     """Score and learn `x` [N, M] where `mask` [N], in ticks of `period_s`.
 
     `group` int32 [N] puts peers together, a number out of 0..N-1 means none; `floor` [M] is more than 0. `rate` is how
@@ -142,7 +142,7 @@ def step(
     metric, device = np.nonzero(peaks)
     if len(metric):
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
-        ended = Ended(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
+        ended = EndedExcursions(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
         over = known_tail.over[np.where(ended.peered, metric, metric + len(peaks))]
         departed = np.unique(device[ended.size > over])
         events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))
@@ -188,7 +188,7 @@ def _update(
     scale: Floats,
     period_s: float,
     config: Config,
-) -> tuple[State, Found, Floats, NDArray[np.bool_]]:
+) -> tuple[State, Detections, Floats, NDArray[np.bool_]]:
     """Return the state, what is found, the u of excursions that ended, and who is watched, all [M, N].
 
     `middle` is the median of the group, NaN without one. NumPy, not JAX: these are simple operations on few numbers,
@@ -249,10 +249,12 @@ def _update(
     expected = base + slow
     if begins:
         expected = np.where(fresh, np.float32(np.nan), expected)
-    return kept, Found(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
+    return kept, Detections(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
 
 
-def _pooled(ended: Ended, home: NDArray[np.int64], metrics: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _pooled(
+    ended: EndedExcursions, home: NDArray[np.int64], metrics: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Strata and sizes of the excursions that ended: of a group that ends one together, the largest."""
     metric, device, size, peered = ended
     stratum = np.where(peered, metric, metric + metrics)

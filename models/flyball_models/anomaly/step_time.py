@@ -90,7 +90,7 @@ class State(NamedTuple):
     volatility: Floats
 
 
-class Found(NamedTuple):
+class Detections(NamedTuple):
     """``alarm`` [W] where the sum is over the limit, ``ratio`` [W] how far it goes, 0 where it says nothing.
 
     ``slower`` [W] is by what share steps take longer now, and ``expected_s`` [W] what they took. ``ended`` [W] are the
@@ -122,7 +122,7 @@ def resize(state: State, n: int) -> State:
 
 def step(
     state: State, step_s: Floats, now_s: float, period_s: float, limit: float, config: Config = DEFAULT
-) -> tuple[State, Found | None]:
+) -> tuple[State, Detections | None]:
     """Take in what a tick of ``period_s`` says of step times [W], NaN where nothing; ``None`` where no window ended.
 
     ``limit`` is the ratio from which on a gang is loud.
@@ -141,7 +141,7 @@ def step(
     return _close(state, over, now_s, limit, config)
 
 
-def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> tuple[State, Found]:
+def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> tuple[State, Detections]:
     y = median(state.samples)
     recent = np.where(over, np.concatenate([state.recent[1:], y[None]]), state.recent)
     recent_n = state.recent_n + over
@@ -176,7 +176,7 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     reached = np.where(was_alarm, np.minimum(over_now, c.doubt * usual), over_now)
     level, spread = _learned(state, recent, y, z, known & (up < c.hold), anew, c)
     stays = np.where(anew | ~lasts, 0.0, 1.0)
-    found = Found(
+    found = Detections(
         alarm=is_significant & alarm,
         ratio=np.where(is_significant, up / usual, 0.0),
         slower=np.where(is_significant, np.expm1(slower), 0.0),

@@ -61,7 +61,7 @@ def errors(state: State) -> Floats:
     return np.sqrt((PRIOR * prior + state.squares) / (PRIOR + state.judged))
 
 
-class Weighed(NamedTuple):
+class Combined(NamedTuple):
     """Estimates and their errors, [5, N] in the order of NAMES, NaN: none; weights of the methods, [4, N]."""
 
     values: Floats
@@ -74,12 +74,12 @@ class Weighed(NamedTuple):
         return Estimate(self.values[-1], self.errors[-1])
 
 
-def nothing(n: int) -> Weighed:
+def nothing(n: int) -> Combined:
     """Return the result for `n` workloads before their first window."""
-    return Weighed(empty(len(NAMES), n), empty(len(NAMES), n), np.zeros((len(METHODS), n)))
+    return Combined(empty(len(NAMES), n), empty(len(NAMES), n), np.zeros((len(METHODS), n)))
 
 
-def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: Estimate, proven: Floats) -> Weighed:
+def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: Estimate, proven: Floats) -> Combined:
     """Combine the estimates [N], NaN where there is none; what was `proven` is the least.
 
     History counts only after it was compared with saturation: until then it is but the load there was.
@@ -102,4 +102,4 @@ def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: 
     value = np.where(np.isnan(mean), np.nan, np.fmax(mean, proven))
     own = np.where(np.isfinite(values), own, np.nan)
     of_all = np.where(np.isnan(mean), np.nan, np.fmax(error, judged))
-    return Weighed(np.concatenate([values, value[None]]), np.concatenate([own, of_all[None]]), weights)
+    return Combined(np.concatenate([values, value[None]]), np.concatenate([own, of_all[None]]), weights)

@@ -65,7 +65,7 @@ class State(NamedTuple):
     proven: Floats
 
 
-class Found(NamedTuple):
+class WindowEstimate(NamedTuple):
     """The estimate under the limits, which windows were saturated, and the most work that was served in time."""
 
     estimate: Estimate
@@ -103,7 +103,7 @@ def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
     return (point.served > 0) & ((waits & full & works) | slow)
 
 
-def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
+def step(state: State, point: Point, limits: Limits) -> tuple[State, WindowEstimate]:
     """Update with a window of each workload; where it is NaN, only time passes."""
     with np.errstate(invalid="ignore", divide="ignore"):
         full = saturated(point, limits, state.knee)
@@ -122,7 +122,7 @@ def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
         value = np.exp(updated.level) * _in_time(updated, limits)
         error = np.sqrt(updated.variance + (FIRST / np.maximum(updated.windows, 1.0)) ** 2)
     known = ~np.isnan(value)
-    return updated, Found(Estimate(value, np.where(known, error, np.nan)), full, updated.proven)
+    return updated, WindowEstimate(Estimate(value, np.where(known, error, np.nan)), full, updated.proven)
 
 
 def _stay(shape: Floats, u: Floats) -> Floats:

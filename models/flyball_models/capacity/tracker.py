@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_models.capacity import historic, hybrid, online, window
 from flyball_models.capacity.base import Floats, Limits, Point
-from flyball_models.capacity.hybrid import Weighed
+from flyball_models.capacity.hybrid import Combined
 
 
 class State(NamedTuple):
@@ -18,7 +18,7 @@ class State(NamedTuple):
     online: online.State
     historic: historic.State
     hybrid: hybrid.State
-    latest: Weighed
+    latest: Combined
 
 
 def init(n: int) -> State:

@@ -152,7 +152,7 @@ def _dot(weights: Array, x: Array) -> Array:
     return total
 
 
-class Seen(NamedTuple):
+class TickFeatures(NamedTuple):
     """What a tick shows: the features made then [F, J, N], their target [J, N] where known, and those of now."""
 
     made: Array
@@ -162,7 +162,7 @@ class Seen(NamedTuple):
     unit: Array
 
 
-def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock, Seen]:
+def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock, TickFeatures]:
     """Take in `y[N]` where `mask[N]`; return the features."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
@@ -186,7 +186,7 @@ def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock
         now.append(_features(ring, clock.tick, last, unit, h, config))
     target = jnp.stack(targets)
     clock = Clock(clock.tick + 1, ring, last, scale, clock.seen + ok)
-    return clock, Seen(jnp.stack(made, axis=1), target, jnp.isfinite(target) & ok, jnp.stack(now, axis=1), unit)
+    return clock, TickFeatures(jnp.stack(made, axis=1), target, jnp.isfinite(target) & ok, jnp.stack(now, axis=1), unit)
 
 
 def _project(covariance: Array, x: Array) -> tuple[Array, Array]:
@@ -194,7 +194,9 @@ def _project(covariance: Array, x: Array) -> tuple[Array, Array]:
     return _dot(covariance, x[:, None]), jnp.stack([covariance[f, f] for f in range(_FEATURES)])
 
 
-def _weigh(weights: Array, diagonal: Array, px: Array, seen: Seen, config: Config) -> tuple[Array, Array, Array]:
+def _weigh(
+    weights: Array, diagonal: Array, px: Array, seen: TickFeatures, config: Config
+) -> tuple[Array, Array, Array]:
     """Return the weights, the gain [F, J, N], and what P is stretched by [J, N]: 0 where it starts anew.
 
     `diagonal` [F, J, N] is that of P before.
@@ -219,7 +221,7 @@ def _update(covariance: Array, px: Array, gain: Array, stretch: Array, config: C
     return jnp.where(stretch > 0, (covariance - gain[:, None] * px) * stretch, eye)
 
 
-def _predict(weights: Array, clock: Clock, seen: Seen, config: Config) -> Array:
+def _predict(weights: Array, clock: Clock, seen: TickFeatures, config: Config) -> Array:
     """Return the forecasts as log(1 + y) [H, N]."""
     limit = math.log(config.growth)
     change = jnp.clip(seen.unit * _dot(weights, seen.now), -limit, limit)
@@ -235,7 +237,7 @@ updated = compiled_step(_update)
 _predicted = compiled_step(_predict, donate=False)
 
 
-def update(weights: Array, covariance: Array, seen: Seen, config: Config) -> tuple[Array, Array]:
+def update(weights: Array, covariance: Array, seen: TickFeatures, config: Config) -> tuple[Array, Array]:
     """Return weights and covariance after what a tick showed; those given are donated."""
     px, diagonal = _projected(covariance, seen.made)
     weights, gain, stretch = _weighed(weights, diagonal, px, seen, config=config)

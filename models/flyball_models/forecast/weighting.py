@@ -94,7 +94,7 @@ class Blend(NamedTuple):
     weights: Array
 
 
-class Mixture(NamedTuple):
+class LogBlend(NamedTuple):
     """What `combine` returns: the forecast as log(1 + y) [H, N], and the weights [K, J, N] that it was made with."""
 
     logs: Array
@@ -184,7 +184,7 @@ def _update(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, A
     )
 
 
-def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Mixture]:
+def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, LogBlend]:
     """Resolve open forecasts with `y[N]` where `mask[N]`, then mix those that the experts made."""
     y = as_array(y)
     ok = jnp.isfinite(y) & mask
@@ -232,7 +232,7 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
         weights=weights,
         shared=shared,
     )
-    return state, Mixture(logs, shown)
+    return state, LogBlend(logs, shown)
 
 
 combine = compiled_step(_combine)

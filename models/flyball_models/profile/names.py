@@ -22,14 +22,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """Words by what they speak for; of several, the first kind and the first family that has one counts."""
 
 
-class Meant(NamedTuple):
+class NameHint(NamedTuple):
     """Kind and family that a name speaks for, empty where it does not."""
 
     kind: str
     family: str
 
 
-def meant(name: str) -> Meant:
+def meant(name: str) -> NameHint:
     """What a name such as ``team-a/llama-3-finetune`` speaks for."""
     parts = set(re.split(r"[^a-z0-9]+", name.lower()))
     parts |= {part.rstrip("0123456789") for part in parts} | {"".join(p) for p in _pairs(name.lower())}
@@ -37,7 +37,7 @@ def meant(name: str) -> Meant:
     def first(table: dict[str, tuple[str, ...]]) -> str:
         return next((label for label, known in table.items() if parts & set(known)), "")
 
-    return Meant(first(KINDS), first(FAMILIES))
+    return NameHint(first(KINDS), first(FAMILIES))
 
 
 def _pairs(name: str) -> list[tuple[str, str]]:

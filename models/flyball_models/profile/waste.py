@@ -30,7 +30,7 @@ class Config(NamedTuple):
 DEFAULT = Config()
 
 
-class Seen(NamedTuple):
+class HeldDevices(NamedTuple):
     """Devices that are held, all [N]; NaN where unknown.
 
     ``interactive``, ``trains`` and ``starved`` (waits for its input or storage) are bool; ``idle_s`` the seconds
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     memory: Floats
 
 
-def wasted(seen: Seen, config: Config = DEFAULT) -> tuple[NDArray[np.int64], Floats]:
+def wasted(seen: HeldDevices, config: Config = DEFAULT) -> tuple[NDArray[np.int64], Floats]:
     """Place in :data:`CATEGORIES`, -1 for none, and the part of the GPU that is wasted, both [N].
 
     The first way that fits counts, in their order. What is oversized must be known to need little of everything:

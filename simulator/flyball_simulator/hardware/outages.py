@@ -7,7 +7,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
-from flyball_simulator.hardware.faults import Sick
+from flyball_simulator.hardware.faults import FaultyGpu
 from flyball_simulator.hardware.site import Site
 from flyball_simulator.loads import Moment
 
@@ -35,17 +35,17 @@ class Outages:
         """Nodes that nobody reaches at a tick."""
         return {node for fault, nodes in self._leaves if _is_on(fault, moment) for node in nodes}
 
-    def sick(self, moment: Moment) -> Iterator[Sick]:
+    def faulty(self, moment: Moment) -> Iterator[FaultyGpu]:
         """What that does to their GPUs in a tick."""
         dark = self.dark(moment)
         for row in self._rows(dark):
-            yield Sick(row, 0.0, dead=True, lost=True, off=True)
+            yield FaultyGpu(row, 0.0, dead=True, lost=True, off=True)
         for row in self._rows(self.cut(moment) - dark):
-            yield Sick(row, 1.0, cut=True)
+            yield FaultyGpu(row, 1.0, cut=True)
         for fault, nodes in self._racks:
             if _is_on(fault, moment):
                 for row in self._rows(set(nodes) - dark):
-                    yield Sick(row, BRAKE, braked=True)
+                    yield FaultyGpu(row, BRAKE, braked=True)
 
     def events(self, moment: Moment, start_ns: int) -> Iterator[NodeEvent]:
         """What the agents tell of the power brake in a tick, GPU by GPU; those without power tell nothing."""

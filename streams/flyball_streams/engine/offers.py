@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from flyball_contracts.config import Offer
 from flyball_contracts.records import Inventory, WorkloadSpec
-from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 LEAST_PART = 1e-3
 """Of a GPU that nobody divides further."""
@@ -14,7 +14,7 @@ Kind = tuple[str, str]
 """GPU model and MIG profile, empty for the whole."""
 
 
-class Held(NamedTuple):
+class HeldByOffer(NamedTuple):
     """Replicas of a workload on each offer, and on machines that none describes."""
 
     counts: Mapping[str, int]
@@ -26,7 +26,7 @@ class Held(NamedTuple):
         return sum(self.counts.values()) + self.other
 
 
-class PartOf(NamedTuple):
+class MachineShare(NamedTuple):
     """Machines that a replica takes, a part of one or several, and replicas that a machine has room for."""
 
     machines: float
@@ -36,16 +36,16 @@ class PartOf(NamedTuple):
 class Holdings:
     """What is held of the offers of a cell, by the inventories; kept as long as the tables stay the same."""
 
-    def __init__(self, cell: str, offers: Sequence[Offer], directory: Known) -> None:
+    def __init__(self, cell: str, offers: Sequence[Offer], directory: FleetIndex) -> None:
         self.cell = cell
         self.offers = offers_of(cell, offers)
         self.directory = directory
         self._version = -1
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldByOffer] = {}
         self._gpus: dict[str, float] | None = None
         self._nodes: dict[str, list[str]] | None = None
 
-    def held(self, workload: str) -> Held:
+    def held(self, workload: str) -> HeldByOffer:
         """What runs of a workload; a replica counts where its first part is."""
         self._renew()
         found = self._held.get(workload)
@@ -58,7 +58,7 @@ class Holdings:
                     other += 1
                 else:
                     counts[name] += 1
-            found = self._held[workload] = Held(counts, other)
+            found = self._held[workload] = HeldByOffer(counts, other)
         return found
 
     def gpus(self) -> Mapping[str, float]:
@@ -110,13 +110,13 @@ def is_chosen_for(spec: WorkloadSpec) -> bool:
     return spec.gang_size <= 1 and LEAST_PART <= spec.gpus_per_replica < math.inf
 
 
-def part_of(spec: WorkloadSpec, offer: Offer) -> PartOf:
+def part_of(spec: WorkloadSpec, offer: Offer) -> MachineShare:
     """What a replica of a workload takes of an offer's machines."""
     each = spec.gpus_per_replica
     if each <= offer.gpus:
-        return PartOf(each / offer.gpus, math.floor(offer.gpus / each + 1e-9))
+        return MachineShare(each / offer.gpus, math.floor(offer.gpus / each + 1e-9))
     machines = math.ceil(each / offer.gpus - 1e-9)
-    return PartOf(machines, 1.0 / machines)
+    return MachineShare(machines, 1.0 / machines)
 
 
 def mean_work(work: Mapping[str, float], counts: Mapping[str, int]) -> float:

@@ -10,7 +10,7 @@ import faust
 
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Storms, list_topics, open_admin
+from flyball_contracts.kafka import RepeatFilter, list_topics, open_admin
 from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
@@ -78,7 +78,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
         faust_on_mock.apply()
     for name, installed in untested_versions().items():
         log.warning("%s %s is installed, but the worker was tested with %s", name, installed, TESTED[name])
-    storms = Storms("aiokafka", "faust", "mode")
+    storms = RepeatFilter("aiokafka", "faust", "mode")
     for handler in logging.getLogger().handlers:
         handler.addFilter(storms)
     compute_in_this_thread()

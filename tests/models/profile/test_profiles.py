@@ -147,10 +147,10 @@ def test_memory_that_is_not_reported_fills_nothing() -> None:
     assert np.isnan(filling.summarize(state).lead_s[1])
 
 
-def seen(**changes: Any) -> waste.Seen:
+def seen(**changes: Any) -> waste.HeldDevices:
     given: dict[str, Any] = {"held": True, "interactive": False, "trains": False, "starved": False, "idle_s": 0.0}
     given |= {"duty": 0.9, "use": 0.9, "sm": 0.7, "dram": 0.5, "memory": 0.8} | changes
-    return waste.Seen(**{name: np.array([value]) for name, value in given.items()})
+    return waste.HeldDevices(**{name: np.array([value]) for name, value in given.items()})
 
 
 @pytest.mark.parametrize(

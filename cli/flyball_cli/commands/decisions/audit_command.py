@@ -46,7 +46,7 @@ def verify(
       flyball audit verify /var/lib/flyball/audit --bootstrap kafka-1:9092
     """
     from flyball_actuators.audit import Broken, anchor_of, verified
-    from flyball_cli.explain.story import read_anchors
+    from flyball_cli.explain.records import read_anchors
 
     config = configured(config_path, bootstrap, log_level)
     if not path.is_file():

@@ -53,7 +53,7 @@ def list_(
     ended: bool, as_json: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str
 ) -> None:
     """List open incidents, the worst first; silenced ones come after the others."""
-    from flyball_cli.explain.story import read_incidents
+    from flyball_cli.explain.records import read_incidents
     from flyball_cli.incidents.listing import tabulated
     from flyball_cli.incidents.topic import in_order
     from flyball_contracts.kafka.preflight import preflight
@@ -230,7 +230,7 @@ def unsilence(
 @common
 def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
     """List nodes that are suspect, watched or out, and why."""
-    from flyball_cli.explain.story import read_conditions
+    from flyball_cli.explain.records import read_conditions
     from flyball_cli.incidents.listing import of_nodes
 
     config = configured(config_path, bootstrap, log_level)

@@ -34,7 +34,7 @@ _REFUSED = {  # no later try would change the answer
 }
 
 
-class Way(NamedTuple):
+class Connection(NamedTuple):
     """A way to a broker, opened and not used yet."""
 
     bootstrap: str
@@ -114,7 +114,7 @@ class Outbox:
         """Messages that are lost: given up, or lost by the spool."""
         return self._given_up + (0 if self._spool is None else self._spool.lost)
 
-    def prepare(self, kafka: KafkaConfig) -> Way:
+    def prepare(self, kafka: KafkaConfig) -> Connection:
         """Open another way, to go over to; raises :class:`ConfigError` for settings that librdkafka refuses."""
         settings: dict[str, Any] = {
             **producer_settings(
@@ -127,9 +127,9 @@ class Outbox:
             ),
             "error_cb": self._on_error,
         }
-        return Way(kafka.bootstrap, settings, _producer(settings))
+        return Connection(kafka.bootstrap, settings, _producer(settings))
 
-    def go_over(self, way: Way) -> None:
+    def switch_to(self, way: Connection) -> None:
         """Send by another way from now on, first of all the newest of what a compacted topic must hold.
 
         What the old way still holds has a second to arrive, then it is spooled, or given up and counted.

@@ -31,7 +31,7 @@ _ECC_MODE = 1  # field
 _MOST_W = 1e4  # no board takes as much
 
 
-class Found(NamedTuple):
+class GpuReading(NamedTuple):
     """What one read of a GPU found: a row for each of ``devices``, counters as they are.
 
     ``details`` has rows where they were requested. A GPU that is lost has rows of NaN; ``lost`` says why.
@@ -71,7 +71,7 @@ class GpuReader:
         """How the GPU is connected to others, whose handles are given by UUID."""
         return wires_of(self.gate, others)
 
-    def read(self, *, detail: bool, rescan: bool = False) -> Found:
+    def read(self, *, detail: bool, rescan: bool = False) -> GpuReading:
         """Read the GPU and its instances; which instances there are is looked up with the detail, or on ``rescan``."""
         began_s = self._clock()
         if self.abandoned:
@@ -95,7 +95,7 @@ class GpuReader:
         if details:
             details[0][_READ_S] = self._clock() - began_s
         links = self._detail.link_errors if detail else None
-        return Found(self._devices(), rows, details, processes, "", self._current.reasons, links)
+        return GpuReading(self._devices(), rows, details, processes, "", self._current.reasons, links)
 
     def close(self) -> None:
         """Free what is held."""
@@ -150,14 +150,14 @@ class GpuReader:
             row[_FREE] = NAN if most is None else max(most - row[_USED], 0)
         return [row, *(one.read_detail() for one in self._instances)]
 
-    def _lost(self, why: str, *, detail: bool) -> Found:
+    def _lost(self, why: str, *, detail: bool) -> GpuReading:
         if not self._is_lost:
             self._current = CurrentReader(self.gate, self.uuid, self._gpm)  # its counters begin anew
         self._is_lost = True
         devices = (self._device, *(one.device for one in self._instances))
         rows = [[NAN] * len(GPU) for _ in devices]
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
-        return Found(devices, rows, details, [], why)
+        return GpuReading(devices, rows, details, [], why)
 
     def _devices(self) -> tuple[Device, ...]:
         """The GPU, with what was seen to be measurable on it so far, and its instances."""

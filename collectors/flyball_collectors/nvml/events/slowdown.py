@@ -22,7 +22,7 @@ _QUIET_NS = 10 * NS_PER_S
 _LONGEST_QUIET_NS = 640 * NS_PER_S
 
 
-class Spell(NamedTuple):
+class Slowdown(NamedTuple):
     """One slowdown: for how long it was so in all, since when it has not been, and how long that has to last."""
 
     whole_ns: int
@@ -40,7 +40,7 @@ class Slowdowns:
     """
 
     def __init__(self) -> None:
-        self._spells: dict[tuple[str, EventKind], Spell] = {}
+        self._spells: dict[tuple[str, EventKind], Slowdown] = {}
 
     def note(self, node: str, device: str, reasons: int | None, now_ns: int, period_ns: int) -> list[NodeEvent]:
         """Events of one device at one tick; ``reasons`` are nvml.h's bits, ``None`` where they are not known."""
@@ -61,7 +61,7 @@ class Slowdowns:
             spell = self._spells.get(key)
             if why and (spell is None or spell.over):
                 again = _QUIET_NS if spell is None else min(2 * spell.needed_ns, _LONGEST_QUIET_NS)
-                self._spells[key] = Spell(period_ns, period_ns, 0, again, over=False)
+                self._spells[key] = Slowdown(period_ns, period_ns, 0, again, over=False)
                 message = f"clocks are lowered {' and '.join(why)}"
                 yield node_event(
                     node, now_ns, kind, severity="warning", device=device, remedy="notify", message=message

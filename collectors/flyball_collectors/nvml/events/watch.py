@@ -28,7 +28,7 @@ _WAIT_MS = 200
 _REST_S = 1.0  # after a wait that failed, so that a broken driver does not cost a core
 
 
-class Happening(NamedTuple):
+class DriverEvent(NamedTuple):
     """One kind of event of one device by its UUID, and the XID for XIDs; else 0, as nvml.h defines no other datum."""
 
     device: str
@@ -44,8 +44,8 @@ class EventWatch:
         self._library = library
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: Counter[Happening] = Counter()
-        self._first_ns: dict[Happening, int] = {}
+        self._seen: Counter[DriverEvent] = Counter()
+        self._first_ns: dict[DriverEvent, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._open_set()
@@ -88,7 +88,7 @@ class EventWatch:
             self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
             self._thread.start()
 
-    def drain(self) -> Mapping[Happening, tuple[int, int]]:
+    def drain(self) -> Mapping[DriverEvent, tuple[int, int]]:
         """What happened since the last call, each with when it was first seen (ns) and how often.
 
         Equal events are counted, not listed: a single fault can bring thousands.
@@ -99,7 +99,7 @@ class EventWatch:
             self._first_ns.clear()
         return seen
 
-    def counts(self) -> Mapping[Happening, int]:
+    def counts(self) -> Mapping[DriverEvent, int]:
         """How often each thing happened since the last :meth:`drain`."""
         with self._lock:
             return dict(self._seen)
@@ -130,6 +130,6 @@ class EventWatch:
                 device = self._devices.get(data.device)
                 if device is not None:
                     kind = int(data.kind)
-                    what = Happening(device, kind, int(data.data) if kind == XID else 0)
+                    what = DriverEvent(device, kind, int(data.data) if kind == XID else 0)
                     self._seen[what] += 1
                     self._first_ns.setdefault(what, self._clock())

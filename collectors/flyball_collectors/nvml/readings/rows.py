@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_collectors.base import NAN
 from flyball_collectors.nvml.calls.values import Validator
-from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.devices.gpu import GpuReading
 from flyball_collectors.nvml.readings.status import put_status
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device
@@ -37,7 +37,7 @@ class Rows:
         """Counters that went down so far."""
         return self._current.resets + self._detail.resets
 
-    def current(self, devices: Sequence[Device], found: Sequence[Found], period_s: float) -> NDArray[np.float32]:
+    def current(self, devices: Sequence[Device], found: Sequence[GpuReading], period_s: float) -> NDArray[np.float32]:
         """Values ``float32[devices, metrics]`` of the ``GPU`` layout."""
         rows = [row for one in found for row in one.rows]
         return self._current.frame([device.id for device in devices], rows, period_s)
@@ -45,7 +45,7 @@ class Rows:
     def detail(
         self,
         devices: Sequence[Device],
-        found: Sequence[Found],
+        found: Sequence[GpuReading],
         stalled: Sequence[bool],
         period_s: float,
         *,
@@ -60,7 +60,7 @@ class Rows:
         rows = [row for one in found for row in one.details]
         return self._detail.frame([device.id for device in devices], rows, period_s)
 
-    def _finish(self, found: Found, *, stalled: bool, watched: bool) -> None:
+    def _finish(self, found: GpuReading, *, stalled: bool, watched: bool) -> None:
         row, uuid = found.details[0], found.devices[0].id
         row[_STALLED] = float(stalled)
         for device, details in zip(found.devices, found.details, strict=True):

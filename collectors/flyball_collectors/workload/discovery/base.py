@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple, Protocol
 
 
-class Found(NamedTuple):
+class DiscoveredReplica(NamedTuple):
     """One replica that takes part; ``url`` is empty while it has no address, and where it does not say a usable one.
 
     ``model`` is which of several on its page it is, ``labels`` are what its runtime calls it. One that is ``pending``
@@ -29,7 +29,7 @@ class Watch(Protocol):
     """
 
     @property
-    def found(self) -> tuple[Found, ...]:
+    def found(self) -> tuple[DiscoveredReplica, ...]:
         """The replicas there are; the same object while nothing has changed."""
         ...
 

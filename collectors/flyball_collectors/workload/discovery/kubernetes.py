@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from flyball_collectors.parameters import KubernetesParameters
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
 from flyball_contracts.errors import ConfigError
 
@@ -59,7 +59,7 @@ class _PodList(msgspec.Struct, frozen=True):
     items: tuple[_Pod, ...] = ()
 
 
-def pods_of(body: bytes) -> tuple[Found, ...]:
+def pods_of(body: bytes) -> tuple[DiscoveredReplica, ...]:
     """The pods of a ``PodList`` that take part, in its order.
 
     Raises :class:`FetchError` when it is not one.
@@ -72,7 +72,7 @@ def pods_of(body: bytes) -> tuple[Found, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def _found(pod: _Pod) -> Found | None:
+def _found(pod: _Pod) -> DiscoveredReplica | None:
     annotations = pod.metadata.annotations
     workload = annotations.get("flyball.dev/workload", "")
     if not workload or annotations.get("prometheus.io/scrape", "").lower() != "true":
@@ -83,7 +83,7 @@ def _found(pod: _Pod) -> Found | None:
     path = "/" + annotations.get("prometheus.io/path", "/metrics").lstrip("/")
     scheme = annotations.get("prometheus.io/scheme", "http")
     url = f"{scheme}://{address}:{port}{path}" if address and port.isdecimal() and scheme in ("http", "https") else ""
-    return Found(
+    return DiscoveredReplica(
         runtime="kubernetes",
         workload=workload,
         replica=pod.metadata.name,
@@ -105,7 +105,7 @@ class PodWatch:
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
         self.errors = 0
         self.problem: str | None = None
-        self.found: tuple[Found, ...] = ()
+        self.found: tuple[DiscoveredReplica, ...] = ()
         self._settings = settings
         name = quote(settings.node or node, safe="")
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"

@@ -20,7 +20,7 @@ from pathlib import Path
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
 from flyball_collectors.parameters import SlurmParameters
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "FLYBALL_"
@@ -44,7 +44,7 @@ def find_jobs(root: Path) -> dict[str, Path]:
     return {owner.unit: folder for owner, folder in found.items() if owner.runtime == "slurm"}
 
 
-def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[Found]:
+def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[DiscoveredReplica]:
     """The replicas of a job, one for each port; from which process does not matter."""
     by_page = {
         (one["FLYBALL_WORKLOAD"], one.get("FLYBALL_METRICS_PORT", "")): one
@@ -55,7 +55,7 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
     for ((workload, port), one), name in zip(by_page.items(), names, strict=True):
         path = "/" + one.get("FLYBALL_METRICS_PATH", "/metrics").lstrip("/")
         usable = port.isdecimal() and 0 < int(port) < 65536 and not set(path) & set("?# ")
-        yield Found(
+        yield DiscoveredReplica(
             runtime="slurm",
             workload=workload,
             replica=name if names.count(name) == 1 else f"{name}.{port}",
@@ -76,7 +76,7 @@ class JobWatch:
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
         self.errors = 0
         self.problem: str | None = None
-        self.found: tuple[Found, ...] = ()
+        self.found: tuple[DiscoveredReplica, ...] = ()
         self._settings = settings
         self._node = node
         self._root = root
@@ -107,11 +107,11 @@ class JobWatch:
             self.problem = problem
             self._stop.wait(self._settings.period_s)
 
-    def _look(self) -> tuple[tuple[Found, ...], str]:
+    def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
         jobs = find_jobs(self._root)
         written = self._written()
         opened = False
-        found: list[Found] = []
+        found: list[DiscoveredReplica] = []
         for job, group in sorted(jobs.items()):
             environs = [text_of(f"{self._root}/proc/{pid}/environ", _MOST_BYTES) for pid in _processes(group)]
             opened = opened or any(environs)

@@ -3,7 +3,7 @@
 from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives, Work
 from flyball_collectors.workload.scraping.scraper import Target
@@ -70,7 +70,7 @@ _TERMS = {
 }
 
 
-def discovered(found: Found) -> Target:
+def discovered(found: DiscoveredReplica) -> Target:
     """Target of a pod or a job.
 
     Raises :class:`ConfigError` for annotations or variables that are not known, or that name no port.

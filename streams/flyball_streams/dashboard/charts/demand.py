@@ -86,15 +86,15 @@ def demand_options(
     now = points[-1].end_ns / MS if points else (forecast.time_ns / MS if forecast else None)
     last = points[-1] if points else None
     # Gateways report with other sources than replicas do: the last tick may lack them yet.
-    door = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
+    gateway = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
     text = DemandText(
         unit or "work/s",
         observed[-1][1] if observed else None,
         last.ready if last else None,
         last.replicas if last else None,
         workload.proposal.replicas if workload.proposal else None,
-        door.arrived if door else None,
-        door.waiting if door else None,
+        gateway.arrived if gateway else None,
+        gateway.waiting if gateway else None,
         next((p.latency_s for p in reversed(points[-3:]) if p.latency_s is not None), None),
     )
     ready = [[p.end_ns / MS, float(p.ready)] for p in points]

@@ -90,7 +90,7 @@ class DemandPanel:
 
     def update(self, view: FleetView) -> None:
         """Patch the chart's options."""
-        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or len(w.doors) or w.forecast}
+        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or len(w.gateways) or w.forecast}
         if self._fixed:
             known = {name: workload for name, workload in known.items() if name == self._choice}
         show(self._empty, not known)

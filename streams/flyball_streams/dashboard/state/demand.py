@@ -51,7 +51,7 @@ class Workload:
     proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
-    doors: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
+    gateways: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
     past: Thinned[Point] = field(default_factory=lambda: Thinned[Point](PAST_POINTS))
 
     def add(self, demand: Demand, source: str, tick: Tick) -> None:
@@ -62,7 +62,7 @@ class Workload:
 
     def arrive(self, arrivals: Arrivals, source: str, tick: Tick) -> None:
         """Take what one source's gateways saw in a tick."""
-        _sources(self.doors, tick)[source] = arrivals
+        _sources(self.gateways, tick)[source] = arrivals
 
     def propose(self, proposal: Proposal, tick: Tick) -> None:
         """Take a proposal of a tick; of each kind the latest counts."""
@@ -91,8 +91,8 @@ class Workload:
         """Keep a tick in the long history once nobody adds to it."""
         end_ns = self.ticks.nth_newest(_UNSETTLED)
         if end_ns is not None:
-            demands, doors = self.ticks.get(end_ns) or {}, self.doors.get(end_ns) or {}
-            self.past.add(end_ns, _point(end_ns, [*demands.values()], [*doors.values()]))
+            demands, gateways = self.ticks.get(end_ns) or {}, self.gateways.get(end_ns) or {}
+            self.past.add(end_ns, _point(end_ns, [*demands.values()], [*gateways.values()]))
 
     def history(self) -> list[Point]:
         """Everything since the first tick that was read, the older the coarser."""
@@ -102,9 +102,9 @@ class Workload:
 
     def points(self) -> list[Point]:
         """The last ticks in order."""
-        demands, doors = dict(self.ticks.items()), dict(self.doors.items())
-        ends = sorted(demands.keys() | doors.keys())[-HISTORY_TICKS:]
-        return [_point(end, [*demands.get(end, {}).values()], [*doors.get(end, {}).values()]) for end in ends]
+        demands, gateways = dict(self.ticks.items()), dict(self.gateways.items())
+        ends = sorted(demands.keys() | gateways.keys())[-HISTORY_TICKS:]
+        return [_point(end, [*demands.get(end, {}).values()], [*gateways.get(end, {}).values()]) for end in ends]
 
 
 def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
@@ -114,15 +114,15 @@ def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
     return sources
 
 
-def _point(end_ns: int, parts: list[Demand], doors: list[Arrivals]) -> Point:
+def _point(end_ns: int, parts: list[Demand], gateways: list[Arrivals]) -> Point:
     return Point(
         end_ns,
         _sum([part.work_rate for part in parts]),
         _sum([part.utilization_sum for part in parts]),
         sum(part.replicas for part in parts),
         sum(part.ready for part in parts),
-        _sum([door.request_rate for door in doors]),
-        _sum([door.active if door.queued is None else door.queued for door in doors]),
+        _sum([gateway.request_rate for gateway in gateways]),
+        _sum([gateway.active if gateway.queued is None else gateway.queued for gateway in gateways]),
         _mean([(part.request_rate or 0.0, part.latency_s) for part in parts]),
     )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
-from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 Room: TypeAlias = tuple[str, str]
 """Model and node."""
@@ -52,7 +52,7 @@ class Placement:
     devices and on GPUs that are divided: work is placed on their instances.
     """
 
-    def __init__(self, directory: Known, cell: str) -> None:
+    def __init__(self, directory: FleetIndex, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self.free: dict[Room, int] = {}

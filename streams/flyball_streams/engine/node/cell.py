@@ -23,7 +23,7 @@ from flyball_contracts.records import (
     Tick,
 )
 from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE, score
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import demand_ticks
 from flyball_streams.engine.node.detectors.absences import Absences
@@ -77,7 +77,7 @@ class NodeCell:
         cell: str,
         partition: int,
         config: Parameters,
-        directory: Known,
+        directory: FleetIndex,
         demand_partitions: int,
         capacity: int = 0,
     ) -> None:
@@ -367,10 +367,10 @@ class NodeCell:
         works[[slots[node] for node, held in self.tenancy.workloads_of_node.items() if held and node in slots]] = True
         self.neighbours.keep(self.inventories)
 
-        def blamed(node: str, resource: str) -> Evidence | None:
-            return self.neighbours.blamed(self.inventories[node], resource, tick.end_ns)
+        def noisy_neighbour(node: str, resource: str) -> Evidence | None:
+            return self.neighbours.noisy_neighbour(self.inventories[node], resource, tick.end_ns)
 
-        yield from self.pressure.step(tick, self.hosts, means, works & means.mask, blamed)
+        yield from self.pressure.step(tick, self.hosts, means, works & means.mask, noisy_neighbour)
 
     def _hung(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
         """Anomalies of workloads whose devices spin without work; each names its workload and its first device."""

@@ -17,7 +17,7 @@ from flyball_contracts.records import (
     Tick,
     WorkloadSpec,
 )
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.offers import Holdings
 from flyball_streams.engine.offsets import NO_OFFSETS
 from flyball_streams.engine.parameters import Parameters
@@ -37,11 +37,11 @@ from flyball_streams.engine.workload.forecast.records import Forecasts
 from flyball_streams.engine.workload.profile.workloads import WorkloadProfiles
 from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.rightsizing import Rightsizing
-from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, Want, observed_work
+from flyball_streams.engine.workload.silent_lanes import SilentLanes
+from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, TargetReplicas, observed_work
 from flyball_streams.engine.workload.step_times import StepTimes
 from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.timing.deferral import Deferral
-from flyball_streams.engine.workload.unheard import Unheard
 
 log = logging.getLogger(__name__)
 MOST_WORK = 1e30
@@ -56,7 +56,7 @@ class WorkloadCell:
         cell: str,
         source: str,
         config: Parameters,
-        directory: Known,
+        directory: FleetIndex,
         history: History | None = None,
         node_partitions: int = 0,
     ) -> None:
@@ -76,7 +76,7 @@ class WorkloadCell:
         self.stragglers = Stragglers(cell)
         self.step_times = StepTimes(cell, config.health)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
-        self.unheard = Unheard(node_partitions) if node_partitions else None
+        self.silent_lanes = SilentLanes(node_partitions) if node_partitions else None
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
@@ -107,8 +107,8 @@ class WorkloadCell:
         for anomaly in (*self.stragglers.step(tick, demands, proposals), *self.step_times.step(tick, demands)):
             proposals.symptoms.append(symptom_of(anomaly))
             yield anomaly
-        if self.unheard is not None:
-            proposals.symptoms += self.unheard.step(tick, sources, self.directory.nodes(self.cell))
+        if self.silent_lanes is not None:
+            proposals.symptoms += self.silent_lanes.step(tick, sources, self.directory.nodes(self.cell))
         yield from self.deferral.step(tick, owned, demands, proposals)
         self.published = proposals.published()
         yield from proposals.messages(self.cell, self.source, tick, table_offsets)
@@ -127,7 +127,7 @@ class WorkloadCell:
             "in_work": sorted(self.in_work),
             "published": self.published,
             "last_tick": self.last_tick,
-            "unheard": self.unheard.state() if self.unheard is not None else None,
+            "silent_lanes": self.silent_lanes.state() if self.silent_lanes is not None else None,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -144,8 +144,8 @@ class WorkloadCell:
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])
         self.last_tick = state["last_tick"]
-        if self.unheard is not None and state.get("unheard"):  # snapshots of before have none
-            self.unheard.load(state["unheard"])
+        if self.silent_lanes is not None and state.get("silent_lanes"):  # snapshots of before have none
+            self.silent_lanes.load(state["silent_lanes"])
 
     def _sized(
         self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], proposals: Proposals
@@ -206,7 +206,9 @@ class WorkloadCell:
                     )
         yield from self.forecasts.records(tick, based)
 
-    def _choosable(self, tick: Tick, jobs: list[Job], wants: list[Want | None], proposals: Proposals) -> frozenset[str]:
+    def _choosable(
+        self, tick: Tick, jobs: list[Job], wants: list[TargetReplicas | None], proposals: Proposals
+    ) -> frozenset[str]:
         """Propose that machines are chosen for the jobs; those whose sizing that stands for.
 
         A sum that lacks a source looks like a drop: nobody is moved to fewer machines by it.

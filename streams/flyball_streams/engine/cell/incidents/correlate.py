@@ -16,7 +16,7 @@ from flyball_contracts.records import Cause, IncidentAction, Symptom
 from flyball_contracts.records.incidents import Level
 from flyball_streams.engine.cell.incidents.domains import SHARED_BY, WIDE, Domain, Domains
 from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident, level_of
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 EARLY_NS = 60 * NS_PER_S
@@ -52,7 +52,7 @@ class _IndexEntry:
 class Correlation:
     """The open incidents of a cell, indexed by place."""
 
-    def __init__(self, cell: str, directory: Known, incidents: dict[str, OpenIncident]) -> None:
+    def __init__(self, cell: str, directory: FleetIndex, incidents: dict[str, OpenIncident]) -> None:
         self.cell = cell
         self.directory = directory
         self.incidents = incidents

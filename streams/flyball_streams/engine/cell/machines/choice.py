@@ -15,12 +15,12 @@ from flyball_contracts.records import Alternatives, AnyDecision, MachineChoice, 
 from flyball_models.sizing.choice import Mix, Need, Option, Price, choose
 from flyball_streams.engine.cell.actions.scale import scale
 from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.machines.availability import OfferAvailability
 from flyball_streams.engine.cell.machines.explanation import Priced, alone, explained, portions, without_room
 from flyball_streams.engine.cell.machines.memory import Choices, Chosen
 from flyball_streams.engine.cell.machines.mix import order
 from flyball_streams.engine.cell.machines.quotes import quote
-from flyball_streams.engine.cell.machines.room import Room
-from flyball_streams.engine.offers import Held, Holdings, is_chosen_for, mean_work, part_of
+from flyball_streams.engine.offers import HeldByOffer, Holdings, is_chosen_for, mean_work, part_of
 from flyball_streams.engine.parameters import ChoiceParameters
 
 PAY_BACK_S = 3_600.0
@@ -52,7 +52,7 @@ class Choice:
         self.holdings = holdings
         self.offers: Mapping[str, Offer] = holdings.offers
         self.memory: Choices = cycle.memory.choices
-        self.room = Room(cycle, holdings, pools)
+        self.room = OfferAvailability(cycle, holdings, pools)
         self.chosen: list[MachineChoice] = []
         self._left = MOST_AT_ONCE
         if self.offers:
@@ -102,7 +102,7 @@ class Choice:
         return max(there.needed, slowly)
 
     def _acting(
-        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: Held, replicas: int
+        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer, replicas: int
     ) -> tuple[Chosen | None, bool]:
         """What is chosen for a workload that is acted on, and whether that stands for its sizing."""
         name, memory = spec.workload, self.memory
@@ -112,7 +112,7 @@ class Choice:
             return pending, True
         if not due and memory.kept.get(name) == (replicas, coming):
             return pending, True  # it was found a moment ago that this serves
-        counts = Held(coming, held.other)
+        counts = HeldByOffer(coming, held.other)
         chosen = self._chosen(p, spec, there, counts, replicas, anew=due and pending is None)
         if chosen is None:
             return pending, name in memory.kept
@@ -121,7 +121,7 @@ class Choice:
         memory.pending[name] = chosen
         return chosen, True
 
-    def _coming(self, held: Held, pending: Chosen | None) -> dict[str, int]:
+    def _coming(self, held: HeldByOffer, pending: Chosen | None) -> dict[str, int]:
         """Replicas by offer that are there or sure to come; spot that was asked for may never."""
         mix = {} if pending is None else pending.mix
         return {name: n if self._may_fail(name, n) else max(n, mix.get(name, 0)) for name, n in held.counts.items()}
@@ -131,7 +131,7 @@ class Choice:
         return self.offers[name].market == "spot" and (not held or name in self.memory.short)
 
     def _chosen(
-        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: Held, replicas: int, *, anew: bool
+        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer, replicas: int, *, anew: bool
     ) -> Chosen | None:
         """Choose for so many replicas, in the proposal's count; ``None``: nothing serves, or nothing is to change."""
         name, now, memory = spec.workload, self.cycle.now_ns, self.memory
@@ -172,7 +172,7 @@ class Choice:
         options: Options,
         counts: Mapping[str, int],
         mix: Mix,
-        held: Held,
+        held: HeldByOffer,
         need: Need,
     ) -> Chosen:
         """The choice in words and numbers, and how long its machines may take."""
@@ -234,7 +234,7 @@ class Choice:
         running = stay.objective - stay.moving
         return free if stay.objective - free.objective > self.config.least_saving * running else stay
 
-    def _options(self, spec: WorkloadSpec, there: Alternatives, held: Held) -> Options | None:
+    def _options(self, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer) -> Options | None:
         """What a workload can run on now, ``None`` where nothing is known to serve it."""
         work, options = there.work, Options([], [], [])
         for name, offer in self.offers.items():
@@ -266,7 +266,7 @@ class Choice:
         mean = mean_work(work, held.counts)
         return options._replace(fixed=[o._replace(work_per_s=o.work_per_s or mean) for o in options.fixed])
 
-    def _watch(self, workload: str, held: Held) -> None:
+    def _watch(self, workload: str, held: HeldByOffer) -> None:
         """Note which offers lost what they had delivered, and which did not deliver in time."""
         memory, cycle = self.memory, self.cycle
         now, pending, seen = cycle.now_ns, memory.pending.get(workload), memory.seen.get(workload)
@@ -282,12 +282,12 @@ class Choice:
             memory.seen[workload] = dict(held.counts)
         if pending is None:
             return
-        said = self._answer(workload, pending)
+        status = self._answer(workload, pending)
         if held.counts == {name: pending.mix.get(name, 0) for name in held.counts}:
             del memory.pending[workload]
-        elif said in NOT_TRIED:
+        elif status in NOT_TRIED:
             memory.drop(workload)
-        elif said == "failed" or not pending.since_ns <= now < pending.until_ns:
+        elif status == "failed" or not pending.since_ns <= now < pending.until_ns:
             if pending.decision:
                 self._give_up(pending, held, set(self.offers))
             memory.drop(workload)
@@ -297,7 +297,7 @@ class Choice:
         made = self.cycle.memory.orders.get(workload)
         return made.report.status if made is not None and made.id == pending.decision else ""
 
-    def _give_up(self, pending: Chosen, held: Held, of: set[str]) -> None:
+    def _give_up(self, pending: Chosen, held: HeldByOffer, of: set[str]) -> None:
         """Ask no more for a while of those offers that have not delivered."""
         until = self.cycle.now_ns + round(self.config.retry_s * NS_PER_S)
         late = [name for name, n in pending.mix.items() if name in of and held.counts.get(name, 0) < n]

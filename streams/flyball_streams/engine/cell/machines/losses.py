@@ -9,7 +9,7 @@ PRIOR_H = 4.0
 MEMORY_H = 72.0
 """Own losses fade with this time constant: zones change from week to week."""
 NS_PER_H = 3.6e12
-Seen = tuple[float, float, int]
+FadingSums = tuple[float, float, int]
 """Shares lost of what workloads held, summed; hours that workloads held any, summed; both fading; until when, ns."""
 
 
@@ -21,7 +21,7 @@ class Losses(msgspec.Struct):
     held here goes in an hour only its own machines tell.
     """
 
-    seen: dict[str, Seen] = {}
+    seen: dict[str, FadingSums] = {}
 
     def saw(self, offer: str, now_ns: int, period_ns: int, lost: float) -> None:
         """Count a tick that ends now, at whose start some was held, and the share of it that was lost."""

@@ -6,8 +6,8 @@ from flyball_contracts.records import Effect, Evidence, Portion, Scale, Workload
 from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.machines.availability import OfferAvailability
 from flyball_streams.engine.cell.machines.memory import Chosen
-from flyball_streams.engine.cell.machines.room import Room
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.wants import note
 from flyball_streams.engine.cell.rate_limit import is_short
@@ -15,7 +15,7 @@ from flyball_streams.engine.cell.rate_limit import is_short
 CONFIDENCE = 0.7
 
 
-def order(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> Iterator[Scale]:
+def order(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> Iterator[Scale]:
     """Order a mix of machines, once for each choice; what its pools have no machine for, they are to buy."""
     name, running, last = spec.workload, cycle.running(spec.workload), cycle.believed(spec.workload)
     wanted, counts = chosen.replicas, chosen.mix
@@ -70,7 +70,7 @@ def effect_of(mix: Sequence[Portion]) -> Effect:
     )
 
 
-def _taken(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> list[Place]:
+def _taken(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> list[Place]:
     """Take room on machines of each offer for the replicas that come, as far as it goes; others are got for them."""
     places: list[Place] = []
     for name, count in _to_come(room, spec, chosen).items():
@@ -80,13 +80,13 @@ def _taken(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> list
     return places
 
 
-def _buy(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> None:
+def _buy(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> None:
     """Take note of the replicas for which there is no room, by the pool that is to buy machines for them."""
     by_pool = {name: n for name, n in _to_come(room, spec, chosen).items() if name in room.pools}
     note(cycle.memory.wants, spec.workload, sum(by_pool.values()), chosen.proposal, cycle.now_ns, by_pool)
 
 
-def _to_come(room: Room, spec: WorkloadSpec, chosen: Chosen) -> dict[str, int]:
+def _to_come(room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> dict[str, int]:
     """Replicas by offer that are not there and that no room is kept for yet."""
     held, offers = room.holdings.held(spec.workload).counts, room.holdings.offers
     left = {name: n - held[name] - room.placed(spec.workload, offers[name]) for name, n in chosen.mix.items()}

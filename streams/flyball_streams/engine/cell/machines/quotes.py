@@ -6,7 +6,7 @@ from flyball_contracts.codec import BINDINGS
 from flyball_contracts.config import Offer
 from flyball_contracts.records import Evidence, Pool, Signal, WorkloadSpec
 from flyball_contracts.records.signals import SignalKind
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 UNITS: dict[SignalKind, str] = {"spot_price": "USD/h", "spot_risk": "1/h", "carbon_intensity": "g/kWh"}
 
@@ -23,7 +23,7 @@ class Quote(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-def quote(directory: Known, cell: str, offer: Offer, spec: WorkloadSpec, now_ns: int) -> Quote:
+def quote(directory: FleetIndex, cell: str, offer: Offer, spec: WorkloadSpec, now_ns: int) -> Quote:
     """What an offer costs now; of a pool without a price here, that of the pool."""
     evidence: list[Evidence] = []
 
@@ -46,7 +46,7 @@ def quote(directory: Known, cell: str, offer: Offer, spec: WorkloadSpec, now_ns:
     return Quote(usd, loss if offer.market == "spot" else 0.0, carbon, tuple(evidence))
 
 
-def pool_of(directory: Known, cell: str, offer: Offer) -> Pool | None:
+def pool_of(directory: FleetIndex, cell: str, offer: Offer) -> Pool | None:
     """Pool of the cell that has the name of an offer: its machines are bought from there."""
     pool = directory.pools.get(offer.name)
     return pool if pool is not None and pool.cell == cell else None

@@ -15,7 +15,7 @@ from flyball_streams.engine.cell.pools.cover import Lacking, Machine, uncovered
 from flyball_streams.engine.cell.pools.machines import Machines, Shape
 from flyball_streams.engine.cell.pools.prices import Price, price_of
 from flyball_streams.engine.cell.pools.stock import SEEN_S, Change, Stock, subject_of
-from flyball_streams.engine.cell.pools.wants import Want, is_worth_machines
+from flyball_streams.engine.cell.pools.wants import UnmetDemand, is_worth_machines
 
 MOST_BOUGHT = 16
 """Machines that one decision adds; more only for a gang, which needs all of them at once."""
@@ -37,7 +37,7 @@ class Bought(msgspec.Struct):
     price: Price
     choices: int
     machines: list[Machine] = []
-    wants: dict[str, Want] = {}
+    wants: dict[str, UnmetDemand] = {}
     replicas: dict[str, int] = {}
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from flyball_contracts.records import Inventory, Pool, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
 from flyball_streams.engine.cell.placement import whole
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class Shape(NamedTuple):
@@ -30,7 +30,7 @@ class Machines:
     zone. Nodes without devices are left out.
     """
 
-    def __init__(self, directory: Known, cell: str) -> None:
+    def __init__(self, directory: FleetIndex, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self._version = -1

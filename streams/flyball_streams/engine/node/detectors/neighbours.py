@@ -21,7 +21,7 @@ RESOURCES = {
 UNITS = {"cpu": "{cpu}", "io": "By/s"}
 COLUMNS = {resource: [USAGE.column(key) for key in keys] for resource, keys in RESOURCES.items()}
 LEAST = 0.5
-LATELY_NS = 300 * NS_PER_S
+RECENT_NS = 300 * NS_PER_S
 """Agents report use about once a minute."""
 
 
@@ -47,23 +47,23 @@ class Neighbours:
         self.used = {node: used for node, used in self.used.items() if node in nodes}
         self.at_ns = {node: at_ns for node, at_ns in self.at_ns.items() if node in nodes}
 
-    def blamed(self, inventory: Inventory, resource: str, now_ns: int) -> Evidence | None:
+    def noisy_neighbour(self, inventory: Inventory, resource: str, now_ns: int) -> Evidence | None:
         """Use of the workload that takes a resource of a node from others, beside what is its part by GPUs."""
         node = inventory.node
         used = self.used.get(node, {}).get(resource, {})
         total = sum(used.values())
-        if total <= 0.0 or not 0 <= now_ns - self.at_ns[node] < LATELY_NS:
+        if total <= 0.0 or not 0 <= now_ns - self.at_ns[node] < RECENT_NS:
             return None
         name = max(sorted(used), key=lambda workload: used[workload])
         held: dict[str, int] = {}
         for a in inventory.allocations:
             held[a.workload] = held.get(a.workload, 0) + len(a.devices)
-        mine, of_all = held.get(name, 0), sum(held.values())
-        if used[name] < LEAST * total or 2 * mine >= of_all:
+        own, of_all = held.get(name, 0), sum(held.values())
+        if used[name] < LEAST * total or 2 * own >= of_all:
             return None
         key = RESOURCES[resource][0].partition("{")[0]
         return Evidence(
-            name=f"{key}{{workload={name}}}", value=used[name], expected=total * mine / of_all, unit=UNITS[resource]
+            name=f"{key}{{workload={name}}}", value=used[name], expected=total * own / of_all, unit=UNITS[resource]
         )
 
     def state(self) -> dict[str, Any]:

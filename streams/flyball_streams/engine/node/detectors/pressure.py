@@ -28,7 +28,7 @@ LEAST, TIMES = 0.2, 4.0
 """Share of time in which some task waits, and how many times the usual share that is."""
 LASTS_S, WARM_S, USUAL_S = 60.0, 300.0, 3600.0
 AGAIN_NS = 300 * NS_PER_S
-Blamed = Callable[[str, str], Evidence | None]
+NoisyNeighbour = Callable[[str, str], Evidence | None]
 """Given a node and a resource."""
 
 
@@ -55,13 +55,13 @@ def resize(state: State, n: int) -> State:
 
 
 class Pressure:
-    """Follows the hosts of one cell; ``told`` has the time of its last report, by detector and name, ns."""
+    """Follows the hosts of one cell; ``reported`` has the time of its last report, by detector and name, ns."""
 
     def __init__(self, cell: str, capacity: int) -> None:
         self.cell = cell
         self.waits = init(capacity)
         self.ports = link_errors.init(capacity)
-        self.told: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
 
     def resize(self, capacity: int) -> None:
         """Make room for more hosts."""
@@ -75,11 +75,11 @@ class Pressure:
             self.ports = wiped(self.ports, link_errors.init(self.ports.errors.shape[1]), slots)
 
     def step(
-        self, tick: Tick, table: SubjectTable, means: Means, works: NDArray[np.bool_], blamed: Blamed
+        self, tick: Tick, table: SubjectTable, means: Means, works: NDArray[np.bool_], noisy_neighbour: NoisyNeighbour
     ) -> Iterator[Anomaly]:
         """Hosts whose work is held up, each again every five minutes; ``works`` [N] are those that have some.
 
-        ``blamed`` is asked for the neighbour who takes a resource of a node.
+        ``noisy_neighbour`` is asked for the neighbour who takes a resource of a node.
         """
         period_s = tick.period_ns / NS_PER_S
         share = means.values[:, WAIT_COLUMNS].T / np.float32(period_s)
@@ -87,7 +87,7 @@ class Pressure:
         errors = means.values[:, ERROR_COLUMNS].T * (means.elapsed_s / period_s)
         new = np.nan_to_num(errors).astype(np.float64)
         self.ports, struck = link_errors.step(self.ports, new, tick.end_ns / NS_PER_S, means.elapsed_s)
-        self.told = {key: at_ns for key, at_ns in self.told.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
+        self.reported = {key: at_ns for key, at_ns in self.reported.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
         for slot in np.flatnonzero((loud.any(axis=0) | struck.any(axis=0)) & works).tolist():
             name = table.names[slot]
             if loud[:, slot].any() and self._is_new("pressure", name, tick):
@@ -96,7 +96,7 @@ class Pressure:
                     Evidence(name=WAITS[k], value=float(share[k, slot]), expected=float(self.waits.usual[k, slot]))
                     for k in worst
                 ]
-                neighbour = blamed(name, RESOURCES[worst[0]])
+                neighbour = noisy_neighbour(name, RESOURCES[worst[0]])
                 since_s = tick.end_ns / NS_PER_S - float(self.waits.high_s[worst[0], slot])
                 yield self._anomaly(tick, name, "pressure", ([neighbour] if neighbour else []) + evidence, since_s)
             if struck[:, slot].any() and self._is_new("network", name, tick):
@@ -109,9 +109,9 @@ class Pressure:
 
     def _is_new(self, detector: str, name: str, tick: Tick) -> bool:
         key = f"{detector} {name}"
-        if key in self.told:
+        if key in self.reported:
             return False
-        self.told[key] = tick.end_ns
+        self.reported[key] = tick.end_ns
         return True
 
     def _wait(self, share: NDArray[np.float32], period_s: float) -> NDArray[np.bool_]:
@@ -143,10 +143,10 @@ class Pressure:
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
-        return {"waits": arrays(self.waits), "ports": arrays(self.ports), "told": self.told}
+        return {"waits": arrays(self.waits), "ports": arrays(self.ports), "reported": self.reported}
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Take on the state of a snapshot."""
         self.waits = like(init(capacity), state["waits"])
         self.ports = like(link_errors.init(capacity), state["ports"])
-        self.told = dict(state["told"])
+        self.reported = dict(state["reported"])

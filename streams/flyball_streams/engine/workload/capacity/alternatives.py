@@ -10,7 +10,7 @@ from flyball_models.capacity import gpus
 from flyball_models.rightsizing import mig
 from flyball_streams.engine.offers import Holdings, Kind, is_chosen_for, mean_work
 from flyball_streams.engine.workload.capacity.capacities import requests_on
-from flyball_streams.engine.workload.sizing.sizer import Job, Want
+from flyball_streams.engine.workload.sizing.sizer import Job, TargetReplicas
 
 
 class PerOffer:
@@ -69,13 +69,13 @@ class PerOffer:
         return mean_work(work, self.holdings.held(job.spec.workload).counts)
 
 
-def proposed(job: Job, want: Want | None, there: Alternatives) -> Proposal:
+def proposed(job: Job, want: TargetReplicas | None, there: Alternatives) -> Proposal:
     """What the cell lane is to choose machines for; it has the same id as long as it says the same."""
     running, name = job.demand.replicas, job.spec.workload
     needed = running if there.needed is None else there.needed
-    said = (there.work, there.reference, there.cold_start_s, there.needed, running)
+    content = (there.work, there.reference, there.cold_start_s, there.needed, running)
     return Proposal(
-        id=record_id("Proposal", "choose", job.cell, name, repr(said), "" if want is None else want.id),
+        id=record_id("Proposal", "choose", job.cell, name, repr(content), "" if want is None else want.id),
         action="choose",
         workload=name,
         reason=f"{running} replicas run, and {needed} would do" if want is None else want.reason,

@@ -24,7 +24,7 @@ def nearest(levels: tuple[float, ...], level: float) -> int:
     return min(range(len(levels)), key=lambda i: abs(levels[i] - level))
 
 
-class Made(NamedTuple):
+class TickForecasts(NamedTuple):
     """What a tick made for all slots.
 
     ``logs`` are log(1 + quantile), ``float32[levels, horizons, slots]``; ``coverage`` is ``float32[levels, slots]``;
@@ -43,7 +43,7 @@ class View(NamedTuple):
     observed: float
     trusted: bool
     slot: int
-    made: Made
+    made: TickForecasts
 
     @property
     def quantiles(self) -> NDArray[np.float32]:
@@ -130,7 +130,7 @@ class Forecaster:
         self.logs, coverage = np.asarray(bands), np.asarray(covered)
         off = np.abs(coverage[self.upper] - self.levels[self.upper]).max(axis=0)
         trusted = (np.asarray(resolved) >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
-        made, judged = Made(self.logs, coverage, self.points.experts, weights), trusted.tolist()
+        made, judged = TickForecasts(self.logs, coverage, self.points.experts, weights), trusted.tolist()
         return {
             name: View(observed[name], judged[slot], slot, made)
             for name, slot in sorted(zip(observed, slots, strict=True))

@@ -10,7 +10,7 @@ from flyball_contracts.records import Demand, Evidence, WorkloadSpec
 from flyball_models.sizing.lead_time_headroom import DRAIN_S, HELD_S
 from flyball_models.sizing.limits import AHEAD
 from flyball_streams.engine.workload.forecast.forecaster import View
-from flyball_streams.engine.workload.sizing.policy import Led
+from flyball_streams.engine.workload.sizing.policy import Leader
 
 NAMED_EXPERTS = 3
 """The forecast has the weights of all experts; a proposal names so many, the largest."""
@@ -57,13 +57,13 @@ class Facts(NamedTuple):
     delay_s: float
     idle_s: float
     hpa: float
-    led: Led | None
+    led: Leader | None
 
 
 def explained(facts: Facts) -> tuple[str, float, tuple[Evidence, ...]]:
     """Reason, confidence and evidence of a change."""
-    said = (_basis(facts), _sum(facts), _limit(facts), _lead(facts), _doubt(facts), _hpa(facts))
-    return "; ".join(filter(None, said)), _confidence(facts), _proof(facts)
+    clauses = (_basis(facts), _sum(facts), _limit(facts), _lead(facts), _doubt(facts), _hpa(facts))
+    return "; ".join(filter(None, clauses)), _confidence(facts), _proof(facts)
 
 
 def _basis(facts: Facts) -> str:
@@ -236,7 +236,7 @@ def _answers(demand: Demand, spec: WorkloadSpec) -> list[Evidence]:
     return [Evidence(name=n, value=v, expected=e, unit=u) for n, v, e, u in told if v is not None]
 
 
-def _shadows(led: Led | None) -> list[Evidence]:
+def _shadows(led: Leader | None) -> list[Evidence]:
     if led is None:
         return []
     return [

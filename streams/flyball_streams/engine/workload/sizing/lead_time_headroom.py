@@ -3,15 +3,15 @@
 import numpy as np
 
 from flyball_models.sizing import lead_time_headroom
-from flyball_streams.engine.workload.sizing.policy import Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.policy import Basis, Policy, PolicyInput
 from flyball_streams.engine.workload.sizing.slo_headroom import based, present
 
 
-def need(shown: Shown) -> Basis:
+def need(given: PolicyInput) -> Basis:
     """What workloads need: a backlog is to be gone in a minute and a half, whatever the cold start."""
-    there = present(shown, np.full(len(shown.rows), lead_time_headroom.DRAIN_S))
-    asked = lead_time_headroom.hold(shown.columns.need, shown.rows, shown.t_s, there.asked)
-    return based(shown, there._replace(asked=asked))
+    there = present(given, np.full(len(given.rows), lead_time_headroom.DRAIN_S))
+    demanded = lead_time_headroom.hold(given.columns.need, given.rows, given.t_s, there.demanded)
+    return based(given, there._replace(demanded=demanded))
 
 
 POLICY = Policy(need, lead_time_headroom.RULE)

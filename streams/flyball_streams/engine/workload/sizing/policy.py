@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from flyball_models.sizing.slo_headroom import Rule, Terms
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, nearest
-from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen
+from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Observed
 
 DRAIN_S = 60.0
 
@@ -35,7 +35,7 @@ BASES = ("start", "headroom", "forecast", "present")
 FORECAST, PRESENT = 2, 3
 
 
-class Led(NamedTuple):
+class Leader(NamedTuple):
     """Which of the policies ``tried`` in the shadow since second ``since_s`` leads, and by how much.
 
     It would have been billed ``hours`` replica-hours and been ``late`` for a share of the work, each second of which
@@ -52,7 +52,7 @@ class Led(NamedTuple):
     dearer: float
 
 
-class Shown(NamedTuple):
+class PolicyInput(NamedTuple):
     """One tick of J workloads that ends at second ``t_s``, with what is remembered of them in ``columns`` at ``rows``.
 
     ``now`` is what was observed, ``backlog`` what waits in replica seconds (NaN: unknown) and ``usual`` the target
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
     columns: Columns
     terms: Terms
     rows: Ints
-    seen: Seen
+    seen: Observed
     now: Floats
     backlog: Floats
     usual: Floats
@@ -99,7 +99,7 @@ class Policy(NamedTuple):
     A policy may have ``floats`` of its own memory per workload; ``led`` tells from those who leads.
     """
 
-    need: Callable[[Shown], Basis]
+    need: Callable[[PolicyInput], Basis]
     rule: Rule
     floats: int = 0
-    led: Callable[[Floats], Led | None] | None = None
+    led: Callable[[Floats], Leader | None] | None = None

@@ -15,9 +15,9 @@ from flyball_streams.engine.parameters import ForecastParameters, SizingParamete
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.proposals import REPEAT_IN_FULL_TICKS
 from flyball_streams.engine.workload.sizing import forecast_band, lead_time_headroom, slo_headroom
-from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen, ends_sample
+from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Observed, ends_sample
 from flyball_streams.engine.workload.sizing.explanation import Facts, explained
-from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, PolicyInput
 
 MOST = 1e30
 """What anybody may say is cut to this, so that nothing overflows."""
@@ -31,7 +31,7 @@ POLICIES: dict[str, Policy] = {
 """By the name in the configuration; ``learned`` is not among them, see :func:`policy_of`."""
 
 
-class Want(msgspec.Struct, frozen=True):
+class TargetReplicas(msgspec.Struct, frozen=True):
     """Target replicas of one workload, why, and the numbers of ``tick``; ``id`` is the proposal's.
 
     A proposal that was not granted is repeated each tick, with the same id while it asks for the same.
@@ -95,7 +95,7 @@ class Sizer:
         self.policy = policy_of(sizing.policy)
         self.columns = Columns(self.policy.floats)
         self.objectives = slo_headroom.Objectives(sizing, self.policy.rule)
-        self.wants: dict[str, Want] = {}
+        self.wants: dict[str, TargetReplicas] = {}
         self.needs: dict[str, float] = {}
         """Replicas that workloads need, NaN where that is not known, however many are granted."""
 
@@ -111,7 +111,7 @@ class Sizer:
     def load(self, state: dict[str, Any]) -> None:
         """Take on the state of a snapshot."""
         self.columns.load(state["columns"])
-        self.wants = {name: unpack_struct(raw, Want) for name, raw in state["wants"].items()}
+        self.wants = {name: unpack_struct(raw, TargetReplicas) for name, raw in state["wants"].items()}
         self.needs = dict(state["needs"])
         self.objectives.load(state["objectives"], self.columns.room)
 
@@ -125,7 +125,7 @@ class Sizer:
         """Work of a request of late; NaN where it was never seen."""
         return self.columns.work_of_request(name)
 
-    def step(self, tick: Tick, jobs: list[Job]) -> list[Want | None]:
+    def step(self, tick: Tick, jobs: list[Job]) -> list[TargetReplicas | None]:
         """Replicas for each job, ``None`` where what runs may stay.
 
         Each tick is learned, and needs are looked at when a sample of five seconds ends, or at once where somebody
@@ -144,15 +144,17 @@ class Sizer:
         told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
         backlog = columns.observe(tick, rows, told, self.objectives.terms, usual, np.stack([least, most]))
         waits = seen.queued > 0.0
-        asked = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
-        if not (ends_sample(tick) or (asked & (seen.replicas == 0.0)).any()):
+        demanded = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
+        if not (ends_sample(tick) or (demanded & (seen.replicas == 0.0)).any()):
             return [self._wanted_before(job) for job in jobs]
         basis = self.policy.need(self._shown(tick, jobs, rows, seen, backlog, usual))
         self.needs = dict(zip((job.spec.workload for job in jobs), basis.replicas.tolist(), strict=True))
         wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
-        idle = (columns.mix.idle_s[rows] >= sizing.scale_to_zero_after_s) & (sizing.scale_to_zero_after_s > 0.0)
-        kept = ((seen.replicas > 0.0) & ~idle) | (columns.mix.idle_s[rows] < 0.0)
-        least_now = np.where((least > 0.0) | asked | kept, np.maximum(least, 1.0), 0.0)
+        idle = (columns.request_work.idle_s[rows] >= sizing.scale_to_zero_after_s) & (
+            sizing.scale_to_zero_after_s > 0.0
+        )
+        kept = ((seen.replicas > 0.0) & ~idle) | (columns.request_work.idle_s[rows] < 0.0)
+        least_now = np.where((least > 0.0) | demanded | kept, np.maximum(least, 1.0), 0.0)
         wanted = np.clip(np.where(least_now == 0.0, 0.0, wanted), least_now, most)
         if not complete:
             wanted = np.maximum(wanted, seen.replicas)
@@ -172,13 +174,15 @@ class Sizer:
             self.wants[name] = want
         return [self.wants.get(job.spec.workload) for job in jobs]
 
-    def _wanted_before(self, job: Job) -> Want | None:
+    def _wanted_before(self, job: Job) -> TargetReplicas | None:
         want = self.wants.get(job.spec.workload)
         return want if want is not None and want.running == job.demand.replicas else None
 
-    def _shown(self, tick: Tick, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats) -> Shown:
+    def _shown(
+        self, tick: Tick, jobs: list[Job], rows: Ints, seen: Observed, backlog: Floats, usual: Floats
+    ) -> PolicyInput:
         period_s = tick.period_ns / NS_PER_S
-        return Shown(
+        return PolicyInput(
             t_s=tick.end_ns / NS_PER_S,
             period_s=period_s,
             columns=self.columns,
@@ -200,7 +204,9 @@ class Sizer:
         """Ticks until a replica ordered now is ready, as far as there is a forecast."""
         return np.clip(np.ceil(cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64)
 
-    def _want(self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis) -> Want:
+    def _want(
+        self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis
+    ) -> TargetReplicas:
         columns, terms = self.columns, self.objectives.terms
         facts = Facts(
             policy=self.sizing.policy,
@@ -230,16 +236,16 @@ class Sizer:
             minutes=int(columns.need.minutes[row]),
             share=1.0 - float(terms.allowed[row]),
             delay_s=float(terms.delay_s[row]),
-            idle_s=float(columns.mix.idle_s[row]),
+            idle_s=float(columns.request_work.idle_s[row]),
             hpa=float(columns.rival.replicas[row]),
             led=self.policy.led(columns.own[row]) if self.policy.led is not None else None,
         )
         reason, confidence, evidence = explained(facts)
         identity = record_id("Proposal", "scale", job.cell, job.spec.workload, tick.index)
-        return Want(identity, tick.index, job.demand.replicas, facts.granted, reason, confidence, evidence)
+        return TargetReplicas(identity, tick.index, job.demand.replicas, facts.granted, reason, confidence, evidence)
 
 
-def _seen(jobs: list[Job]) -> Seen:
+def _seen(jobs: list[Job]) -> Observed:
     """What was seen of the jobs, and what a replica sustains."""
     told = [
         (
@@ -256,4 +262,4 @@ def _seen(jobs: list[Job]) -> Seen:
         for job in jobs
         for demand in (job.demand,)
     ]
-    return Seen(*np.clip(np.array(told, np.float64).T, -MOST, MOST))
+    return Observed(*np.clip(np.array(told, np.float64).T, -MOST, MOST))

@@ -12,7 +12,7 @@ from flyball_streams.engine.packing import like
 from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import nearest
 from flyball_streams.engine.workload.sizing.columns import Floats, Ints
-from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Basis, Policy, PolicyInput
 
 LEVEL_MINUTES = 5
 MOST = 2.0**31 - 1
@@ -114,53 +114,53 @@ def objective_of(spec: WorkloadSpec, sizing: SizingParameters) -> tuple[float, f
 class Present(NamedTuple):
     """What is there now, [J] each: whether enough is known, the work that a replica is given, and what comes.
 
-    ``asked`` is the work with its backlog, which is to be gone within some seconds, ``start`` that of the newest five
-    seconds where they have more, with replicas that are not known to take so much yet.
+    ``demanded`` is the work with its backlog, which is to be gone within some seconds, ``start`` that of the newest
+    five seconds where they have more, with replicas that are not known to take so much yet.
     """
 
     known: NDArray[np.bool_]
     load: Floats
-    asked: Floats
+    demanded: Floats
     start: Floats
 
 
-def present(shown: Shown, drain_s: Floats) -> Present:
+def present(given: PolicyInput, drain_s: Floats) -> Present:
     """Return what is there, where a backlog is to be gone in `drain_s` [J]."""
-    columns, rows, seen = shown.columns, shown.rows, shown.seen
+    columns, rows, seen = given.columns, given.rows, given.seen
     # Of GPUs only how busy they are is known, never what they could not serve: they must not be full.
-    known, careful = slo_headroom.known(columns.need)[rows], seen.capacity * shown.usual
+    known, careful = slo_headroom.known(columns.need)[rows], seen.capacity * given.usual
     load = np.where(seen.in_gpus > 0.0, careful, seen.capacity)
     work, newest = columns.present(rows)
     work = np.where(np.isfinite(work), work, columns.need.level[rows])
-    waits = np.nan_to_num(shown.backlog) / drain_s
+    waits = np.nan_to_num(given.backlog) / drain_s
     start = np.fmax(work, newest) + waits * careful
     return Present(known, np.where(known, load, careful), work + waits * load, start)
 
 
-def based(shown: Shown, there: Present) -> Basis:
+def based(given: PolicyInput, there: Present) -> Basis:
     """Return what headroom, what is there, and the forecast make of the need."""
-    seen, sizing = shown.seen, shown.sizing
+    seen, sizing = given.seen, given.sizing
     known, load = there.known, there.load
     nothing = np.full(len(known), -np.inf)
     options = np.stack(
         [
             np.where(known, nothing, np.maximum(there.start, seen.replicas * load)),
-            np.where(known, shown.columns.need.target[shown.rows], nothing),
+            np.where(known, given.columns.need.target[given.rows], nothing),
             nothing,
-            np.where(known, there.asked, nothing),
+            np.where(known, there.demanded, nothing),
         ]
     )
     needed = options.max(axis=0)
-    ahead = shown.ahead(sizing.forecast_level, shown.lead)
+    ahead = given.ahead(sizing.forecast_level, given.lead)
     work = raised(needed, np.where(seen.in_gpus > 0.0, 1.0, load / seen.capacity) * ahead)
     base = np.where(work > needed, FORECAST, options.argmax(axis=0))
-    level = shown.forecast.levels[nearest(shown.forecast.levels, sizing.forecast_level)]
-    return Basis(whole(work / load), base, load, work, ahead, np.full(len(known), level), shown.lead_s)
+    level = given.forecast.levels[nearest(given.forecast.levels, sizing.forecast_level)]
+    return Basis(whole(work / load), base, load, work, ahead, np.full(len(known), level), given.lead_s)
 
 
-def need(shown: Shown) -> Basis:
+def need(given: PolicyInput) -> Basis:
     """What workloads need: a backlog is to be gone in a minute, or in a cold start where that takes longer."""
-    return based(shown, present(shown, np.maximum(DRAIN_S, shown.seen.cold_start_s)))
+    return based(given, present(given, np.maximum(DRAIN_S, given.seen.cold_start_s)))
 
 
 POLICY = Policy(need, slo_headroom.RULE)

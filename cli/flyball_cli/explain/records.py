@@ -31,7 +31,7 @@ class UnknownDecision(FlyballError):
     """No decision has the id that was requested, or more than one begins with it."""
 
 
-class Story(NamedTuple):
+class DecisionRecords(NamedTuple):
     """A decision, its outcomes in order, and the records that its evidence names, by id."""
 
     decision: AnyDecision
@@ -44,7 +44,7 @@ class _Read(NamedTuple):
     sent_ms: int
 
 
-def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
+def read_records(kafka: KafkaConfig, id_: str, since_s: float) -> DecisionRecords:
     """The story of the decision whose id is, or begins with, ``id_``, among those of the last ``since_s`` seconds.
 
     Raises :class:`UnknownDecision`, and :class:`TransportError` when the broker does not answer.
@@ -61,11 +61,11 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
                 for r in _read(consumer, topic, from_ms, lambda ms: ms > to_ms)
                 if getattr(r.record, "id", "") in named
             }
-        return Story(decision, outcomes, records)
+        return DecisionRecords(decision, outcomes, records)
 
 
 def read_decision(kafka: KafkaConfig, id_: str, since_s: float) -> AnyDecision:
-    """The decision alone; errors are those of :func:`read_story`."""
+    """The decision alone; errors are those of :func:`read_records`."""
     with _reading(kafka) as consumer:
         return _find(consumer, id_, since_s)[0]
 

@@ -15,7 +15,7 @@ class _Struck(NamedTuple):
     processes: frozenset[str]
 
 
-class Judge:
+class FaultClassifier:
     """Verdicts on faults, with a memory of where on the chips programs failed."""
 
     def __init__(self) -> None:

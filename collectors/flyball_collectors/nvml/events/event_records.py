@@ -13,7 +13,7 @@ from flyball_collectors.nvml.events.watch import (
     UNAVAILABLE,
     UNCORRECTED_ECC,
     XID,
-    Happening,
+    DriverEvent,
 )
 from flyball_collectors.nvml.events.xid import recovery_of, verdict_of
 from flyball_contracts.records import Device, NodeEvent
@@ -38,7 +38,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
 }
 
 
-def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:
+def event_of(node: str, what: DriverEvent, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:
     """Record of an event of the driver that was seen ``count`` times, first at ``first_ns``.
 
     ``recovery_action`` is what the driver requests now, as far as is known.

@@ -4,7 +4,7 @@ from flyball_collectors.spool import SpoolStats
 from flyball_contracts.codec import Message
 
 
-class Nowhere:
+class NullOutbox:
     """Takes messages and keeps nothing; as nothing is meant to be sent, nothing is counted either."""
 
     sent = carried = delivered = dropped = spooled = 0

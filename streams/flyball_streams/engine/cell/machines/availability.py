@@ -16,7 +16,7 @@ from flyball_streams.engine.cell.pools.machines import needed
 from flyball_streams.engine.offers import Holdings, part_of
 
 
-class Room:
+class OfferAvailability:
     """Room on the offers of a cell in one tick, as the decisions of the tick before this one have left it."""
 
     def __init__(self, cycle: Cycle, holdings: Holdings, pools: Mapping[str, Pool]) -> None:

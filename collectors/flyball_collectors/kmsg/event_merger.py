@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from flyball_collectors.kmsg.classifier import FOLLOWS
 from flyball_collectors.kmsg.collector import SLOT
 from flyball_collectors.kmsg.fault import slot_of
-from flyball_collectors.kmsg.verdicts import FOLLOWS
 from flyball_collectors.nvml.events.xid import FABRIC, VICTIMS
 from flyball_contracts.records import Device, NodeEvent
 
@@ -25,7 +25,7 @@ class _Seen(NamedTuple):
     by_kernel: bool
 
 
-class Witness:
+class EventMerger:
     """Settles the events of all collectors of one node; they keep their order."""
 
     def __init__(self) -> None:
