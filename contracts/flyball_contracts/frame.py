@@ -108,7 +108,7 @@ def decode_frame(raw: bytes) -> Frame:
 
 
 def _fault(frame: Frame) -> DecodeError:
-    """Return what is wrong with a frame that breaks a rule of the format."""
+    """Return the format rule that a frame violates."""
     try:
         width = len(layout_of(frame.schema))
     except UnknownSchema as error:
@@ -150,7 +150,7 @@ class FrameBatch(NamedTuple):
 
 
 class Undecodable(NamedTuple):
-    """Place in the input of a message that is not a frame, and why."""
+    """Index in the input of a message that is not a frame, and the reason."""
 
     position: int
     error: DecodeError

@@ -194,7 +194,7 @@ class Fleet:
         return messages
 
     def _boot(self, dark: set[int], now_ns: int) -> list[Message]:
-        """What agents say of nodes that have power again."""
+        """Messages of agents on nodes that have power again."""
         messages: list[Message] = []
         back, self._dark = sorted(self._dark - dark), dark
         for i in [i for i in back if self.plant.machines.present[i]]:

@@ -42,7 +42,7 @@ class OutcomeIndex:
             if len(pages) > 2 * MOST_SETTLED:
                 self._by_partition[partition] = _newest(pages)
 
-    def outcomes(self, partition: int, decision: str) -> DecisionOutcomes | None:
+    def outcomes_of(self, partition: int, decision: str) -> DecisionOutcomes | None:
         """Outcomes of a decision, ``None`` if there are none."""
         return self._by_partition.get(partition, {}).get(decision)
 

@@ -1,4 +1,4 @@
-"""Configuration of what replicas report about their work: metrics pages, training lines and logs."""
+"""Configuration of workload metrics: pages of replicas and gateways, training lines and logs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args

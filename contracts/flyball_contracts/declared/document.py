@@ -1,4 +1,4 @@
-"""One workload as its owner writes it down, and the specification that it becomes."""
+"""A workload as its owner declares it, and its conversion to a specification."""
 
 from typing import Annotated, Any
 
@@ -83,7 +83,7 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
         return None
 
     def spec(self, now_ns: int) -> WorkloadSpec:
-        """The specification, as of now; raises :class:`ValueError` for what is no deadline."""
+        """The specification as of now; raises :class:`ValueError` for an invalid deadline."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         deadline, objective = fields.pop("deadline"), self.objective
         fields["deadline_ns"] = None if deadline is None else moment_ns(deadline, now_ns)
@@ -92,14 +92,14 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
 
 
 def plain(spec: WorkloadSpec) -> dict[str, Any]:
-    """All that the owner says, in the words and the order of a document, as built-in types."""
+    """All declared values in the terms and order of a document, as built-in types."""
     data: dict[str, Any] = msgspec.to_builtins(spec)
     data["deadline"] = None if spec.deadline_ns is None else moment_text(spec.deadline_ns)
     return {name: data[name] for name in WorkloadDocument.__struct_fields__}
 
 
 def written(spec: WorkloadSpec) -> dict[str, Any]:
-    """:func:`plain` without what is so by default."""
+    """:func:`plain` without default values."""
     blank = plain(WorkloadSpec(workload="", cell="default", time_ns=0, kind="inference"))
     data = {key: value for key, value in plain(spec).items() if key in ("workload", "kind") or value != blank[key]}
     for key, kind in (("objective", Objective), ("model", Architecture)):

@@ -10,20 +10,20 @@ from confluent_kafka import KafkaError
 
 EVERY_S = 30.0
 AWAY_S = 60.0
-"""A broker that is away is reported once a process, and again after so long or for another reason."""
+"""An unreachable broker is reported once per process, and again after this time or for another reason."""
 _DETAILS = re.compile(r" \(after \d+ms in state \w+.*\)|^[^ ]+: ")  # of each attempt
 _AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)
 
 
 class Outages:
-    """Brokers that are away, as reported by any client of the process; any thread may call."""
+    """Unreachable brokers, as reported by any client of the process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reported_s: dict[tuple[str, str], float] = {}
 
     def is_news(self, bootstrap: str, reason: str, now_s: float) -> bool:
-        """Whether to report that ``bootstrap`` is away for a ``reason`` (empty: any) at ``now_s``, a monotonic time."""
+        """Whether to report that ``bootstrap`` is unreachable for a ``reason`` (empty: any) at ``now_s``, monotonic."""
         reason = _DETAILS.sub("", reason)
         with self._lock:
             for (address, known), at_s in self._reported_s.items():
@@ -57,7 +57,7 @@ class ClientLog:
         self._logged_s: float | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
-        """Take a line of librdkafka's own log."""
+        """Handle a line of librdkafka's own log."""
         del level
         self._log.debug(text, *args)
 
@@ -76,9 +76,9 @@ class ClientLog:
 
 
 class RepeatFilter(logging.Filter):
-    """Lets one record of each line of foreign code through in :data:`EVERY_S` seconds, with how many were left out.
+    """Passes one record of each line of third-party code in :data:`EVERY_S` seconds, with the number left out.
 
-    aiokafka logs hundreds of lines while a broker is away. Put it on a handler; records of other loggers pass.
+    aiokafka logs hundreds of lines while a broker is unreachable. Put it on a handler; records of other loggers pass.
     """
 
     def __init__(self, *names: str, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -88,7 +88,7 @@ class RepeatFilter(logging.Filter):
         self._left_out: dict[tuple[str, int], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is to be shown."""
+        """Return whether a record is to be shown."""
         if record.name.partition(".")[0] not in self._names:
             return True
         place, now_s = (record.pathname, record.lineno), self._monotonic()

@@ -1,4 +1,4 @@
-"""Asking a broker for its topics, in a way that a signal can end."""
+"""Requests a broker's topics in a way that a signal can interrupt."""
 
 import time
 from threading import Event

@@ -1,4 +1,4 @@
-"""What is wrong: symptoms that lanes saw, and the incidents that they belong to."""
+"""Symptoms that lanes detected, and the incidents that they belong to."""
 
 from typing import Literal
 
@@ -18,11 +18,11 @@ IncidentStatus = Literal["open", "resolved", "merged"]
 
 
 class Symptom(Part, frozen=True, kw_only=True):
-    """What one lane saw in a tick of one GPU, node or workload, ``count`` times.
+    """A finding of one lane in a tick about one GPU, node or workload, ``count`` times.
 
-    A ``device`` or else a ``node`` is the place that it points at; with neither, or with ``gang``, the workload as a
-    whole shows it. ``since_ns`` is when it began. ``score`` is that of the anomaly, 1 of an event. ``record`` is the id
-    of the first event or of the anomaly. ``statistical`` ones may be false, and labels make them rarer.
+    A ``device`` or else a ``node`` is the place that it points at; with neither, or with ``gang``, the whole workload
+    shows it. ``since_ns`` is when it began. ``score`` is that of the anomaly, 1 for an event. ``record`` is the id of
+    the first event or of the anomaly. ``statistical`` ones may be false, and labels make them rarer.
     """
 
     detector: str

@@ -27,7 +27,7 @@ _LAGGED = (*_AVERAGES, "yesterday", "last_week", "days")
 
 
 class Expert(Protocol):
-    """What a module of experts offers."""
+    """Interface of a module of experts."""
 
     def init(self, n: int, config: Any) -> Any:
         """Return the state of `n` series."""

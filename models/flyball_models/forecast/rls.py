@@ -63,7 +63,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """What is learned, and the values by tick modulo R (NaN: none).
+    """Fitted parameters, and the values by tick modulo R (NaN: none).
 
     tick []; ring [R, N] = log(1 + y); last [N] = log(1 + newest value); scale, seen [N]; weights [F, J, N];
     covariance [F, F, J, N]. A missing value leaves everything but the ring as it was.
@@ -153,7 +153,7 @@ def _dot(weights: Array, x: Array) -> Array:
 
 
 class TickFeatures(NamedTuple):
-    """What a tick shows: the features made then [F, J, N], their target [J, N] where known, and those of now."""
+    """Features made at a tick [F, J, N], their target [J, N] where known, and the current features."""
 
     made: Array
     target: Array
@@ -163,7 +163,7 @@ class TickFeatures(NamedTuple):
 
 
 def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock, TickFeatures]:
-    """Take in `y[N]` where `mask[N]`; return the features."""
+    """Add `y[N]` where `mask[N]`; return the features."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
@@ -197,7 +197,7 @@ def _project(covariance: Array, x: Array) -> tuple[Array, Array]:
 def _weigh(
     weights: Array, diagonal: Array, px: Array, seen: TickFeatures, config: Config
 ) -> tuple[Array, Array, Array]:
-    """Return the weights, the gain [F, J, N], and what P is stretched by [J, N]: 0 where it starts anew.
+    """Return the weights, the gain [F, J, N], and the factor of P [J, N]: 0 where P restarts.
 
     `diagonal` [F, J, N] is that of P before.
     """
@@ -238,7 +238,7 @@ _predicted = compiled_step(_predict, donate=False)
 
 
 def update(weights: Array, covariance: Array, seen: TickFeatures, config: Config) -> tuple[Array, Array]:
-    """Return weights and covariance after what a tick showed; those given are donated."""
+    """Return weights and covariance after a tick; the arguments are donated."""
     px, diagonal = _projected(covariance, seen.made)
     weights, gain, stretch = _weighed(weights, diagonal, px, seen, config=config)
     return weights, updated(covariance, px, gain, stretch, config=config)

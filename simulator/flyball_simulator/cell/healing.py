@@ -6,7 +6,7 @@ from flyball_simulator.cell.plant import Plant
 
 
 class Healing:
-    """Nothing is placed on a GPU that is lost, until it is back. Who runs on one is started elsewhere after a while.
+    """Nothing is placed on a lost GPU until it is back. Its replicas are restarted elsewhere after a while.
 
     A gang hangs until its collective times out, then resumes from its last checkpoint. Stragglers are not detected.
     """

@@ -76,8 +76,8 @@ class Placement:
 
     A replica that does not fit stays desired and is placed as soon as there is room, by priority. A gang is placed
     whole or not at all. Where there are ``shares`` of a workload, they say how many of its replicas run in each of its
-    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows are to be read again.
-    ``asked`` are GPUs that somebody asked to be closed.
+    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows must be computed
+    again. ``asked`` are GPUs that a client has cordoned.
     """
 
     site: Site
@@ -178,7 +178,7 @@ class Placement:
         return bool(self.open[node] and self.free[node] >= self.workloads[workload].gpus)
 
     def cordon(self, row: int, *, lost: bool = False) -> None:
-        """Place nothing on a GPU from now on, because it is ``lost`` or was asked to be closed; who is on it stays."""
+        """Place nothing on a GPU from now on, because it is ``lost`` or a client cordoned it; its replica stays."""
         if not lost:
             self.asked.add(row)
         if self.usable[row]:

@@ -117,7 +117,7 @@ class Plant:
         )
 
     def broken(self, replica: Replica) -> bool:
-        """Whether a replica runs on a GPU that is dead, or that nobody reaches."""
+        """Whether a replica runs on a GPU that is dead or unreachable."""
         return not self.lost.isdisjoint(replica.rows)
 
     def observe(self, w: int, replicas: tuple[str, ...] | None = None) -> SubjectState:
@@ -345,7 +345,7 @@ class Plant:
         )
 
     def _clock(self, faulty: list[FaultyGpu]) -> tuple[Floats, Floats]:
-        """Clock share and power limit of each GPU; sick GPUs and low limits reduce the clock."""
+        """Clock share and power limit of each GPU; faulty GPUs and low limits reduce the clock."""
         site = self.site
         limit_w = site.power_limit_w
         clock = np.ones(len(site.node_of), np.float32)

@@ -27,11 +27,11 @@ DRAIN_AND_RESET = 4
 
 
 class FaultyGpu(NamedTuple):
-    """One sick GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
+    """One faulty GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
 
-    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it. Work on
-    it goes at ``link_pace`` for the sake of its links, whose errors of this tick are counted by kind. ``braked``: its
-    rack is short of power; ``off``: its node has none; ``cut``: nobody reaches its node, and it runs on.
+    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it.
+    ``link_pace`` is the pace of work because of its links, whose errors of this tick are counted by kind. ``braked``:
+    its rack has too little power; ``off``: its node has none; ``cut``: its node is unreachable, and runs on.
     """
 
     row: int
@@ -50,7 +50,7 @@ class FaultyGpu(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What is wrong with it."""
+        """Text on the fault."""
         if self.cut:
             return "cannot be reached"
         if self.off:
@@ -88,7 +88,7 @@ class Faults:
         self.links = [LinkFault(row(f"links[{i}]", f), f) for i, f in enumerate(config.links)]
 
     def faulty(self, moment: Moment, random: Generator) -> list[FaultyGpu]:
-        """The sick GPUs of a tick."""
+        """The faulty GPUs of a tick."""
         found: list[FaultyGpu] = []
         for row, fault in self.failing:
             age = moment.t_s - fault.from_s

@@ -12,7 +12,7 @@ CHECK_S = 30.0
 
 
 class CheckTask:
-    """Knows what a burn-in would find: a GPU that is dead, slow, or has memory or link errors."""
+    """The simulated burn-in fails for a GPU that is dead, slow, or has memory or link errors."""
 
     def __init__(self, plant: Plant, decision: Check) -> None:
         self._plant = plant

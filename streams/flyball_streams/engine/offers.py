@@ -1,4 +1,4 @@
-"""The offers of one cell, what its workloads hold of each, and what a replica takes of a machine."""
+"""The offers of one cell, what its workloads hold of each, and the share of a machine that a replica takes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,32 +9,32 @@ from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 LEAST_PART = 1e-3
-"""Of a GPU that nobody divides further."""
+"""Smallest share of a GPU."""
 Kind = tuple[str, str]
-"""GPU model and MIG profile, empty for the whole."""
+"""GPU model and MIG profile, empty for a whole GPU."""
 
 
 class HeldByOffer(NamedTuple):
-    """Replicas of a workload on each offer, and on machines that none describes."""
+    """Replicas of a workload on each offer, and on machines of no offer."""
 
     counts: Mapping[str, int]
     other: int
 
     @property
     def replicas(self) -> int:
-        """All of them."""
+        """All replicas."""
         return sum(self.counts.values()) + self.other
 
 
 class MachineShare(NamedTuple):
-    """Machines that a replica takes, a part of one or several, and replicas that a machine has room for."""
+    """Machines per replica (a share of one, or several), and replicas per machine."""
 
     machines: float
     replicas_per_machine: float
 
 
 class Holdings:
-    """What is held of the offers of a cell, by the inventories; kept as long as the tables stay the same."""
+    """Machines and GPUs of a cell by offer, from the inventories; computed again when the tables change."""
 
     def __init__(self, cell: str, offers: Sequence[Offer], directory: FleetIndex) -> None:
         self.cell = cell
@@ -46,7 +46,7 @@ class Holdings:
         self._nodes: dict[str, list[str]] | None = None
 
     def held(self, workload: str) -> HeldByOffer:
-        """What runs of a workload; a replica counts where its first part is."""
+        """Running replicas of a workload; a replica counts where its first part is."""
         self._renew()
         found = self._held.get(workload)
         if found is None:
@@ -62,7 +62,7 @@ class Holdings:
         return found
 
     def gpus(self) -> Mapping[str, float]:
-        """GPUs, or instances, of each offer that are held by the cell's workloads."""
+        """GPUs or MIG instances of each offer that the cell's workloads hold."""
         self._renew()
         if self._gpus is None:
             self._gpus = dict.fromkeys(self.offers, 0.0)
@@ -74,7 +74,7 @@ class Holdings:
         return self._gpus
 
     def nodes(self, offer: str) -> Sequence[str]:
-        """Nodes that are machines of an offer, by name; one counts as its first device does."""
+        """Nodes that are machines of an offer, by name; the first device decides."""
         self._renew()
         if self._nodes is None:
             self._nodes = {name: [] for name in self.offers}
@@ -106,12 +106,12 @@ def offers_of(cell: str, offers: Sequence[Offer]) -> dict[str, Offer]:
 
 
 def is_chosen_for(spec: WorkloadSpec) -> bool:
-    """Whether machines are chosen for a workload: no gang, and with replicas that take GPUs, or a part of one."""
+    """Whether machines are chosen for a workload: it is no gang, and its replicas take GPUs or a share of one."""
     return spec.gang_size <= 1 and LEAST_PART <= spec.gpus_per_replica < math.inf
 
 
 def part_of(spec: WorkloadSpec, offer: Offer) -> MachineShare:
-    """What a replica of a workload takes of an offer's machines."""
+    """The share of an offer's machines that a replica of a workload takes."""
     each = spec.gpus_per_replica
     if each <= offer.gpus:
         return MachineShare(each / offer.gpus, math.floor(offer.gpus / each + 1e-9))
@@ -120,14 +120,14 @@ def part_of(spec: WorkloadSpec, offer: Offer) -> MachineShare:
 
 
 def mean_work(work: Mapping[str, float], counts: Mapping[str, int]) -> float:
-    """Mean work of the replicas of which it is known, the least there is where none runs."""
+    """Mean known work of the replicas that run, or the least known work if none runs."""
     known = [(n, work[name]) for name, n in counts.items() if n and name in work]
     total = sum(n for n, _ in known)
     return sum(n * each for n, each in known) / total if total else min(work.values())
 
 
 def kind_of(inventory: Inventory, row: int) -> Kind:
-    """GPU model and profile of a device; an instance is of its parent's model."""
+    """GPU model and profile of a device; a MIG instance has its parent's model."""
     device = inventory.devices[row]
     parent = next((d for d in inventory.devices if d.id == device.parent), device) if device.parent else device
     return parent.model, (device.mig_profile or "").removeprefix("MIG ")

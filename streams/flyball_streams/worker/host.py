@@ -132,9 +132,9 @@ class LaneHost:
             self._flush()
 
     def refresh_tables(self) -> None:
-        """Wait until the tables are read as far as they go by now: ticks are decided on that.
+        """Wait until the tables are read up to their current ends, which ticks are decided on.
 
-        To be called when messages were fetched, before the step that takes them.
+        Call it when messages were fetched, before the step that uses them.
         """
         self.tables.catch_up(*(topic.name for topic in TABLES))
 
@@ -160,7 +160,7 @@ class LaneHost:
             self.progress += 1
 
     def rest(self) -> bool:
-        """Publish the snapshot of the lane that is due for longest, if any; return whether more are due."""
+        """Publish the snapshot that has been due for longest, if any; return whether more are due."""
         with self._lock:
             due = self._due(self.config.worker.snapshot_every_s)
             for key in due[:1]:
@@ -286,7 +286,7 @@ class LaneHost:
                 self.lanes[key] = self._make(key)
 
     def _due(self, age_s: float) -> list[Key]:
-        """Lanes that have read something since their last snapshot, which is at least so old; the oldest first."""
+        """Lanes with new input since their last snapshot, if that is at least this old; the oldest first."""
         now_s = time.monotonic()
         due = [key for key in self._unsaved if now_s - self._snapshot_at[key] >= age_s]
         return sorted(due, key=lambda key: (self._snapshot_at[key], key))

@@ -1,4 +1,4 @@
-"""Demand against forecast of one workload, its replicas, and the decisions about it as marks."""
+"""Demand and forecast of one workload, its replicas, and its decisions as marks."""
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -34,7 +34,7 @@ from flyball_streams.dashboard.text import number, percent, plural, span
 
 
 class DemandPanel:
-    """Fan chart with replicas and marks; with a selector unless it is of one ``workload``."""
+    """Fan chart with replicas and marks; with a selector unless it shows a single ``workload``."""
 
     def __init__(self, prefs: Preferences, workload: str = "", focus: str = "") -> None:
         self._prefs = prefs
@@ -155,7 +155,7 @@ def _arrived(facts: DemandText) -> str:
 
 
 def _answers(capacity: Capacity | None) -> str:
-    """How the replicas of a language model answer; empty where their servers do not say."""
+    """Latencies of a language model's replicas; empty if their servers report none."""
     if capacity is None:
         return ""
     parts = [] if capacity.first_token_s is None else [f"first token after {span(capacity.first_token_s)}"]
@@ -165,7 +165,7 @@ def _answers(capacity: Capacity | None) -> str:
 
 
 def _interest(workload: Workload) -> float:
-    """Workloads with a forecast first, services before jobs."""
+    """Sort key: workloads with a forecast first, services before jobs."""
     serves = workload.spec is not None and workload.spec.kind == "inference"
     return 2.0 * (workload.forecast is not None) + serves
 

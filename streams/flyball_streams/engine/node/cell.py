@@ -360,7 +360,7 @@ class NodeCell:
         )
 
     def _held_up(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
-        """Nodes with work whose hosts hold it up."""
+        """Nodes with work that their hosts slow down."""
         if self.hosts.capacity != len(self.pressure.waits.seen_s):
             self.pressure.resize(self.hosts.capacity)
         slots, works = self.hosts.slots, np.zeros(self.hosts.capacity, bool)

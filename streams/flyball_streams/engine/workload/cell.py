@@ -49,7 +49,7 @@ MOST_WORK = 1e30
 
 
 class WorkloadCell:
-    """Workloads of one cell in one partition; where ``node_partitions`` are told, it also misses node lanes."""
+    """Workloads of one cell in one partition; with ``node_partitions`` it also detects silent node lanes."""
 
     def __init__(
         self,
@@ -209,9 +209,9 @@ class WorkloadCell:
     def _choosable(
         self, tick: Tick, jobs: list[Job], wants: list[TargetReplicas | None], proposals: Proposals
     ) -> frozenset[str]:
-        """Propose that machines are chosen for the jobs; those whose sizing that stands for.
+        """Propose a choice of machines for the jobs; return those for which it replaces sizing.
 
-        A sum that lacks a source looks like a drop: nobody is moved to fewer machines by it.
+        A sum that lacks a source looks like a drop, so it moves no workload to fewer machines.
         """
         taken: set[str] = set()
         for job, want in zip(jobs, wants, strict=True):

@@ -1,7 +1,7 @@
-"""Nodes of silent node lanes: no agent of a telemetry partition sends, or no worker reads it.
+"""Nodes of silent node lanes: no agent of a telemetry partition sends, or no worker reads the partition.
 
-A node is missed by the ticks that others of its telemetry partition close. Where all nodes of a partition are silent no
-tick closes there, and nobody counts; but ticks of the cell go on without that lane, and name it.
+A silent node is detected by the ticks that other nodes of its telemetry partition close. If all nodes of a partition
+are silent, no tick closes in its lane; but the cell's ticks close without that lane, and name it as missing.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,15 +15,15 @@ from flyball_streams.engine.node.detectors.absences import REPEAT_S
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S = 120.0
-"""A worker that is killed is replaced sooner, and has read what waited for it."""
+"""A killed worker is replaced sooner, and has then read its backlog."""
 OF_NODES = "node/"
-"""How names of node lanes begin; their partition follows."""
+"""Prefix of the names of node lanes; the partition follows."""
 
 
 class SilentLanes:
     """Counts the ticks that each known node lane of a cell has missed.
 
-    ``missed`` has the first missed tick and their number, by lane; ``reported`` the number at the last report.
+    ``missed`` has the first missed tick and their number, by lane; ``reported`` is that number at the last report.
     """
 
     def __init__(self, node_partitions: int) -> None:
@@ -33,7 +33,7 @@ class SilentLanes:
         self.reported: dict[str, int] = {}
 
     def step(self, tick: Tick, sources: Collection[str], nodes: Collection[Inventory]) -> Iterator[Symptom]:
-        """Nodes of the lanes that are missed: when they are, and again every ``REPEAT_S``; ``sources`` spoke."""
+        """Nodes of silent lanes, repeated every ``REPEAT_S``; ``sources`` are the lanes that reported the tick."""
         self.known.update(name for name in sources if name.startswith(OF_NODES))
         before, self.missed = self.missed, {}
         for name in self.known.intersection(tick.missing):
@@ -61,6 +61,6 @@ class SilentLanes:
         return {"known": sorted(self.known), "missed": self.missed, "reported": self.reported}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.known, self.reported = set(state["known"]), dict(state["reported"])
         self.missed = {name: (first, count) for name, (first, count) in state["missed"].items()}

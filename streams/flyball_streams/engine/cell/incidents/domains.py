@@ -17,7 +17,7 @@ SHARED_BY: Mapping[Cause, tuple[Level, ...]] = {
     "network": ("leaf", "rack"),
     "telemetry": ("leaf", "rack"),
 }
-"""What a rack or a leaf switch can break for all of its nodes, the likelier place first."""
+"""Failures that a rack or a leaf switch can cause for all of its nodes, the likelier place first."""
 WIDE: frozenset[Level] = frozenset({"rack", "leaf"})
 MOST_NEEDED = 3
 SMALL = 8

@@ -1,4 +1,4 @@
-"""What a machine of an offer costs, emits and risks now, by the signals and the configuration."""
+"""Current cost, carbon and loss rate of a machine of an offer, from signals and the configuration."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ UNITS: dict[SignalKind, str] = {"spot_price": "USD/h", "spot_risk": "1/h", "carb
 
 
 class Quote(NamedTuple):
-    """What a machine of an offer costs and how likely it is lost, now; ``None``: nobody knows. And what that rests on.
+    """Current cost and loss rate of a machine of an offer, and their evidence; ``None``: unknown.
 
-    ``carbon_g_per_kwh`` is ``None`` where no signal has it.
+    ``carbon_g_per_kwh`` is ``None`` without a signal.
     """
 
     usd_per_hour: float | None
@@ -24,7 +24,7 @@ class Quote(NamedTuple):
 
 
 def quote(directory: FleetIndex, cell: str, offer: Offer, spec: WorkloadSpec, now_ns: int) -> Quote:
-    """What an offer costs now; of a pool without a price here, that of the pool."""
+    """Current quote of an offer; without a price of its own it has that of the pool of its name."""
     evidence: list[Evidence] = []
 
     def latest(kind: SignalKind, zone: str) -> float | None:
@@ -47,11 +47,11 @@ def quote(directory: FleetIndex, cell: str, offer: Offer, spec: WorkloadSpec, no
 
 
 def pool_of(directory: FleetIndex, cell: str, offer: Offer) -> Pool | None:
-    """Pool of the cell that has the name of an offer: its machines are bought from there."""
+    """The cell's pool with the name of an offer: its machines are bought from there."""
     pool = directory.pools.get(offer.name)
     return pool if pool is not None and pool.cell == cell else None
 
 
 def signal_id(signal: Signal) -> str:
-    """Id under which a signal travels."""
+    """Record id of a signal."""
     return BINDINGS[Signal].identity(signal)

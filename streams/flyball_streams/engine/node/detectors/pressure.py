@@ -1,9 +1,9 @@
-"""Hosts that hold their GPUs' work up: tasks wait for CPU, memory or disks, or network ports have errors.
+"""Hosts that slow down their GPUs' work: tasks wait for CPU, memory or disks, or network ports have errors.
 
-A step of a gang takes as long as on its slowest node, so a gang that slows down does not say where. Pressure stall
-information (PSI, Linux 4.20) does: the share of time in which some task waited. A node is reported when that share has
-been large, and several times what is usual there, for a minute. Ports have next to no errors where all is well, so the
-rule of links holds for them. Neither rule knows peers, and neither spends any of the budget of false incidents.
+A step of a gang takes as long as on its slowest node, so a slow gang does not show which node is slow. Pressure stall
+information (PSI, Linux 4.20) does: it is the share of time in which some task waited. A node is reported once that
+share has been large, and several times its usual value, for a minute. Healthy ports have almost no errors, so the rule
+for links applies to them. Neither rule compares peers or spends the budget of false incidents.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +25,18 @@ WAITS = tuple(f"system.linux.psi.total_time{{resource={kind},stall=some}}" for k
 ERRORS = tuple(f"system.network.errors{{direction={way}}}" for way in ("receive", "transmit"))
 WAIT_COLUMNS, ERROR_COLUMNS = ([HOST.column(key) for key in keys] for keys in (WAITS, ERRORS))
 LEAST, TIMES = 0.2, 4.0
-"""Share of time in which some task waits, and how many times the usual share that is."""
+"""Share of time in which some task waits, and its ratio to the usual share."""
 LASTS_S, WARM_S, USUAL_S = 60.0, 300.0, 3600.0
 AGAIN_NS = 300 * NS_PER_S
 NoisyNeighbour = Callable[[str, str], Evidence | None]
-"""Given a node and a resource."""
+"""Returns evidence of a noisy neighbour for a node and a resource."""
 
 
 class State(NamedTuple):
-    """Float32 [3, N] but for ``seen_s`` [N]: usual share of waits, for how long it is high, how long it was seen, s."""
+    """Float32 [3, N]: usual share of waits, and how long it has been high, s.
+
+    [N]: ``seen_s``, how long it was observed, s.
+    """
 
     usual: NDArray[np.float32]
     high_s: NDArray[np.float32]
@@ -41,13 +44,13 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """State of ``n`` hosts that were never seen."""
+    """State of ``n`` hosts without observations."""
     shape = len(WAITS), n
     return State(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(n, np.float32))
 
 
 def resize(state: State, n: int) -> State:
-    """The state with room for ``n`` hosts, as many or more."""
+    """The state with room for ``n`` hosts, at least as many as before."""
     fresh = init(n)
     for new, old in zip(fresh, state, strict=True):
         new[..., : old.shape[-1]] = old
@@ -55,7 +58,7 @@ def resize(state: State, n: int) -> State:
 
 
 class Pressure:
-    """Follows the hosts of one cell; ``reported`` has the time of its last report, by detector and name, ns."""
+    """Monitors the hosts of one cell; ``reported`` is the time of the last report, by detector and name, ns."""
 
     def __init__(self, cell: str, capacity: int) -> None:
         self.cell = cell
@@ -69,7 +72,7 @@ class Pressure:
         self.ports = link_errors.resize(self.ports, capacity)
 
     def wipe(self, slots: list[int]) -> None:
-        """Start anew where a slot is another host's, or does other work."""
+        """Reset slots that belong to another host now, or do other work."""
         if slots:
             self.waits = wiped(self.waits, init(len(self.waits.seen_s)), slots)
             self.ports = wiped(self.ports, link_errors.init(self.ports.errors.shape[1]), slots)
@@ -77,9 +80,9 @@ class Pressure:
     def step(
         self, tick: Tick, table: SubjectTable, means: Means, works: NDArray[np.bool_], noisy_neighbour: NoisyNeighbour
     ) -> Iterator[Anomaly]:
-        """Hosts whose work is held up, each again every five minutes; ``works`` [N] are those that have some.
+        """Hosts that slow down work, each repeated every five minutes; ``works`` [N] marks hosts with work.
 
-        ``noisy_neighbour`` is asked for the neighbour who takes a resource of a node.
+        ``noisy_neighbour`` names the workload that takes a resource of a node from others.
         """
         period_s = tick.period_ns / NS_PER_S
         share = means.values[:, WAIT_COLUMNS].T / np.float32(period_s)
@@ -115,7 +118,7 @@ class Pressure:
         return True
 
     def _wait(self, share: NDArray[np.float32], period_s: float) -> NDArray[np.bool_]:
-        """Learn a tick; where it has been high for long enough, [3, N]."""
+        """Update with a tick; return where the share has been high for long enough, [3, N]."""
         usual, high_s, seen_s = self.waits
         known, period = np.isfinite(share), np.float32(period_s)
         warm = seen_s >= WARM_S
@@ -146,7 +149,7 @@ class Pressure:
         return {"waits": arrays(self.waits), "ports": arrays(self.ports), "reported": self.reported}
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.waits = like(init(capacity), state["waits"])
         self.ports = like(link_errors.init(capacity), state["ports"])
         self.reported = dict(state["reported"])

@@ -1,4 +1,4 @@
-"""What is remembered of the workloads that are sized, in columns: samples of five seconds, minutes, queues, HPA."""
+"""State of the sized workloads in columns: samples of five seconds, minutes, queues, HPA."""
 
 from typing import Any, NamedTuple
 
@@ -15,15 +15,15 @@ Ints = NDArray[np.int64]
 SAMPLE_NS = slo_headroom.SAMPLE_S * NS_PER_S
 ROOM = 64
 REQUEST_WORK_S = 60.0
-"""Work of a request is a mean that forgets over so long."""
+"""Time constant of the mean work of a request."""
 LEAST_LOOK = slo_headroom.SAMPLES // 2
 
 
 class Observed(NamedTuple):
     """One tick of J workloads, float64 [J], NaN where unknown.
 
-    Work and requests per second, requests that wait and that run, replicas that are ready and all of them, what one
-    sustains, how long its start takes; ``in_gpus`` is 1 where work is in busy GPUs.
+    Work and requests per second, waiting and running requests, ready replicas and all replicas, capacity of a replica,
+    cold start; ``in_gpus`` is 1 where work is in busy GPUs.
     """
 
     work: Floats
@@ -38,9 +38,9 @@ class Observed(NamedTuple):
 
 
 class RequestWork(NamedTuple):
-    """Recent work and requests [N], whose ratio is the work of a request, and how long nothing was asked for.
+    """Recent work and requests [N], whose ratio is the work of a request, and the time without demand.
 
-    ``idle_s`` is below zero while what was asked for last is still owed a replica.
+    ``idle_s`` is negative while the last demand has not led to a replica yet.
     """
 
     work: Floats
@@ -50,16 +50,16 @@ class RequestWork(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """Sum and number of ticks of the five seconds that are not over [N]."""
+    """Sum and number of ticks of the incomplete five-second sample [N]."""
 
     total: Floats
     ticks: Floats
 
 
 class Columns:
-    """Memory of all sized workloads; its clock is that of the ticks.
+    """State of all sized workloads; its clock is that of the ticks.
 
-    ``own`` [N, `floats`] is a policy's own, zeros for a workload that is new.
+    ``own`` [N, `floats`] is the policy's own state, zeros for a new workload.
     """
 
     def __init__(self, floats: int = 0) -> None:
@@ -88,7 +88,7 @@ class Columns:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self._latest = []
         self.rows, self.room, self.at = dict(state["rows"]), state["room"], state["at"]
         self.need = like(slo_headroom.init(self.room), state["need"])
@@ -103,7 +103,7 @@ class Columns:
                 self.own[self.rows[name]] = row
 
     def place(self, names: list[str]) -> Ints:
-        """Rows of workloads, new ones with nothing known."""
+        """Rows of workloads; new ones have no data."""
         if names == self._latest:
             return self._places
         new = [name for name in names if name not in self.rows]
@@ -118,14 +118,14 @@ class Columns:
         return self._places
 
     def work_of_request(self, name: str) -> float:
-        """Work of a request of late, where it was served and both are known; else NaN."""
+        """Recent mean work of a request; NaN if none was served or a value is unknown."""
         row = self.rows.get(name)
         if row is None or not self.request_work.requests[row] > 0.0:
             return float("nan")
         return float(self.request_work.work[row] / self.request_work.requests[row])
 
     def keep(self, names: set[str]) -> None:
-        """Forget all other workloads."""
+        """Drop all other workloads."""
         self._latest = []
         gone = [self.rows.pop(name) for name in self.rows.keys() - names]
         if gone:
@@ -134,9 +134,9 @@ class Columns:
     def observe(
         self, tick: Tick, rows: Ints, seen: Observed, terms: slo_headroom.Terms, usual: Floats, limits: Floats
     ) -> Floats:
-        """Learn a tick of the workloads in `rows`; returns their backlog in replica seconds, NaN where unknown.
+        """Add a tick of the workloads in `rows`; return their backlog in replica seconds, NaN where unknown.
 
-        `terms` are [N]; `usual` [J] is the target utilisation, `limits` [2, J] least and most replicas.
+        `terms` are [N]; `usual` [J] is the target utilisation, `limits` [2, J] are minimum and maximum replicas.
         """
         switched = rows[self.request_work.in_gpus[rows] == 1.0 - seen.in_gpus]
         if len(switched):
@@ -170,7 +170,10 @@ class Columns:
         return backlog
 
     def present(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Work of the last half a minute, before it has five seconds of those that there are; and the newest [J]."""
+        """Mean work of the last half minute, or of the ticks so far before the first sample.
+
+        And the newest sample [J].
+        """
         assert self.at is not None
         with np.errstate(invalid="ignore"):
             now = self.partial.total[rows] / self.partial.ticks[rows]
@@ -180,7 +183,7 @@ class Columns:
         return np.where(np.isfinite(before), before, now), newest
 
     def _pass(self, steps: int, terms: slo_headroom.Terms) -> None:
-        """Let samples go by of which only the first has anything."""
+        """Add missing samples; only the first of them has data."""
         assert self.at is not None
         if steps <= 0:
             return
@@ -200,7 +203,7 @@ class Columns:
         self.at += 1
 
     def _look(self, rows: Ints, seen: Observed, usual: Floats, limits: Floats) -> None:
-        """Let HPA look at the work of the last minute, where half of it is known."""
+        """Update HPA with the work of the last minute, where half of it is known."""
         raw = self.need.raw[:, rows]
         known = np.isfinite(raw)
         count = known.sum(axis=0)
@@ -253,7 +256,7 @@ class Columns:
 
 
 def ends_sample(tick: Tick) -> bool:
-    """Whether a sample of five seconds ends in a tick."""
+    """Whether a five-second sample ends in a tick."""
     return tick.end_ns // SAMPLE_NS > (tick.end_ns - tick.period_ns) // SAMPLE_NS
 
 

@@ -10,11 +10,11 @@ from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, PRE
 
 
 def need(given: PolicyInput) -> Basis:
-    """What workloads need.
+    """Needs of workloads.
 
     The upper need is the quantile ``level`` between the lead time and the hold after it, the lower one ``down_level``
-    from now on; between them the number stays, so hysteresis follows from the lead time. A forecast that is not trusted
-    sizes nothing: then the backlog and the present demand alone ask for more, and nobody less.
+    from now on; between them the number stays, so hysteresis follows from the lead time. Without a trusted forecast,
+    backlog and present demand alone can add replicas, and none are removed.
     """
     n, seen, sizing = bucket(len(given.slots)), given.seen, given.sizing
     now = given.now + np.nan_to_num(given.backlog) * seen.capacity / np.maximum(DRAIN_S, seen.cold_start_s)
@@ -35,7 +35,7 @@ def need(given: PolicyInput) -> Basis:
 
 
 def _padded(values: Floats, n: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """Values in an array of the padded length, so that few shapes are compiled; zeros ask for nothing."""
+    """Values in an array of the padded length, so that few shapes are compiled; zeros need nothing."""
     array = np.zeros(n, np.float32)
     array[: len(values)] = np.clip(values, -1e30, 1e30)
     return array

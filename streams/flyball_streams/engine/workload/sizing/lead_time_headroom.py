@@ -1,4 +1,4 @@
-"""The lead policy of the worker: headroom for the error at the lead time, and present work that is kept for a while."""
+"""The worker's policy lead_time_headroom: headroom for the error at the lead time; present work is held for a while."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from flyball_streams.engine.workload.sizing.slo_headroom import based, present
 
 
 def need(given: PolicyInput) -> Basis:
-    """What workloads need: a backlog is to be gone in a minute and a half, whatever the cold start."""
+    """Needs of workloads; a backlog is to be drained in a minute and a half, whatever the cold start."""
     there = present(given, np.full(len(given.rows), lead_time_headroom.DRAIN_S))
     demanded = lead_time_headroom.hold(given.columns.need, given.rows, given.t_s, there.demanded)
     return based(given, there._replace(demanded=demanded))

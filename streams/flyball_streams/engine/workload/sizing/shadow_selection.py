@@ -1,6 +1,6 @@
-"""The learned policy of the worker: members are tried in the shadow, and the one that costs least says what is needed.
+"""The worker's policy shadow_selection: members run in the shadow, and the cheapest one determines the need.
 
-It needs numba, which other policies do not: only what sizes by it imports this module.
+It needs numba, which other policies do not, so only a worker that sizes by it imports this module.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ from flyball_streams.engine.workload.sizing.columns import Floats
 from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Leader, Policy, PolicyInput
 
 BASE_OF = np.array([BASES.index(base) for base in ("start", "start", "headroom", "present")])
-"""By the reason of a recommendation."""
+"""Basis by the reason of a recommendation."""
 
 
 def need(given: PolicyInput) -> Basis:
-    """What workloads need: what the leader said of their last sample; a forecast has no say.
+    """Needs of workloads: the leader's recommendation at the last sample, without forecasts.
 
-    Work is in what a replica sustains, of GPUs in what they are to be busy with: what those could not serve is unknown.
+    Work is in units of a replica's capacity, or of its target for GPUs; NaN if that is unknown.
     """
     columns, rows, seen = given.columns, given.rows, given.seen
     assert columns.at is not None
@@ -35,7 +35,7 @@ def need(given: PolicyInput) -> Basis:
 
 
 def _knobs(given: PolicyInput) -> Floats:
-    """Knobs of the workloads of a tick [J, 9]; replicas are seen at the same time as their work."""
+    """Parameters of the workloads of a tick [J, 9]; replicas are observed at the same time as their work."""
     terms, sizing = given.terms, given.sizing
     return shadow_selection.knobs_of(
         terms.allowed[given.rows],
@@ -49,7 +49,7 @@ def _knobs(given: PolicyInput) -> Floats:
 
 
 def led(own: Floats) -> Leader | None:
-    """Who leads of the members of a workload, from its row of memory; ``None`` before it saw anything."""
+    """The leading member of a workload, from its row of state; ``None`` before the first sample."""
     if own[shadows.SINCE] == 0.0:
         return None
     of = shadow_selection.standing(own[shadows.HEAD :])

@@ -1,4 +1,4 @@
-"""From demand to replicas, by the policy that the configuration names, with a reason for each change."""
+"""From demand to replicas, by the configured policy, with a reason for each change."""
 
 import math
 from typing import Any, NamedTuple
@@ -20,21 +20,21 @@ from flyball_streams.engine.workload.sizing.explanation import Facts, explained
 from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, PolicyInput
 
 MOST = 1e30
-"""What anybody may say is cut to this, so that nothing overflows."""
+"""Limit of all inputs, so that nothing overflows."""
 IN_GPUS = "GPUs"
-"""Source of a capacity that is in busy GPUs, not in work."""
+"""Source of a capacity in busy GPUs instead of work."""
 POLICIES: dict[str, Policy] = {
     "slo_headroom": slo_headroom.POLICY,
     "lead_time_headroom": lead_time_headroom.POLICY,
     "forecast_band": forecast_band.POLICY,
 }
-"""By the name in the configuration; ``learned`` is not among them, see :func:`policy_of`."""
+"""By the name in the configuration, except ``shadow_selection``, see :func:`policy_of`."""
 
 
 class TargetReplicas(msgspec.Struct, frozen=True):
-    """Target replicas of one workload, why, and the numbers of ``tick``; ``id`` is the proposal's.
+    """Target replicas of one workload, the reason, and the numbers of ``tick``; ``id`` is the proposal's.
 
-    A proposal that was not granted is repeated each tick, with the same id while it asks for the same.
+    A proposal that was not granted is repeated each tick, with the same id while its content stays the same.
     """
 
     id: str
@@ -47,9 +47,9 @@ class TargetReplicas(msgspec.Struct, frozen=True):
 
 
 class Job(NamedTuple):
-    """One workload to size: its specification, this tick's demand, its forecast, its cell, and what a replica sustains.
+    """One workload to size: its specification, demand, forecast, cell, and capacity per replica.
 
-    ``capacity`` is in work per second, or in GPUs where its ``source`` says so.
+    ``capacity`` is in work per second, or in GPUs if its ``source`` says so.
     """
 
     spec: WorkloadSpec
@@ -62,7 +62,7 @@ class Job(NamedTuple):
 
 
 def policy_of(name: str) -> Policy:
-    """Policy of a name in the configuration."""
+    """The policy of a name in the configuration."""
     if name in POLICIES:
         return POLICIES[name]
     from flyball_streams.engine.workload.sizing import shadow_selection  # loads numba, which no other policy needs
@@ -76,9 +76,9 @@ def forecast_id(cell: str, workload: str, index: int) -> str:
 
 
 def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float | None:
-    """Demand of a tick: work per second, or busy GPUs where that, or what a replica sustains of it, is not known.
+    """Demand of a tick: work per second, or busy GPUs if work or its capacity is unknown.
 
-    ``in_work`` says that the series is in work per second already: a tick without it is a gap then, not GPUs.
+    ``in_work`` says that the series is already in work per second: a tick without it is then a gap.
     """
     if demand.work_rate is not None and sustained_known:
         return demand.work_rate
@@ -86,7 +86,7 @@ def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float
 
 
 class Sizer:
-    """Sizes all workloads of a cell at once; what it remembers is in :class:`Columns`."""
+    """Sizes all workloads of a cell at once; its state is in :class:`Columns`."""
 
     def __init__(self, forecast: ForecastParameters, sizing: SizingParameters, forecaster: Forecaster) -> None:
         self.forecast = forecast
@@ -97,7 +97,7 @@ class Sizer:
         self.objectives = slo_headroom.Objectives(sizing, self.policy.rule)
         self.wants: dict[str, TargetReplicas] = {}
         self.needs: dict[str, float] = {}
-        """Replicas that workloads need, NaN where that is not known, however many are granted."""
+        """Replicas that workloads need, NaN if unknown, before any grants."""
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -109,29 +109,29 @@ class Sizer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.columns.load(state["columns"])
         self.wants = {name: unpack_struct(raw, TargetReplicas) for name, raw in state["wants"].items()}
         self.needs = dict(state["needs"])
         self.objectives.load(state["objectives"], self.columns.room)
 
     def keep(self, names: set[str]) -> None:
-        """Forget all other workloads."""
+        """Drop all other workloads."""
         if self.columns.rows.keys() - names:
             self.columns.keep(names)
             self.objectives.reread()
 
     def work_of_request(self, name: str) -> float:
-        """Work of a request of late; NaN where it was never seen."""
+        """Recent mean work of a request; NaN if unknown."""
         return self.columns.work_of_request(name)
 
     def step(self, tick: Tick, jobs: list[Job]) -> list[TargetReplicas | None]:
-        """Replicas for each job, ``None`` where what runs may stay.
+        """Replicas for each job, ``None`` to keep the running ones.
 
-        Each tick is learned, and needs are looked at when a sample of five seconds ends, or at once where somebody
-        waits and nothing runs: to look more often would show the same minutes again. A workload that is not among the
-        jobs is held: nobody knows what it needs. A sum that lacks a source looks like a drop: it is not learned, and
-        nobody loses a replica by it.
+        Each tick updates the state. Needs are computed when a five-second sample ends, or at once when requests wait
+        and nothing runs: more often would use the same minutes again. A workload that is not among the jobs is kept as
+        it is, because its need is unknown. A sum that lacks a source looks like a drop: it is not used, and removes no
+        replica.
         """
         if not jobs:
             self.wants, self.needs = {}, {}
@@ -246,7 +246,7 @@ class Sizer:
 
 
 def _seen(jobs: list[Job]) -> Observed:
-    """What was seen of the jobs, and what a replica sustains."""
+    """Observations of the jobs, and the capacity of a replica."""
     told = [
         (
             job.view.observed,
