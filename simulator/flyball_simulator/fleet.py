@@ -207,7 +207,7 @@ class Fleet:
         return messages
 
     def _delivered(self, messages: list[Message], dark: set[int], cut: set[int]) -> list[Message]:
-        """What arrives: nothing of agents without power, and of those that nobody reached all when they are back."""
+        """Messages that arrive: none of agents without power, and delayed ones of unreachable agents."""
         off, away = ({self.site.nodes[i].name.encode() for i in nodes} for nodes in (dark, cut))
         found = [m for name in sorted(self._spooled.keys() - away) for m in self._spooled.pop(name)]
         for message in messages:

@@ -24,9 +24,9 @@ class Promises(NamedTuple):
 
     ``dry_run``: the ``platform`` itself validates a dry run, or the ``driver`` does, on the observed state.
     ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
-    before it stops (``confirmed``), the ``platform`` makes it, or the replica is only ``asked`` for it. ``rollback``: a
-    failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and stop together.
-    ``scrub``: the memory of a GPU is cleared before another tenant gets it.
+    before it stops (``confirmed``), the ``platform`` makes it, or the replica only receives the request (``asked``).
+    ``rollback``: a failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and
+    stop together. ``scrub``: the memory of a GPU is cleared before another tenant gets it.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"

@@ -1,4 +1,4 @@
-"""Start the services, watch them, end them, and judge."""
+"""Starts the services, observes them, stops them, and checks the result."""
 
 import tempfile
 import threading
@@ -88,7 +88,7 @@ def _watch(
     console: Console,
     began: float,
 ) -> float | None:
-    """Show decisions as they come until the time is up or a service fails; seconds to the first one."""
+    """Show decisions as they come until the time is up or a service fails; return the seconds to the first one."""
     shown: set[str] = set()
     first_s: float | None = None
     announced = options.headless
@@ -117,7 +117,7 @@ def _status(options: Options, monitor: Monitor, wall_s: float) -> str:
 
 
 def _settle(services: Services, monitor: Monitor, console: Console) -> None:
-    """End the worker, so that nothing more is decided, and wait until the platform has shown the last effects."""
+    """End the worker, so that there are no more decisions, and wait until the platform has shown the last effects."""
     with console.status("waiting for the last effects"):
         stop_all([services.worker])
         deadline = time.monotonic() + SETTLE_S

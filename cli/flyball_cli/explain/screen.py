@@ -1,4 +1,4 @@
-"""One decision on one screen: why, what it should change, what was done, what was seen."""
+"""One decision on one screen: reason, expected change, actions, and observed effect."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ _EFFECTS = (
 
 
 def screen(found: DecisionRecords, trail: Sequence[AnyEntry] = ()) -> RenderableType:
-    """The whole screen; ``trail`` is what an audit trail has of the decision."""
+    """The whole screen; ``trail`` are the decision's entries in an audit trail."""
     decision, last = found.decision, next((o for o in reversed(found.outcomes) if o.final), None)
     state = last.status if last else found.outcomes[-1].status if found.outcomes else "no outcome yet"
     title = Text.assemble(

@@ -1,4 +1,4 @@
-"""How a guard would have judged the decisions in a recording, each at its own time."""
+"""Judgement of a recording's decisions by a guard, each at its own time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ Update = Callable[[int, int], object]
 class JudgedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """One decision and the guard's verdict on it: ``accepted``, ``refused`` or ``superseded``.
 
-    ``code`` says why it was not accepted, and ``policy`` names the policy that refused it, empty where none did.
+    ``code`` says why it was not accepted, and ``policy`` names the policy that refused it, empty if none did.
     """
 
     decision: str
@@ -41,10 +41,9 @@ def judge_recorded(
 ) -> list[JudgedDecision]:
     """Judge all decisions of a recording, in order, as an actuator with this configuration would have.
 
-    A decision is judged at its own time, on the workloads, inventories and orders that had come before; what is
-    accepted counts for the limits. ``update`` takes how many messages were
-    read, of how many. Raises :class:`RecordingError` where
-    the file is no recording, or has no decisions.
+    A decision is judged at its own time, on the earlier workloads, inventories and orders; accepted ones count toward
+    the limits. ``update`` receives the number of messages read, and of all. Raises :class:`RecordingError` if the file
+    is no recording, or has no decisions.
     """
     settings = msgspec.structs.replace(config, mode="live", clock="event")
     guard, state, tables = Guard(settings), GuardState(), WorldTables()

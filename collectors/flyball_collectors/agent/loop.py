@@ -1,4 +1,4 @@
-"""What the agent does at each tick: read, lay out, send."""
+"""The work of the agent at each tick: read, lay out, send."""
 
 import logging
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ class AgentLoop:
             self._sent_events += events
 
     def reconfigure(self, found: Config | ConfigError | None, tick: Tick) -> None:
-        """Go by another configuration, or say why not; frames go on with the next number either way."""
+        """Apply another configuration, or report why not; frame numbers continue either way."""
         if found is None:
             return
         try:
@@ -150,7 +150,7 @@ class AgentLoop:
             return []
 
     def _add_own(self, reading: Reading, tick: Tick, previous_read_ns: int) -> None:
-        """Add what only the agent knows of itself."""
+        """Add the agent's metrics of itself."""
         taken, lost = self._setup.exports.requests
         self._own.fill(
             reading.values[0],
@@ -196,7 +196,7 @@ class AgentLoop:
         return events
 
     def _publish_drops(self, tick: Tick) -> None:
-        """Publish how many records were given up in all, when there are more and the last report is not recent."""
+        """Publish the total of dropped records, if it has risen and the last report is not recent."""
         dropped = self._outbox.dropped
         reported_ns = self._reported_dropped_ns
         recent = reported_ns is not None and abs(tick.time_ns - reported_ns) < _DROPS_EVERY_S * NS_PER_S

@@ -28,7 +28,7 @@ _EVENTS_EVERY_S = 0.5  # an event must not wait for the tick where the period is
 
 
 class Snapshot(NamedTuple):
-    """What this node measures now."""
+    """Current measurements of this node."""
 
     readings: list[Reading]
     inventory: Inventory
@@ -46,10 +46,10 @@ def run_agent(
 ) -> AgentReport:
     """Measure this node and send it to Kafka until ``stop`` is set, or for ``max_ticks`` ticks.
 
-    With an empty ``kafka.bootstrap`` only the outputs of ``agent.export`` are fed.
-    ``collectors``, ``clock`` and ``wait`` replace what the configuration and the system would give. ``source`` is
-    polled for a new configuration before each tick; one that cannot be applied is refused, and the old one stays.
-    Raises :class:`ConfigError` for a configuration that cannot work; a broker that is away does not raise.
+    With an empty ``kafka.bootstrap`` only the outputs of ``agent.export`` are fed. ``collectors``, ``clock`` and
+    ``wait`` replace those of the configuration and the system. ``source`` is polled for a new configuration before each
+    tick; one that cannot be applied is refused, and the old one stays. Raises :class:`ConfigError` for a configuration
+    that cannot work; a broker that is away does not raise.
     """
     clock = clock or Clock()
     now_ns = clock.wall_ns()
@@ -102,7 +102,7 @@ def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitSt
 def read_once(config: Config, *, wait: Callable[[float], object] = time.sleep) -> Snapshot:
     """Measure this node once, without Kafka: two reads a period (at most 1 s) apart, so that counters have values.
 
-    A layout that is not due again at the second read is as the first had it.
+    A layout that is not due at the second read keeps the values of the first.
     """
     now_ns = time.time_ns()
     identity = look(config.agent)

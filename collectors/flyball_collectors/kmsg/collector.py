@@ -18,7 +18,8 @@ from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
 
 SLOT = "PCI:"
-"""Begins the device of an event that is known by its slot only; :class:`EventMerger` puts the device's id there."""
+"""Prefix of the device of an event that is known by its slot only; :class:`EventMerger` replaces it by the device's id.
+"""
 _PARSERS: Sequence[Callable[[str], Fault | None]] = (xid_of, sxid_of, gone_of, edac_of, aer_of, killed_of)
 _HOW = (
     "give the agent CAP_SYSLOG and read access to /dev/kmsg (systemd: ProtectKernelLogs=no, PrivateUsers=no, "
@@ -28,7 +29,7 @@ _HOW = (
 
 
 def fault_of(text: str) -> Fault | None:
-    """What a line of the kernel complains of, ``None`` for the many that are of no concern here."""
+    """The fault in a kernel line, ``None`` for most lines."""
     return next((fault for parse in _PARSERS if (fault := parse(text)) is not None), None)
 
 
@@ -48,8 +49,8 @@ def open_kmsg(node: str, root: Path = Path("/")) -> "KernelLog | Absent":
 class KernelLog:
     """Events of the lines that the kernel writes from now on; equal ones between two calls of :meth:`events` are one.
 
-    Lines that processes write to the log are not heeded: anybody could write them. The device of an event is
-    ``PCI:dddd:bb:dd``. ``reader`` counts what was missed. Raises :class:`OSError` when the log cannot be opened.
+    Lines that processes write to the log are ignored: anybody could write them. The device of an event is
+    ``PCI:dddd:bb:dd``. ``reader`` counts missed lines. Raises :class:`OSError` when the log cannot be opened.
     """
 
     name = "kmsg"
@@ -70,16 +71,16 @@ class KernelLog:
         self.reader = KmsgReader(path, self._take, clock, read)
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """Nothing: the log has events only."""
+        """Empty: the log has events only."""
         del now_ns, period_ns
         return []
 
     def parts(self) -> Parts:
-        """Nothing."""
+        """Empty."""
         return Parts()
 
     def events(self) -> list[NodeEvent]:
-        """What the kernel complained of since the last call, and what of the log was not read."""
+        """Faults since the last call, and how much of the log was not read."""
         events = [self._event_of(tally) for tally in self._burst.drain()]
         missed = self.reader.missed
         if missed > self._reported_missed:

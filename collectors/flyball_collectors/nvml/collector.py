@@ -32,8 +32,8 @@ _LEAST_PATIENCE_S = 0.25  # a busy machine may let a thread wait as long
 class NvmlCollector:
     """GPUs and their MIG instances through NVML, one row each in the order of :meth:`parts`.
 
-    A GPU that is lost, or about which a call does not come back, keeps its rows, all NaN. ``unreadable`` says which
-    never gave an identity; they have no row until they do, which is tried again with each look at the details.
+    A GPU that is lost, or whose call hangs, keeps its rows, all NaN. ``unreadable`` names those that never returned an
+    identity; they have no row until they do, which is retried with each read of the details.
     """
 
     name = "nvml"
@@ -80,13 +80,13 @@ class NvmlCollector:
 
     @property
     def unreadable(self) -> list[str]:
-        """GPUs that never gave an identity, and why."""
+        """GPUs that never returned an identity, and why."""
         return [f"{name}: {reason}" for name, reason in self._roster.unreadable.items()]
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """A reading with a row for each device, and now and then a second one with their details.
+        """A reading with a row for each device, and periodically a second one with details.
 
-        A GPU that is lost, stalled, new, come back, or divided anew since the last read is an event.
+        A GPU that was lost, stalled, added, recovered, or repartitioned since the last read is an event.
         """
         self.latest = None
         self._since_detail_ns += period_ns
@@ -113,9 +113,9 @@ class NvmlCollector:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Calls in which the driver has another version of the struct, and why they are not read, empty where they are.
+        """Calls whose struct has another version in the driver, and why they are not read, empty if they are.
 
-        NVIDIA's own binding stands in for our layer where it knows the driver's version.
+        NVIDIA's own binding is used instead of our layer if it knows the driver's version.
         """
         binding = self._library.binding() if self._library.mismatched else ""
         lacking = {name for reader in self.readers for name in reader.gate.unread}
@@ -127,11 +127,11 @@ class NvmlCollector:
         return self._parts
 
     def processes(self) -> list[Process]:
-        """The processes that the last :meth:`read` saw, device by device in the order of the rows."""
+        """The processes of the last :meth:`read`, by device in the order of the rows."""
         return [process for found in self._found.values() for process in found.processes]
 
     def events(self) -> list[NodeEvent]:
-        """Devices lost and back, XIDs, ECC errors and row remaps since the last call."""
+        """Lost and recovered devices, XIDs, ECC errors and row remaps since the last call."""
         events, self._events = self._events, []
         for what, (first_ns, count) in self.watch.drain().items():
             if what.kind == MIG_CHANGED:
@@ -143,7 +143,7 @@ class NvmlCollector:
         return events
 
     def close(self) -> None:
-        """Stop the threads and leave NVML, unless a call of it hangs."""
+        """Stop the threads and shut NVML down, unless a call hangs."""
         if not self._open:
             return
         self._open = False
@@ -179,7 +179,7 @@ class NvmlCollector:
             }
 
     def _silence(self, name: str, reader: GpuReader, *, detail: bool) -> GpuReading:
-        """What is known of a GPU about which a call has not come back."""
+        """Known facts of a GPU whose call has not returned."""
         before = self._found.get(name)
         devices = before.devices if before else (reader.device,)
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
@@ -199,7 +199,7 @@ class NvmlCollector:
             self._events.append(event_records.divided(self._node, now_ns, found.devices))
 
     def _note_stalls(self, now_ns: int, period_ns: int) -> None:
-        """Report GPUs that have not answered for too long, and those that answer again."""
+        """Report GPUs that have not responded for too long, and those that respond again."""
         after_s = self._settings.stalled_after_s
         after_s = 0.0 if period_ns > after_s * NS_PER_S else after_s  # else the next look would be too late
         stuck = {name: seconds for name, seconds in self._workers.stuck().items() if seconds >= after_s}
@@ -239,7 +239,7 @@ class NvmlCollector:
         return readings
 
     def _set_devices(self, devices: Sequence[Device]) -> None:
-        """Let ``devices`` be the rows; their links name each other by row, so they follow from all of them."""
+        """Set the rows to ``devices``; links name each other by row, so they are computed from all devices."""
         plain = tuple(devices)
         if plain == self._plain:
             return

@@ -39,7 +39,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """All [N]: mean power in W and SM activity while busy, for how long they were seen and it looks hung, s."""
+    """All [N]: mean power in W and SM activity while busy, the observed time of both, time it has looked hung, s."""
 
     power_w: Floats
     activity: Floats

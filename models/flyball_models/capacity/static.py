@@ -51,7 +51,7 @@ class Model(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """A mean request, the largest batch of the engine, and the promised time from token to token (infinite: none)."""
+    """A mean request, the engine's largest batch, and the objective's time from token to token (infinite: none)."""
 
     prompt_tokens: float
     answer_tokens: float

@@ -41,9 +41,9 @@ _NEAR = 0.15
 
 
 class Profile(NamedTuple):
-    """A part of a GPU: its name, its share of the GPU's compute, the memory a process gets, and its share of the whole.
+    """A MIG profile: its name, share of the GPU's compute, memory for a process, and share of the whole GPU.
 
-    The last is that of compute or memory slices, whichever is more: so much less is left for others.
+    The last is the larger of its shares of compute and memory slices.
     """
 
     name: str

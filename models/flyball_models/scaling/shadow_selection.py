@@ -134,10 +134,10 @@ def policy(
 
 
 class Standing(NamedTuple):
-    """How the members stand: place of the ``leader``, and the ``price`` of a second of late work in replica seconds.
+    """Comparison of the members: index of the ``leader``, and the ``price`` of a second of late work.
 
-    Over the memory: ``work`` that arrived [replica-hours], and by member the ``hours`` billed [replica-hours] and the
-    share of the work that came too ``late``.
+    The price is in replica seconds. Over the memory: ``work`` that arrived [replica-hours], and by member the ``hours``
+    billed [replica-hours] and the ``late`` share of the work.
     """
 
     leader: int

@@ -175,9 +175,9 @@ def choose(options: Sequence[Option], need: Need, price: Price | None = None) ->
 
 
 def _cut(chances: Floats, kept: Floats, share: Floats, needed: float, allowed: float) -> tuple[Floats, float, float]:
-    """Row that what is not served in some of the sets [N], those of a chance, be allowed, be there more or less.
+    """Constraint row: the expected unserved work of some sets [N] of lost pools stays within the limit.
 
-    What is not served is convex in the replicas, and never less than this sum: such rows are added until they hold it.
+    Unserved work is convex in the replicas, and never less than this sum: such rows are added until the limit holds.
     """
     return (chances @ kept) * share, float(chances.sum() * needed - allowed), np.inf
 

@@ -18,7 +18,7 @@ from flyball_cli.options import DAY_S, Finite, common, configured
 def command(
     decision: str, since: float, as_json: bool, config_path: Path | None, bootstrap: str | None, log_level: str
 ) -> None:
-    """Say of one DECISION why it was made, on what numbers, what was done about it, and what was seen to happen.
+    """Explain one DECISION: why it was made, on which numbers, what was done, and the observed effect.
 
     DECISION is its id, the beginning of it, or `latest`. Where the file that
     `actuator.audit` names is on this machine, the calls of the platform are

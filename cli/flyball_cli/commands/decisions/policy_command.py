@@ -73,7 +73,7 @@ def test(
 
 
 def _by_rule(found: "list[JudgedDecision]") -> Table:
-    """Decisions by the guard's result, those that policies stopped first."""
+    """Decisions by the guard's result, those that policies refused first."""
     groups: dict[tuple[bool, str], list[JudgedDecision]] = defaultdict(list)
     for one in found:
         rule = f"policy {one.policy}" if one.policy else one.code or "accepted"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group("workloads")
 def command() -> None:
-    """Tell Flyball of workloads: what they promise and what may be done to them.
+    """Declare workloads to Flyball: their objectives and limits.
 
     \b
     Examples:

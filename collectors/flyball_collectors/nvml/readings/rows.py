@@ -1,4 +1,4 @@
-"""Frames from what was read: rows are checked, and completed by what only the collector knows."""
+"""Frames from readings: rows are validated, and completed by the collector's own columns."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _XIDS = GPU_DETAIL.column("nvidia.gpu.xid.events")
 
 
 class Rows:
-    """Remembers of each device what its rows need of the rows before; ``xids`` counts those of each GPU by UUID."""
+    """Keeps the previous rows of each device; ``xids`` counts those of each GPU by UUID."""
 
     def __init__(self) -> None:
         self.xids: Counter[str] = Counter()
@@ -28,13 +28,13 @@ class Rows:
 
     @property
     def rejected(self) -> Counter[str]:
-        """How many values of the present devices could not be true, by metric."""
+        """Number of impossible values of the present devices, by metric."""
         validators = (self._current, self._detail)
         return sum((counts for validator in validators for counts in validator.rejected.values()), Counter[str]())
 
     @property
     def resets(self) -> int:
-        """Counters that went down so far."""
+        """Number of counters that went down."""
         return self._current.resets + self._detail.resets
 
     def current(self, devices: Sequence[Device], found: Sequence[GpuReading], period_s: float) -> NDArray[np.float32]:

@@ -60,10 +60,7 @@ class _PodList(msgspec.Struct, frozen=True):
 
 
 def pods_of(body: bytes) -> tuple[DiscoveredReplica, ...]:
-    """The pods of a ``PodList`` that take part, in its order.
-
-    Raises :class:`FetchError` when it is not one.
-    """
+    """The pods of a ``PodList`` that take part, in its order. Raises :class:`FetchError` for an invalid list."""
     try:
         listed = msgspec.json.decode(body, type=_PodList)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -97,9 +94,9 @@ def _found(pod: _Pod) -> DiscoveredReplica | None:
 
 
 class PodWatch:
-    """Asks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+    """Queries every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
 
-    Raises :class:`ConfigError` where there is no API server to ask.
+    Raises :class:`ConfigError` without an API server.
     """
 
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
@@ -118,7 +115,7 @@ class PodWatch:
         self._timeout_s = timeout_s
 
     def hurry(self) -> None:
-        """Break off a request that takes too long."""
+        """Abort a request that takes too long."""
         self._server.hurry()
 
     def close(self) -> None:
