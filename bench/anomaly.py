@@ -15,10 +15,10 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 (``bench/anomalies/confusion.py``), on fleets that nothing was tuned on.
 
 ``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
-nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
-prior was chosen have a row of their own. ``silent`` are nodes of which nothing is heard, on fleets whose agents restart
-and are late (``bench/anomalies/absences.py``). With ``--data`` NAB by its own rules and SMD without point adjustment
-follow (not with ``--quick``): there each series is alone, which is not what the detector is for.
+nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the prior
+was chosen have a row of their own. ``silent`` are nodes that send nothing, on fleets whose agents restart and are late
+(``bench/anomalies/absences.py``). With ``--data`` NAB by its own rules and SMD without point adjustment follow (not
+with ``--quick``): there each series is alone, which is not what the detector is for.
 """
 
 import argparse

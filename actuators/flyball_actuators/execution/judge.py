@@ -55,7 +55,7 @@ class Judge:
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
         """Grants of other actuators in a cell, from the outcomes; a time ahead of ours counts as now.
 
-        They are collected anew each time, because any of them may turn out to have no effect.
+        They are collected each time, because any of them may turn out to have no effect.
         """
         if not self.live:
             return []

@@ -1,4 +1,4 @@
-"""What was done: the ledger file of one actuator, and the outcomes topic, which all actuators of a group share."""
+"""Ledgers of executed decisions: the file of one actuator, and the outcomes topic that all of a group share."""
 
 from flyball_actuators.ledger.cell_grants import CellGrants as CellGrants
 from flyball_actuators.ledger.file import Ledger as Ledger

@@ -42,7 +42,7 @@ class CellGrants:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
 
     def forget(self, partition: int) -> None:
-        """Nothing to drop: what was done stays done, whoever owns the partition."""
+        """Do nothing: grants stay valid, whichever process owns the partition."""
 
     def since(self, cell: str, since_ns: int) -> list[Grant]:
         """Grants of a cell later than ``since_ns``; drops older ones."""

@@ -1,4 +1,4 @@
-"""The platform interface: what the actuator calls on whatever runs the workloads.
+"""The platform interface: the actuator's calls to the system that runs the workloads.
 
 The service calls ``observe``, then ``submit``, then ``poll``. An operation may take minutes; it is done when the
 platform *shows* the effect. The service calls from several threads, with at most one submission at a time per target.
@@ -38,7 +38,7 @@ class Promises(NamedTuple):
 
 
 class Capabilities(NamedTuple):
-    """What a platform can do.
+    """Capabilities of a platform.
 
     ``kinds`` are the types of decision it can carry out; an empty set means that it can only plan. ``tracks``: it finds
     operations by the id of their decision, so submitting the same id again changes nothing, and :meth:`Platform.find`
@@ -112,7 +112,7 @@ class Platform(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the platform can do; constant for the life of the process."""
+        """Capabilities of the platform; constant for the life of the process."""
         ...
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:

@@ -103,9 +103,9 @@ class Monitor:
     def under_way(self) -> list[str]:
         """Open decisions that were accepted recently, and those queued behind them (one operation per target)."""
         since_ns = self.newest_ns - UNDER_WAY_NS
-        lately = [d for d in self.open_decisions() if self.decisions[d].time_ns >= since_ns]
-        busy = {self.decisions[d].target for d in lately if d in self.begun}
-        return [d for d in lately if self.decisions[d].target in busy]
+        recently = [d for d in self.open_decisions() if self.decisions[d].time_ns >= since_ns]
+        busy = {self.decisions[d].target for d in recently if d in self.begun}
+        return [d for d in recently if self.decisions[d].target in busy]
 
     def close(self) -> None:
         """Stop observing."""

@@ -105,7 +105,7 @@ def settings_of(config: Config, bootstrap: str, folder: Path, options: Options, 
 
 
 def signing(config: Config, folder: Path) -> Config:
-    """The same with a key made for this demo, unless the worker has one: the actuator takes only what it signed."""
+    """The configuration with a new signing key, unless it has one: the actuator accepts signed decisions only."""
     if config.worker.signing_key:
         return config
     replace, path = msgspec.structs.replace, folder / "worker.pem"

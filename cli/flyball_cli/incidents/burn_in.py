@@ -11,7 +11,7 @@ _TIMEOUT_S = 3600
 def job_yaml(
     node: str, cell: str, image: str, check: str, flyball_image: str, gpus: int, namespace: str, bootstrap: str
 ) -> str:
-    """The manifest. It requests all GPUs of the node, so nobody else is on them while they are checked.
+    """The manifest of the Job.
 
     It requests all GPUs of the node, so nothing else runs on them during the check. ``nodeName`` bypasses the
     scheduler, which does not place on a cordoned node. The check is an init container: the container that readmits the

@@ -1,9 +1,9 @@
 r"""Divides the devices among their users: arrays in, arrays out.
 
-In a period of :math:`T` seconds a device is busy for :math:`B`. What a process has of :math:`B` is its share of SM
-time; where the shares add up to more than :math:`B`, as on time-sliced GPUs and under MPS, they are scaled down to
-it, and where a process's share is unknown, those without one have what is left in equal parts. What is left after
-that, and what processes of no known owner had, is unattributed; :math:`T - B` is idle.
+In a period of :math:`T` seconds a device is busy for :math:`B`. A process's part of :math:`B` is its share of SM time;
+where the shares add up to more than :math:`B`, as on time-sliced GPUs and under MPS, they are scaled down to it, and
+where a process's share is unknown, those without one get equal parts of the rest. The remaining time, and that of
+processes without a known owner, is unattributed; :math:`T - B` is idle.
 
 Of the energy :math:`E` the idle part is :math:`\min(E, P_0 (T - B))` with the idle power :math:`P_0`, or
 :math:`E (T - B) / T` while that is unknown; the rest is divided by SM time.

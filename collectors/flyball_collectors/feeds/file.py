@@ -1,4 +1,4 @@
-"""Curves from a file that somebody else writes, or from the newest file of a folder.
+"""Curves from a file of another program, or from the newest file of a folder.
 
 CSV has a header with ``time`` and ``value``, and optionally ``p10`` and ``p90``; other columns are ignored. JSON is a
 list of such objects, or ``{"published": ..., "data": [...]}``. A time is ISO 8601 with an offset or seconds since 1970;

@@ -40,8 +40,8 @@ class ClientLog:
     """The ``logger=`` and ``error_cb`` of one confluent-kafka client.
 
     librdkafka repeats each failure for each connection and each attempt: its own lines are logged for debugging only,
-    and of its errors at most one in :data:`EVERY_S` seconds. A broker that is away concerns all clients of the process
-    alike, so ``outages`` decides who reports it.
+    and of its errors at most one in :data:`EVERY_S` seconds. An unreachable broker concerns all clients of the process,
+    so ``outages`` decides which one reports it.
     """
 
     def __init__(

@@ -63,8 +63,8 @@ class Incident(Record, frozen=True, kw_only=True):
     ``score`` is that of the strongest symptom. ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in
     all. ``devices``, ``nodes`` and ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are
     the other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. ``silence``
-    is the name of the silence that matches it: then no decision follows and nobody is notified. ``label`` is an
-    operator's verdict whether it is true, ``None`` without one.
+    is the name of the silence that matches it: then no decision and no notification follows. ``label`` is an operator's
+    verdict whether it is true, ``None`` without one.
     """
 
     id: str

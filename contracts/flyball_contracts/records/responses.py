@@ -29,7 +29,7 @@ class Acknowledgement(Response, frozen=True, kw_only=True):
 
 
 class Silence(Response, frozen=True, kw_only=True):
-    """Matching incidents are listed only: nobody is notified, and no decision follows.
+    """Matching incidents are listed only: no notification and no decision follows.
 
     It holds from ``starts_ns`` until ``ends_ns``, so that a maintenance window can be announced. The other fields are
     glob patterns, all of which must match; an incident of several nodes or workloads matches if all of them do.

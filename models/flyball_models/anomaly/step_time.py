@@ -166,15 +166,15 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     peak = np.fmax(np.where(rises, 0.0, state.peak), np.where(is_significant, up, 0.0))
     usual = state.worst + c.floor
     alarm = np.where(rises, 0.0, state.alarm) + (is_significant & (up / usual >= limit)) > 0
-    anew = first | (known & (down >= c.faster)) | (known & lasts & (now_s - since_s >= c.accept_s))
-    ends = known & (anew | ((state.up > 0) & ~lasts))
+    fresh = first | (known & (down >= c.faster)) | (known & lasts & (now_s - since_s >= c.accept_s))
+    ends = known & (fresh | ((state.up > 0) & ~lasts))
     over_now = np.where(lasts, peak, state.peak)
     was_alarm = np.where(lasts, alarm, state.alarm > 0)
     gain = np.minimum(state.open_s / c.usual_s, 1.0)
     forgets = np.where(over, 0.5 ** (state.open_s / c.forget_s), 1.0)
     reached = np.where(was_alarm, np.minimum(over_now, c.doubt * usual), over_now)
-    level, spread = _learned(state, recent, y, z, known & (up < c.hold), anew, c)
-    stays = np.where(anew | ~lasts, 0.0, 1.0)
+    level, spread = _learned(state, recent, y, z, known & (up < c.hold), fresh, c)
+    stays = np.where(fresh | ~lasts, 0.0, 1.0)
     found = Detections(
         alarm=is_significant & alarm,
         ratio=np.where(is_significant, up / usual, 0.0),
@@ -192,7 +192,7 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
         level=level,
         spread=spread,
         up=up * stays,
-        down=np.where(anew, 0.0, down),
+        down=np.where(fresh, 0.0, down),
         since_s=since_s,
         windows=windows * stays,
         peak=np.where(known, peak * stays, state.peak),
@@ -206,9 +206,9 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
 
 
 def _learned(
-    state: State, recent: Floats, y: Floats, z: Floats, learns: Bools, anew: Bools, c: Config
+    state: State, recent: Floats, y: Floats, z: Floats, learns: Bools, fresh: Bools, c: Config
 ) -> tuple[Floats, Floats]:
-    """Level and spread after a window; where ``anew``, they restart from the recent windows."""
+    """Level and spread after a window; where ``fresh``, they restart from the recent windows."""
     middle = median(recent)
     around = np.maximum(_MEDIAN * median(np.abs(recent - middle)), c.least_spread)
     gain = np.where(learns, np.minimum(state.open_s / c.usual_s, 1.0), 0.0)
@@ -217,7 +217,7 @@ def _learned(
         off = np.minimum(np.abs(z), 4.0) * state.spread
         spread = np.where(learns, state.spread + gain * (_NORMAL * off - state.spread), state.spread)
     spread = np.where(np.isnan(spread), spread, np.maximum(spread, c.least_spread))
-    return np.where(anew, middle, level), np.where(anew, around, spread)
+    return np.where(fresh, middle, level), np.where(fresh, around, spread)
 
 
 def median(values: Floats) -> Floats:

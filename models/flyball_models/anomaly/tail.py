@@ -51,7 +51,7 @@ class State(NamedTuple):
 
     `counted` [2] counts peaks over the threshold and the events that they belong to.
 
-    `limit` is the value that peaks of clean series pass at the rate asked for.
+    `limit` is the value that peaks of clean series exceed at the given rate.
     """
 
     peaks: NDArray[np.float64]

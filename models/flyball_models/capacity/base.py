@@ -22,10 +22,11 @@ FIELDS = (
     "output_token_s",
     "kv_cache",
 )
-"""Rows of what is seen in a tick, float64[F, N], NaN where unknown: sums over the replicas of a workload, but ``busy``
-is the mean utilisation of its GPUs and ``latency_s`` the mean latency. ``work`` is what arrived per second, ``failed``
-the requests that failed per second, ``first_token_s`` and ``output_token_s`` the mean times to the first token and from
-one token to the next, ``kv_cache`` the share of the cache of keys and values in use."""
+"""Rows of a tick's input, float64[F, N], NaN where unknown: sums over the replicas of a workload, except ``busy``, the
+mean utilisation of its GPUs, and ``latency_s``, the mean latency. ``work`` is the arrivals per second, ``failed`` the
+requests that failed per second, ``first_token_s`` and ``output_token_s`` the mean times to the first token and from one
+token to the next, ``kv_cache`` the share of the cache of keys and values in use.
+"""
 
 
 class Point(NamedTuple):

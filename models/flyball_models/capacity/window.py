@@ -1,4 +1,4 @@
-"""Ticks to windows: what a replica served, held and made wait over some tens of seconds.
+"""Ticks to windows: served, active and waiting work of a replica over some tens of seconds.
 
 Telemetry counts the work that *arrives*; served work is that less the growth of the queue (its requests times the mean
 work of one). Under overload clients give up, and their requests are neither served nor in the queue: so generated

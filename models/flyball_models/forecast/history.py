@@ -1,9 +1,9 @@
-"""Start from a recording: what statsmodels fits offline becomes the state that goes on online.
+"""Start from a recording: statsmodels' offline fit becomes the initial state of the online model.
 
 A smoothing of a new series needs several seasons to estimate its own; a long history gives them at once. Level, trend
 and season after the history are those of statsmodels' exponential smoothing (with a season) or of its state-space form
-(without one, initial state estimated with it), at the rates that the online model goes on with. Weights, profiles and
-shared state are estimated online only: the history is replayed first, then the smoothings are fitted.
+(without one, initial state estimated with it), at the rates of the online model. Weights, profiles and shared state are
+estimated online only: the history is replayed first, then the smoothings are fitted.
 
 statsmodels is imported only for a start from history.
 """

@@ -6,11 +6,11 @@ units of s, one regression per judged horizon h:
     z^[t+h] = z[t] + s w.x                  e = clip((z[t] - z[t-h]) / s - w.x)
     k = P x / (lambda + x' P x)             w += k e,   P = (P - k x' P) / lambda
 
-Ljung and Soderstrom, "Theory and Practice of Recursive Identification", MIT Press 1983. Features and target
-are differences, so a level shift is no error of the model, and a lag without a value is a difference of 0.
-Weights start at 0, which is the last value. Guards: clipped error and features, no forgetting while the trace
-of P is above its cap (a quiet series must not wind P up), P anew where it lost its positive diagonal, and a
-bounded change. Horizons between the judged ones are interpolated on the log scale.
+Ljung and Soderstrom, "Theory and Practice of Recursive Identification", MIT Press 1983. Features and target are
+differences, so a level shift is no error of the model, and a lag without a value is a difference of 0. Weights start at
+0, which is the last value. Guards: clipped error and features, no forgetting while the trace of P is above its cap (a
+quiet series must not wind P up), P is reset where it lost its positive diagonal, and a bounded change. Horizons between
+the judged ones are interpolated on the log scale.
 
 Shapes: N series, F features, J judged horizons, R ticks of ring. The series axis is the last one.
 """

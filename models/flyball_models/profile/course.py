@@ -111,7 +111,7 @@ def summarize(state: State) -> Floats:
     return found
 
 
-def lately(state: State) -> dict[str, Floats]:
+def recent(state: State) -> dict[str, Floats]:
     """Means over the last seconds of the signals in :data:`RECENT`, each [N], NaN without data."""
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(state.recent_weight > 0.0, state.recent / state.recent_weight, np.float32(np.nan))

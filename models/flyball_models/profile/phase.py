@@ -21,24 +21,24 @@ _AT = {name: i for i, name in enumerate(FEATURES)}
 _ANSWER_MOST = 6.0
 
 
-def phases(features: Floats, lately: Mapping[str, Floats], seen_s: Floats) -> NDArray[np.int64]:
+def phases(features: Floats, recent: Mapping[str, Floats], seen_s: Floats) -> NDArray[np.int64]:
     """Index in :data:`PHASES` of each device, -1 if its use is unknown.
 
-    ``features`` float32[F, N] of minutes, ``lately`` [N] each of seconds. A server without requests is idle and not
+    ``features`` float32[F, N] of minutes, ``recent`` [N] each of seconds. A server without requests is idle and not
     stalled; a checkpoint is a pause with bytes written to disk, over PCIe or to the network. Prefill or decode is the
     one that takes more of a language model's time, by the tokens it reports.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        usual_use, now_use = features[_AT["use"]], lately["use"]
+        usual_use, now_use = features[_AT["use"]], recent["use"]
         usual = _first(features[_AT["sm"]], usual_use)
-        now = _first(lately["sm"], now_use)
+        now = _first(recent["sm"], now_use)
         serves_requests = features[_AT["reports_requests"]] > 0.5
         idle = (now_use < IDLE_BELOW) & ((usual_use < IDLE_BELOW) | serves_requests)
         starts = (seen_s < START_S) | ((seen_s < LONGEST_START_S) & (usual_use < IDLE_BELOW))
         starts &= ~(features[_AT["memory"]] < 0.02)
         wrote = np.zeros(len(usual), bool)
         for name in ("disk_write", "pcie_out", "network"):
-            wrote |= lately[name] - features[_AT[name]] > WRITES
+            wrote |= recent[name] - features[_AT[name]] > WRITES
         saves = (now < HUSHED * usual) & wrote & (usual_use > 0.2)
         stalls = (now < SILENT * usual) & (usual_use > 0.2) & ~serves_requests
         read = 10.0 ** (_ANSWER_MOST * features[_AT["tokens_in"]]) - 1.0

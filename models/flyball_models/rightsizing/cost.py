@@ -32,7 +32,7 @@ class Settings(NamedTuple):
 KILL = Settings(stakes=20.0)
 SLOW = Settings(stakes=20.0)
 UPPER = 0.75
-"""Percentile above which the tail is measured, by Hill's estimator: the mean logarithm of what is above it."""
+"""Percentile above which the tail is measured, by Hill's estimator: the mean logarithm of the larger values."""
 FADED = 0.25
 """Minimum weight of a sample: the largest sample is the one with this weight above it."""
 CPU = Config(Grid(0.01, 1.05, 1_000.0), 2 * 86_400.0)

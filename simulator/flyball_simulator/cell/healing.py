@@ -22,7 +22,7 @@ class Healing:
         placement = plant.placement
         for row in sorted(plant.lost):
             placement.cordon(row, lost=True)
-        for row in sorted(self._closed - plant.lost - placement.asked):
+        for row in sorted(self._closed - plant.lost - placement.cordoned_by_request):
             placement.uncordon(row)
         self._closed = set(plant.lost)
         broken = [r for placed in plant.placement.placed for r in placed if plant.broken(r) and not r.stopping]

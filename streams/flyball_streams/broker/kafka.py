@@ -54,10 +54,9 @@ def missing(jars: Path | None = None) -> str | None:
 class RealKafka:
     """A broker that runs until `close`, or to the end of its `with` block.
 
-    It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps
-    names to partition counts. `secured` adds a listener where
-    users log in and nobody has a right that is not granted. `TransportError` says what is missing,
-    or quotes the broker's log.
+    It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps names to partition
+    counts. `secured` adds a listener with logins and access lists, which grants no right by default. `TransportError`
+    says what is missing, or quotes the broker's log.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ def change(decision: AnyDecision, prefs: Preferences) -> str:
             return resize(wanted, decision.resources_before)
         case Scale():
             limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
-            where = f" ({mixture(decision.mix)})" if decision.mix else ""
+            where = f" ({mix_text(decision.mix)})" if decision.mix else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
         case Migrate():
             return f"{arrow} {decision.to_node or 'any healthy node'}"
@@ -56,7 +56,7 @@ def resize(wanted: Resources, before: Resources | None) -> str:
     return ", ".join(parts)
 
 
-def mixture(mix: Sequence[Portion]) -> str:
+def mix_text(mix: Sequence[Portion]) -> str:
     """Replicas by offer, with the previous number where it changes."""
     arrow = "\N{RIGHTWARDS ARROW}"
     changes = (

@@ -162,8 +162,8 @@ def allocated(present: NDArray[np.bool_], lost: int) -> NDArray[np.bool_]:
     A pod runs from its first row on, except from the `lost`-th consecutive window without a row until the next row.
     Windows without any row of any pod are not counted.
     """
-    spoken = present.any(axis=1)
-    count = np.cumsum(spoken)[:, None]
+    reporting = present.any(axis=1)
+    count = np.cumsum(reporting)[:, None]
     newest = np.maximum.accumulate(np.where(present, count, -lost), axis=0)
     return np.asarray(count - newest < lost, np.bool_)
 

@@ -78,7 +78,7 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self.placed = False
         self._epoch = 0
-        self._asked_at_s = 0.0
+        self._polled_at_s = 0.0
         self._held_at_s = 0.0
         self._followed_at_s = 0.0
         self._followed: set[TP] = set()
@@ -143,8 +143,8 @@ class BatchConsumer(driver.Consumer):
         if not self._flows():
             await asyncio.sleep(PAUSE_S)
             return
-        if time.monotonic() - self._asked_at_s > ALIVE_S:
-            self._asked_at_s = time.monotonic()
+        if time.monotonic() - self._polled_at_s > ALIVE_S:
+            self._polled_at_s = time.monotonic()
             await self._wait_next_records(0.0)
         if time.monotonic() - self._followed_at_s > FOLLOW_S:
             self._followed_at_s = time.monotonic()
@@ -180,7 +180,7 @@ class BatchConsumer(driver.Consumer):
     async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
         expected = self._read_offset[tp]
         if expected is not None and batch[0].offset < expected:
-            self._count_anew(tp)  # nothing is fetched twice: this is another partition of that name
+            self._reset_committed(tp)  # nothing is fetched twice: this is another partition of that name
             expected = None
         first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
@@ -194,7 +194,7 @@ class BatchConsumer(driver.Consumer):
         )
         await callback(message)
 
-    def _count_anew(self, tp: TP) -> None:
+    def _reset_committed(self, tp: TP) -> None:
         """Make Faust forget the offsets of a recreated partition; it would never commit lower ones."""
         faust_keeps: Any = self
         for kept in (faust_keeps._acked, faust_keeps._acked_index, faust_keeps._gap):

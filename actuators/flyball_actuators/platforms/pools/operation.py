@@ -68,7 +68,7 @@ def decode(text: str) -> Operation:
 
 
 def token(decision: Scale, what: str = "") -> str:
-    """Request token of a decision: the same for the same decision on the same pool, whoever sends it."""
+    """Request token of a decision: the same for the same decision on the same pool, from any process."""
     message = "\0".join((decision.id, decision.target, str(decision.replicas), what))
     return hashlib.sha256(message.encode()).hexdigest()
 

@@ -38,8 +38,8 @@ def verify(
 ) -> None:
     """Say whether the trail in PATH is what the actuator wrote, and name the first line that is not.
 
-    Each line is chained to the one before. Last outcomes carry the head of the chain, so a file that was written
-    anew, or whose end was cut off, does not fit the topic of outcomes. The exit status is 1 where something is wrong.
+    Each line is chained to the one before. Last outcomes carry the head of the chain, so a file that was rewritten, or
+    whose end was cut off, does not fit the topic of outcomes. The exit status is 1 where something is wrong.
 
     \b
     Example:

@@ -18,7 +18,7 @@ from flyball_contracts.records.events import Severity
 
 @click.group("incidents")
 def command() -> None:
-    """See what is wrong, and answer: take it on, silence it, say whether it was true.
+    """List incidents, and respond: acknowledge, silence or label them.
 
     \b
     Examples:
@@ -153,7 +153,7 @@ def silence(
     cell: str, name: str | None, for_s: float, from_: datetime | None, reason: str, by: str | None,
     config_path: Path | None, bootstrap: str | None, log_level: str, **matched: Any,
 ) -> None:  # fmt: skip
-    """List matching incidents only: no decision follows, and nobody is notified.
+    """List matching incidents only: no decision follows, and no notification.
 
     With --from it is a maintenance window.
 

@@ -98,7 +98,7 @@ class Instance:
         return row
 
     def close(self) -> None:
-        """Free what is held."""
+        """Release all resources."""
         if self._gpm is not None:
             self._gpm.close()
 

@@ -54,7 +54,7 @@ class Roster:
             return Change([], [])
         before = {reader.uuid for reader in self.readers.values()}
         listed = self._listed()
-        if listed != self._kernel and self._workers.run({_NVML: self._begin_anew}, _PATIENCE_S).get(_NVML):
+        if listed != self._kernel and self._workers.run({_NVML: self._restart_session}, _PATIENCE_S).get(_NVML):
             self._kernel = listed
         elif self._is_reset_due(lost=lost):
             self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
@@ -99,7 +99,7 @@ class Roster:
     def _reopen(self) -> None:
         """Start a new session and open the same GPUs again; one that still does not respond keeps its row."""
         before = self.readers
-        if not self._begin_anew():
+        if not self._restart_session():
             self.readers = before
             for reader in before.values():
                 reader.abandon("NVML does not begin again")
@@ -113,7 +113,7 @@ class Roster:
                 self.readers[name] = old
         self._count = len(before)
 
-    def _begin_anew(self) -> bool:
+    def _restart_session(self) -> bool:
         """Restart NVML: a session shows only the GPUs that were there when it began."""
         self._watch.close()
         for reader in self.readers.values():

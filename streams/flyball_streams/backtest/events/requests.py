@@ -1,7 +1,7 @@
 """Single requests of a demand, in windows of it: recorded, the ones its arrivals were drawn from, or newly drawn.
 
-Whatever they come from, work and number of the requests in each second are those of the demand (but for what
-:func:`drawn` must round), so both engines serve the same.
+In each case the work and number of requests per second equal those of the demand (but for what :func:`drawn` must
+round), so both engines serve the same.
 """
 
 import os

@@ -27,7 +27,7 @@ from flyball_streams.dashboard.panels.elements import (
     text,
 )
 from flyball_streams.dashboard.preferences import Preferences
-from flyball_streams.dashboard.sentences import mixture, resize
+from flyball_streams.dashboard.sentences import mix_text, resize
 from flyball_streams.dashboard.state.demand import Workload
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import number, percent, plural, span
@@ -58,7 +58,7 @@ class DemandPanel:
             with box("full") as self._body:
                 with box("facts"):
                     facts = [_fact(name) for name in ("observed", "ready", "wanted", "forecast")]
-                    with box(tag="span") as self._door:
+                    with box(tag="span") as self._arriving:
                         text("gateway ", tag="span")
                         self._arrived = text(tag="b")
                     with box(tag="span") as self._slow:
@@ -120,7 +120,7 @@ class DemandPanel:
         self._wanted.set_text(f"{number(facts.wanted)}")
         self._trust.set_text(workload.trust)
         arrived = _arrived(facts)
-        show(self._door, bool(arrived))
+        show(self._arriving, bool(arrived))
         self._arrived.set_text(arrived)
         show(self._slow, facts.latency_s is not None)
         self._latency.set_text(span(facts.latency_s) if facts.latency_s is not None else "")
@@ -136,7 +136,7 @@ class DemandPanel:
         choice = workload.choice
         show(self._machines, choice is not None)
         if choice is not None:
-            self._machines.set_text(f"Machines: {mixture(choice.mix)}")
+            self._machines.set_text(f"Machines: {mix_text(choice.mix)}")
             describe(self._machines, "title", choice.reason)
         label = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}, {plural(len(marks), 'decision')}"
         patch(self._chart, options, label)

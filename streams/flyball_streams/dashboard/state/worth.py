@@ -64,8 +64,8 @@ def worth_of(view: FleetView, summary: Summary) -> Worth:
 
 
 def _service(actual: Totals, baseline: Totals | None, moments: Sequence[Moment]) -> dict[Quantity, Figure]:
-    lately = next((m.share for m in reversed(moments) if m.share is not None), None)
-    share = Figure("Requests in time", _share(actual.share), "" if lately is None else f"last minute {_share(lately)}")
+    recent = next((m.share for m in reversed(moments) if m.share is not None), None)
+    share = Figure("Requests in time", _share(actual.share), "" if recent is None else f"last minute {_share(recent)}")
     queue = Figure("Queue", count(actual.queued), "requests wait now")
     delay = Figure("Latency", _delay(actual.delay_s), "wait of a request that comes now, mean of services")
     if baseline is None:

@@ -69,16 +69,16 @@ class Placement:
     def refresh(self, unhealthy: Iterable[str]) -> bool:
         """Discard trial placements and apply the inventories; return whether anything may have changed."""
         self.rollback(0)
-        sick = frozenset(unhealthy)
-        if (self._version, self._unhealthy) == (self.directory.version, sick):
+        now_unhealthy = frozenset(unhealthy)
+        if (self._version, self._unhealthy) == (self.directory.version, now_unhealthy):
             return False
-        struck = sick ^ self._unhealthy
-        self._unhealthy, self._version = sick, self.directory.version
+        changed = now_unhealthy ^ self._unhealthy
+        self._unhealthy, self._version = now_unhealthy, self.directory.version
         gone = set(self._inventories)
         for inventory in self.directory.nodes(self.cell):
             gone.discard(inventory.node)
             before = self._inventories.get(inventory.node)
-            if before is not inventory or (struck and any(d.id in struck for d in inventory.devices)):
+            if before is not inventory or (changed and any(d.id in changed for d in inventory.devices)):
                 self._drop(inventory.node)
                 self._add(inventory)
         for node in gone:

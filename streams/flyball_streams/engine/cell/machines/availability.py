@@ -58,7 +58,7 @@ class OfferAvailability:
         more = self.free(spec, offer)
         stock = self.cycle.memory.stocks.get(offer.name)
         if offer.name in self.pools and stock is not None and stock.shape is not None:
-            lost = stock.lost_lately(self.cycle.now_ns)
+            lost = stock.lost_recently(self.cycle.now_ns)
             buys = 0 if lost else max(0, self.pools[offer.name].max_machines - stock.size)
             more += (stock.coming + buys) * stock.shape.replicas(spec)
         promised = self._promised(spec.workload, offer, unplaced=True)

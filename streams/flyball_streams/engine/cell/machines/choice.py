@@ -84,7 +84,7 @@ class Choice:
             else:
                 yield from order(self.cycle, self.room, spec, chosen)
         elif self._is_due(name):
-            self._chosen(p, spec, there, held, replicas, anew=True)
+            self._chosen(p, spec, there, held, replicas, fresh=True)
 
     def _needed(self, p: Proposal, there: Alternatives) -> int:
         """Number of replicas to choose for: the need, with the sizer's limits on its change.
@@ -114,7 +114,7 @@ class Choice:
         if not due and memory.kept.get(name) == (replicas, coming):
             return pending, True  # it was found a moment ago that this serves
         counts = HeldByOffer(coming, held.other)
-        chosen = self._chosen(p, spec, there, counts, replicas, anew=due and pending is None)
+        chosen = self._chosen(p, spec, there, counts, replicas, fresh=due and pending is None)
         if chosen is None:
             return pending, name in memory.kept
         if pending is not None:  # spot was not there when more was needed; the others go on coming
@@ -132,7 +132,7 @@ class Choice:
         return self.offers[name].market == "spot" and (not held or name in self.memory.short)
 
     def _chosen(
-        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer, replicas: int, *, anew: bool
+        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer, replicas: int, *, fresh: bool
     ) -> Chosen | None:
         """Choose for a number of replicas, in the proposal's count; ``None``: no offer serves, or nothing changes."""
         name, now, memory = spec.workload, self.cycle.now_ns, self.memory
@@ -140,7 +140,7 @@ class Choice:
         if self._left <= 0:
             return None
         self._left -= 1
-        if anew:
+        if fresh:
             memory.looked[name] = now
         options = self._options(spec, there, held)
         if options is None:
@@ -153,7 +153,7 @@ class Choice:
             max(1, spec.max_replicas),
         )
         every = [one.option for one in options.priced] + options.fixed
-        mix = self._cheapest(every, need, anew=anew, may_shrink=name not in memory.pending)
+        mix = self._cheapest(every, need, fresh=fresh, may_shrink=name not in memory.pending)
         if mix is None:
             return None
         memory.kept[name] = replicas, dict(held.counts)
@@ -211,7 +211,7 @@ class Choice:
             )
         )
 
-    def _cheapest(self, options: Sequence[Option], need: Need, *, anew: bool, may_shrink: bool) -> Mix | None:
+    def _cheapest(self, options: Sequence[Option], need: Need, *, fresh: bool, may_shrink: bool) -> Mix | None:
         """The mix with the smallest change or, when due, the cheapest one if it saves enough.
 
         The smallest change only adds to what is held or, if that is enough, only removes from it. A shortage is urgent,
@@ -227,7 +227,7 @@ class Choice:
             more = [o._replace(least=o.held, most=max(o.most, o.held)) for o in options]
             sure = [o._replace(most=o.held) if o.pool and not o.held else o for o in more]
             stay = choose(sure, need, price) or choose(more, need, price)
-        if stay is not None and not anew:
+        if stay is not None and not fresh:
             return stay
         free = choose(options, need, price)
         if stay is None or free is None:

@@ -142,7 +142,7 @@ def _rank(cycle: Cycle, option: Option, one: Lacking, replicas: int) -> tuple[bo
     each = option.shape.replicas(one.spec)
     count = max(1, min(math.ceil(replicas / each), option.room))
     usd = price_of(cycle, option.pool, one.spec).usd_per_hour * count / max(1, min(replicas, count * each))
-    return option.stock.lost_lately(cycle.now_ns), usd, option.pool.pool
+    return option.stock.lost_recently(cycle.now_ns), usd, option.pool.pool
 
 
 def _attempt(bought: Bought) -> Attempt:

@@ -179,8 +179,8 @@ class Profiles:
         held = tenancy.workload_of_slot[shown] >= 0
         observed = seen[:, shown]
         classes = kinds.classify(observed, kinds.shipped())
-        lately = {name: x[shown] for name, x in course.lately(self.course).items()}
-        phases = phase.phases(observed, lately, self.course.seen_s[shown])
+        recent = {name: x[shown] for name, x in course.recent(self.course).items()}
+        phases = phase.phases(observed, recent, self.course.seen_s[shown])
         if self._places is not None:
             self._waste(tick, self._places, shown, observed, classes, found, period_s)
         yield from self.meter.records(tick)

@@ -73,9 +73,9 @@ def _basis(facts: Facts) -> str:
         return f"nothing was asked for during {_plain(facts.idle_s)} s"
     if facts.demand.replicas == 0:
         rate, waits = facts.demand.request_rate or 0.0, facts.demand.queued or 0.0
-        told = [f"{_plain(rate)} requests/s arrive"] if rate else []
-        told += [f"{_plain(waits)} {'wait' if told else 'requests wait'}"] if waits else []
-        return f"nothing runs, and at the gateway {' and '.join(told) or 'requests found nobody'}"
+        clauses = [f"{_plain(rate)} requests/s arrive"] if rate else []
+        clauses += [f"{_plain(waits)} {'wait' if clauses else 'requests wait'}"] if waits else []
+        return f"nothing runs, and at the gateway {' and '.join(clauses) or 'requests found nobody'}"
     if facts.policy == "forecast_band" and facts.base == "forecast":
         at = f"at its {facts.level_of:.0%} quantile from {facts.lead_s:.0f} s ahead on"
         return f"demand reaches {_plain(facts.work)} {unit} {at}"
@@ -228,13 +228,13 @@ def _answers(demand: Demand, spec: WorkloadSpec) -> list[Evidence]:
     """Evidence of the replicas' latencies, compared with the objective."""
     objective = spec.objective
     first_s, next_s = (objective.first_token_s, objective.token_s) if objective is not None else (None, None)
-    told = (
+    clauses = (
         ("gen_ai.server.time_to_first_token", demand.first_token_s, first_s, "s"),
         ("gen_ai.server.time_to_first_token.p99", demand.first_token_p99_s, None, "s"),
         ("gen_ai.server.time_per_output_token", demand.output_token_s, next_s, "s"),
         ("kv_cache.utilization", demand.kv_cache, None, "1"),
     )
-    return [Evidence(name=n, value=v, expected=e, unit=u) for n, v, e, u in told if v is not None]
+    return [Evidence(name=n, value=v, expected=e, unit=u) for n, v, e, u in clauses if v is not None]
 
 
 def _shadows(led: Leader | None) -> list[Evidence]:

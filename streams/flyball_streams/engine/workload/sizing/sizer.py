@@ -141,8 +141,8 @@ class Sizer:
         usual, least, most = self.objectives.note(rows, [job.spec for job in jobs], columns.room)
         seen = _seen(jobs)
         self.objectives.terms.lead[rows] = minutes(seen.cold_start_s)
-        told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
-        backlog = columns.observe(tick, rows, told, self.objectives.terms, usual, np.stack([least, most]))
+        observed = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
+        backlog = columns.observe(tick, rows, observed, self.objectives.terms, usual, np.stack([least, most]))
         waits = seen.queued > 0.0
         demanded = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
         if not (ends_sample(tick) or (demanded & (seen.replicas == 0.0)).any()):
@@ -247,7 +247,7 @@ class Sizer:
 
 def _seen(jobs: list[Job]) -> Observed:
     """Observations of the jobs, and the capacity of a replica."""
-    told = [
+    observed = [
         (
             job.view.observed,
             demand.request_rate,
@@ -262,4 +262,4 @@ def _seen(jobs: list[Job]) -> Observed:
         for job in jobs
         for demand in (job.demand,)
     ]
-    return Observed(*np.clip(np.array(told, np.float64).T, -MOST, MOST))
+    return Observed(*np.clip(np.array(observed, np.float64).T, -MOST, MOST))
