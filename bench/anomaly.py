@@ -43,7 +43,7 @@ from bench.common.report import machine
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import Frame, decode_frames, make_frame
+from flyball_contracts.frame import Frame, decode_frame, make_frame
 from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Anomaly
@@ -203,10 +203,8 @@ def watched(
             node, row, device = _held(fleet, faulty[1])
         if faulty is not None and 0 <= since_s < FAULT_S:
             messages = [_with(m, node, row, faulty[0], since_s) for m in messages]
-        frames = decode_frames([m.value or b"" for m in messages if m.topic == TELEMETRY.name])[0]
-        for batch in frames:
-            if batch.schema == GPU.schema:
-                found["record_ratio"] += old.step(batch.frames, second)
+        frames = [decode_frame(m.value or b"") for m in messages if m.topic == TELEMETRY.name]
+        found["record_ratio"] += old.step([frame for frame in frames if frame.schema == GPU.schema], second)
         for made in engine.feed([incoming(m) for m in messages]):
             if header(made.headers, "ce_type") == "io.flyball.Anomaly":
                 anomaly = decode_record(made.topic, made.value, made.headers)
@@ -228,7 +226,7 @@ def _held(fleet: Fleet, workload: str) -> tuple[str, int, str]:
 def _with(message: Message, node: str, row: int, fault: Fault, since_s: float) -> Message:
     if message.topic != TELEMETRY.name or message.key != node.encode():
         return message
-    frame = decode_frames([message.value or b""])[0][0].frames[0]
+    frame = decode_frame(message.value or b"")
     if frame.schema != GPU.schema:
         return message
     values = frame.values.copy()

@@ -14,7 +14,7 @@ import numpy as np
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import decode_frames, make_frame
+from flyball_contracts.frame import decode_frame, make_frame
 from flyball_contracts.records import Incident
 from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
@@ -110,7 +110,7 @@ class Agents:
         """Frames of a restarted agent are counted from 0 in an epoch of their own."""
         if message.topic != TELEMETRY.name or not self.epochs[node]:
             return message
-        frame = decode_frames([message.value or b""])[0][0].frames[0]
+        frame = decode_frame(message.value or b"")
         first = self._first.setdefault(node, frame.seq)
         kept = {f: getattr(frame, f) for f in frame.__struct_fields__ if f not in ("rows", "block", "epoch", "seq")}
         epoch, seq = frame.epoch + self.epochs[node], frame.seq - first

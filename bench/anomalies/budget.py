@@ -12,7 +12,7 @@ from bench.anomalies import nab_score as nab, outlier, record_ratio
 from numpy.typing import NDArray
 
 from flyball_contracts.config import FleetConfig
-from flyball_contracts.frame import decode_frames
+from flyball_contracts.frame import decode_frame
 from flyball_contracts.metrics import GPU
 from flyball_contracts.topics import TELEMETRY
 from flyball_models.anomaly import departure, tail
@@ -68,11 +68,10 @@ def simulated(seed: int, hours: float, tick_s: float) -> Course:
             restarts, held = restarts | ({tick: changed} if changed else {}), new
             now = [groups.setdefault((w, d.model), len(groups)) for (w, _), (_, d) in zip(held, devices, strict=True)]
         group[tick] = now
-        for batch in decode_frames([m.value or b"" for m in messages if m.topic == TELEMETRY.name])[0]:
-            for frame in batch.frames:
-                if frame.schema == GPU.schema:
-                    at = first[frame.node]
-                    x[tick, at : at + frame.rows] = frame.values[:, columns]
+        for frame in (decode_frame(m.value or b"") for m in messages if m.topic == TELEMETRY.name):
+            if frame.schema == GPU.schema:
+                at = first[frame.node]
+                x[tick, at : at + frame.rows] = frame.values[:, columns]
     return Course(x, group, np.array(list(GPU_WATCHED.values()), np.float32), tick_s, restarts)
 
 

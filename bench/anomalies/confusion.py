@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import Frame, decode_frames, make_frame
+from flyball_contracts.frame import Frame, decode_frame, make_frame
 from flyball_contracts.records import Incident
 from flyball_contracts.records.incidents import worst_first
 from flyball_contracts.topics import INVENTORY, SIGNALS, TELEMETRY, WORKLOADS
@@ -161,9 +161,7 @@ def _changed(
 
     Frames of another layout that it adds come after the others of their node, and ``added`` counts them.
     """
-    decoded = {
-        n: decode_frames([m.value or b""])[0][0].frames[0] for n, m in enumerate(messages) if m.topic == TELEMETRY.name
-    }
+    decoded = {n: decode_frame(m.value or b"") for n, m in enumerate(messages) if m.topic == TELEMETRY.name}
     before = {(f.node, f.schema): f.values for f in decoded.values()}
     after = {key: values.copy() for key, values in before.items()}
     if story.change is not None:

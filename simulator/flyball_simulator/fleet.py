@@ -181,7 +181,8 @@ class Fleet:
         for i in self.plant.machines.arrived:
             boot, _ = self._boots.get(i, (0, 0))
             self._boots[i] = boot + 1, 0
-            started = node_event(self.site.nodes[i].name, now_ns, "agent_started", message="machine bought")
+            why = "machine bought" if self.site.nodes[i].extra else "machine back after its reclaim"
+            started = node_event(self.site.nodes[i].name, now_ns, "agent_started", message=why)
             messages.append(record_message(started, f"/agents/{started.node}"))
         for i in self.plant.machines.left:
             self.placement.changed.discard(i)

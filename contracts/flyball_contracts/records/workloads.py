@@ -78,3 +78,8 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     power_w_per_replica: float | None = None
     model: Architecture | None = None
     removed: bool = False
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its replicas stop together: those of training, and of gangs of more than one."""
+        return self.kind == "training" or self.gang_size > 1

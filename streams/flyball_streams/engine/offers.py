@@ -1,7 +1,7 @@
 """The offers of one cell, what its workloads hold of each, and the share of a machine that a replica takes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.config import Offer
@@ -119,6 +119,15 @@ def part_of(spec: WorkloadSpec, offer: Offer) -> MachineShare:
     return MachineShare(machines, 1.0 / machines)
 
 
+def is_machine_of(node: Inventory, market: str, instance_type: str, zones: Collection[str]) -> bool:
+    """Whether a node is a machine of an offer or a pool; empty ``zones`` mean any, and owned counts as reserved."""
+    return (
+        ("reserved" if node.capacity_type == "owned" else node.capacity_type) == market
+        and node.instance_type == instance_type
+        and (not zones or node.zone in zones or node.availability_zone in zones)
+    )
+
+
 def mean_work(work: Mapping[str, float], counts: Mapping[str, int]) -> float:
     """Mean known work of the replicas that run, or the least known work if none runs."""
     known = [(n, work[name]) for name, n in counts.items() if n and name in work]
@@ -141,10 +150,7 @@ def _first_parts(replicas: Sequence[Replica]) -> list[Replica]:
 
 
 def _is_of(offer: Offer, node: Inventory, kind: Kind) -> bool:
-    market = "reserved" if node.capacity_type == "owned" else node.capacity_type
-    return (
-        (offer.gpu_model, offer.gpu_profile) == kind
-        and offer.market == market
-        and offer.instance_type in ("", node.instance_type)
-        and offer.zone in ("", node.zone, node.availability_zone)
+    zones = (offer.zone,) if offer.zone else ()
+    return (offer.gpu_model, offer.gpu_profile) == kind and is_machine_of(
+        node, offer.market, offer.instance_type or node.instance_type, zones
     )

@@ -333,7 +333,7 @@ class Correlation:
         inventory = self.directory.inventories.get(symptom.node)
         for name in sorted({a.workload for a in inventory.allocations if a.devices}) if inventory is not None else ():
             spec = self.directory.spec(name)
-            if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
+            if spec is not None and spec.is_gang:
                 yield name
 
     def _add_gangs(self, incident: OpenIncident, symptom: Symptom) -> None:

@@ -270,7 +270,7 @@ def gpus_moved(entry: QuarantinedNode, directory: FleetIndex) -> int:
     for held in inventory.allocations:
         if rows.intersection(held.devices):
             spec = directory.spec(held.workload)
-            gang = spec is not None and (spec.kind == "training" or spec.gang_size > 1)
+            gang = spec is not None and spec.is_gang
             parts = directory.replicas(held.workload) if gang else directory.parts(held.workload, held.replica)
             found.update((part.node, row) for part in parts for row in part.devices)
     return len(found)

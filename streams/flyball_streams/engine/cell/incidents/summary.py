@@ -79,7 +79,7 @@ def _affected(incident: OpenIncident, directory: FleetIndex) -> tuple[int, list[
     rows: set[tuple[str, int]] = set()
     for name in {**incident.workloads, **incident.gangs}:
         spec = directory.spec(name)
-        if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
+        if spec is not None and spec.is_gang:
             rows.update((r.node, row) for r in directory.replicas(name) for row in r.devices)
     peers = sorted({node for node, _ in rows} - incident.nodes.keys())
     for device, node in incident.devices.items():
