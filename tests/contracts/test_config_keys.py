@@ -17,7 +17,7 @@ from tests.contracts.config_reads import modules_of, unread
 
 from flyball_contracts.config import Config, FleetConfig, key_paths, parse_config
 from flyball_contracts.config.feeds import AnyFeed
-from flyball_contracts.config.removed import REMOVED
+from flyball_contracts.config.reading.removed import REMOVED
 from flyball_contracts.errors import ConfigError
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {"flyball.yaml": Config, "fleet.yaml": FleetConfig}

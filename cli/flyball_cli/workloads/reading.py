@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from flyball_contracts.config.loader import convert_node, line_of
-from flyball_contracts.config.yaml_text import YamlDumper, YamlLoader, refuse_mistakes
+from flyball_contracts.config.reading.loader import convert_node, line_of
+from flyball_contracts.config.reading.yaml_text import YamlDumper, YamlLoader, refuse_mistakes
 from flyball_contracts.declared.document import WorkloadDocument, written
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import WorkloadSpec

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from flyball_contracts.config.expected import expected_at
-from flyball_contracts.config.removed import remedy
-from flyball_contracts.config.yaml_text import YamlLoader, refuse_mistakes
+from flyball_contracts.config.reading.expected import expected_at
+from flyball_contracts.config.reading.removed import remedy
+from flyball_contracts.config.reading.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 
 T = TypeVar("T")
