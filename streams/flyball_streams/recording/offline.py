@@ -66,9 +66,9 @@ def decide(
 
 
 def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Message]]]:
-    """Feed a recording to an engine; for each event-time tick the rows read and the messages that the lanes sent.
+    """Feed a recording to an engine; yield for each event-time tick the rows read and the messages that were sent.
 
-    Raises :class:`RecordingError` at the end of a recording without telemetry, of which nothing can be said.
+    Raises :class:`RecordingError` at the end of a recording without telemetry.
     """
     measured = False
     for batch in _ticks(recording):
