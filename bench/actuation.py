@@ -3,7 +3,7 @@
 A real Kafka, etcd, API server, controllers and kwok nodes on this machine; two actuators of one group with a ledger
 each. Decisions come twice, late, out of order, expired, and about a workload that is not allowed. Meanwhile actuators
 are killed and stopped, some for longer than their session; the API server is killed, and stalls beyond the driver's
-patience; and somebody else writes, too. The audit log names the decision of each write.
+patience; and another client writes as well. The audit log names the decision of each write.
 
 ``--in-process`` is the same for many more decisions: three actuators in this process with the real loop, guard,
 ledger, lease and audit trail, over topics in memory and a platform that keeps an account. Steps end in crashes, answers

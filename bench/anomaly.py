@@ -15,11 +15,11 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 (``bench/anomalies/confusion.py``), on fleets that nothing was tuned on.
 
 ``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
-nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the
-prior was chosen have a row of their own. ``silent`` are nodes of which nothing is heard, on fleets whose agents restart
-and are late (``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and
-silences (``bench/anomalies/healthy_hosts.py``). With ``--data`` NAB by its own rules and SMD without point adjustment
-follow (not with ``--quick``): there each series is alone, as those of services are, and those of devices are not.
+nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the prior
+was chosen have a row of their own. ``silent`` are nodes that send nothing, on fleets whose agents restart and are late
+(``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and silences
+(``bench/anomalies/healthy_hosts.py``). With ``--data`` NAB by its own rules and SMD without point adjustment follow
+(not with ``--quick``): there each series is alone, as those of services are, and those of devices are not.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from bench.common.report import machine
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import Frame, decode_frames, make_frame
+from flyball_contracts.frame import Frame, decode_frame, make_frame
 from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Anomaly
@@ -204,10 +204,8 @@ def watched(
             node, row, device = _held(fleet, faulty[1])
         if faulty is not None and 0 <= since_s < FAULT_S:
             messages = [_with(m, node, row, faulty[0], since_s) for m in messages]
-        frames = decode_frames([m.value or b"" for m in messages if m.topic == TELEMETRY.name])[0]
-        for batch in frames:
-            if batch.schema == GPU.schema:
-                found["record_ratio"] += old.step(batch.frames, second)
+        frames = [decode_frame(m.value or b"") for m in messages if m.topic == TELEMETRY.name]
+        found["record_ratio"] += old.step([frame for frame in frames if frame.schema == GPU.schema], second)
         for made in engine.feed([incoming(m) for m in messages]):
             if header(made.headers, "ce_type") == "io.flyball.Anomaly":
                 anomaly = decode_record(made.topic, made.value, made.headers)
@@ -229,7 +227,7 @@ def _held(fleet: Fleet, workload: str) -> tuple[str, int, str]:
 def _with(message: Message, node: str, row: int, fault: Fault, since_s: float) -> Message:
     if message.topic != TELEMETRY.name or message.key != node.encode():
         return message
-    frame = decode_frames([message.value or b""])[0][0].frames[0]
+    frame = decode_frame(message.value or b"")
     if frame.schema != GPU.schema:
         return message
     values = frame.values.copy()

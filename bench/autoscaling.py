@@ -42,7 +42,7 @@ from flyball_streams.backtest.events.requests import drawn
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.cover import cover
 from flyball_streams.backtest.policies.groups import BASELINES, POLICY_GROUPS, PolicyGroup
-from flyball_streams.backtest.policies.known import Known, known
+from flyball_streams.backtest.policies.prepared import PreparedDemand, prepare
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.safety import Outcome, outcomes
@@ -86,11 +86,11 @@ def traces_of(data: Path, seeds: int) -> Traces:
 
 def tried(
     traces: Traces, pairs: Pairs, families: list[PolicyGroup], thin: int, bar: Progress
-) -> Iterator[tuple[list[Known], list[Result]]]:
+) -> Iterator[tuple[list[PreparedDemand], list[Result]]]:
     """Run every setting on one trace after another."""
     for name, demands in traces:
         colds = tuple(dict.fromkeys(cold for cold, _ in pairs))
-        shared = known(demands, colds, forecasts=any(f.forecasts for f in families))
+        shared = prepare(demands, colds, forecasts=any(f.forecasts for f in families))
         task = bar.add_task(name, total=None)
 
         def shown(done: int, total: int, task: TaskID = task) -> None:
@@ -99,7 +99,7 @@ def tried(
         yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=shown))
 
 
-def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
+def peaks(shared: list[PreparedDemand], name: str, pairs: Pairs) -> dict[str, Any]:
     """A fleet for the worst minute of the first half, and what it does in the second, by configuration."""
     found: dict[str, Any] = {}
     for cold_start_s, delay_s in pairs:
@@ -117,7 +117,7 @@ def peaks(shared: list[Known], name: str, pairs: Pairs) -> dict[str, Any]:
     return found
 
 
-def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list[Outcome]]:
+def borne(shared: list[PreparedDemand], found: list[Result], thin: int) -> dict[str, list[Outcome]]:
     """Outcomes of all faults, by configuration."""
     borne_by: dict[str, list[Outcome]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -129,7 +129,7 @@ def borne(shared: list[Known], found: list[Result], thin: int) -> dict[str, list
     return borne_by
 
 
-def bounds(shared: list[Known], name: str) -> dict[str, float]:
+def bounds(shared: list[PreparedDemand], name: str) -> dict[str, float]:
     """Hours of the second half: total work, and the clairvoyant cover of each configuration with the first seed."""
     middle = len(shared[0].demand.work) // 2
     found = {f"{name} total work": float(np.mean([k.demand.work[middle:].sum() / 3600 for k in shared]))}

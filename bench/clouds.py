@@ -120,9 +120,9 @@ def _crashed(ground: Ground, kind: str, crashes: int, seed: int) -> dict[str, An
         decision = buy(pool, size, wanted, f"{kind.replace('_', '-')}-{number}")
         before = claimed(ground.cloud.platform(pool), decision)
         _killed(ground, pool, decision, before, ground.kinds[kind][wanted < size], cut)
-        anew = ground.cloud.platform(pool)
-        handle = settle(anew, decision, before)
-        settled = isinstance(handle, Handle) and isinstance(ended(anew, handle), Done)
+        again = ground.cloud.platform(pool)
+        handle = settle(again, decision, before)
+        settled = isinstance(handle, Handle) and isinstance(ended(again, handle), Done)
         size = ground.cloud.size(pool)
         row["unsettled"] += not settled
         row["more" if size > wanted else "fewer" if size < wanted else "exact"] += 1

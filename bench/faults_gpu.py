@@ -4,12 +4,13 @@
 fault they are, gathered into symptoms, put together to incidents, and these are encoded. Ticks and their frames count
 too. ``flood`` is one broken GPU and what a gang of all GPUs reports about it, ``codes`` the same GPUs with a hundred
 XIDs each, ``apart`` one error on each GPU in turn, so that no two events of a tick are about the same; all are to be
-left at once, so each takes a decision, too. In ``apart, free`` nobody holds the GPUs, and there is nothing to decide.
+left at once, so each takes a decision, too. In ``apart, free`` no workload holds the GPUs, and there is nothing to
+decide.
 
-``stories`` are seeded faults with what follows from them, in random order; a story is right
-when one incident of its kind of place, at its place and with its cause is open at the end, and nothing else of it. The
-sizes of racks and leaf switches, and how many of their nodes fail, are drawn anew for each story. Last, nodes fail by
-themselves, far more often than real ones, and it is counted how often that was taken for a rack or leaf switch.
+``stories`` are seeded faults with what follows from them, in random order; a story is right when one incident of its
+kind of place, at its place and with its cause is open at the end, and nothing else of it. The sizes of racks and leaf
+switches, and how many of their nodes fail, are drawn for each scenario. Last, nodes fail by themselves, far more often
+than real ones, and it is counted how often that was taken for a rack or leaf switch.
 """
 
 import argparse

@@ -56,7 +56,7 @@ class Reader:
         self._placed = False
 
     def poll(self) -> None:
-        """Take in what has come; nothing before the broker answers."""
+        """Read what has come; nothing before the broker answers."""
         try:
             if not self._placed:
                 known = self._consumer.list_topics(timeout=ANSWER_S).topics

@@ -14,7 +14,6 @@ ALARM_LINES = 500
 ROOM_MODULES = 15
 BIGGER_ROOMS = {
     "bench": "each script is a command that users type; what scripts share lies in folders",
-    "contracts/flyball_contracts/config": "one file for each section of the configuration",
 }
 
 

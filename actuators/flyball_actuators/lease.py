@@ -2,8 +2,8 @@
 
 A process that was suspended for longer than its session has been replaced without knowing. The broker accepts a commit
 only from a member of the group's present generation, and reassigns partitions only after the member was silent for a
-session. So for one session, less a margin, from when an accepted commit was *sent*, nobody else owns them. The clock
-also runs while the machine is suspended.
+session. So for one session, less a margin, from when an accepted commit was *sent*, no other process owns them. The
+clock also runs while the machine is suspended.
 
 When partitions are added to the decisions, a cell may move to another partition and owner while the former owner still
 acts. So the lease also ends :data:`TOPICS_S` after the topics were last seen unchanged, and an actuator that starts

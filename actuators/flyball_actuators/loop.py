@@ -199,7 +199,7 @@ class Loop:
             self._misplaced[partition] = reads[len(sure) :]
 
     def _take_up(self, read: _Read, partition: int) -> None:
-        elsewhere = self._session.all.book.elsewhere(read.decision.id, partition)
+        elsewhere = self._session.all.index.elsewhere(read.decision.id, partition)
         if elsewhere is not None:
             error = DecodeError(
                 f"decision {read.decision.id} is known in partition {elsewhere}, and came again in {partition}; it has "

@@ -19,10 +19,6 @@ class Progress:
         """Note that the final outcome of a message is written; does nothing for a partition that was given up."""
         self._open.get(partition, {}).pop(offset, None)
 
-    def unsettled(self, partition: int) -> int:
-        """Number of messages without a final outcome."""
-        return len(self._open.get(partition, {}))
-
     def span(self, partition: int) -> int:
         """Number of offsets between the committable one and the next to read."""
         return self._next.get(partition, 0) - self.commit_to().get(partition, 0)

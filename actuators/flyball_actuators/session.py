@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from flyball_actuators.guard import World
 from flyball_actuators.lease import Lease
-from flyball_actuators.ledger import Book, CellGrants, OutcomeLog
+from flyball_actuators.ledger import CellGrants, OutcomeIndex, OutcomeLog
 from flyball_actuators.outbox import Delivered, Outbox
 from flyball_actuators.world import PowerLimits, WorldReader, WorldTables
 from flyball_contracts.codec import record_message
@@ -60,7 +60,7 @@ class Session:
         settings = reading(kafka, group)
         self.instance = instance
         self.lease = Lease(float(settings["session.timeout.ms"]) / _MS)
-        self.log = OutcomeLog(settings, Book())
+        self.log = OutcomeLog(settings, OutcomeIndex())
         self.all = OutcomeLog(settings, CellGrants())
         self.outbox = Outbox(
             producer_settings(kafka.bootstrap, client_id=CLIENT, linger_ms=0, portable=True, extra=kafka.client),

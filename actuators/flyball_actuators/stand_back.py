@@ -1,7 +1,7 @@
 """A waiting period after partitions were added, during which a cell's former actuator may still act.
 
-Each commit records the number of partitions when it was sent, and nobody acts without a commit. So a starting actuator
-knows with how many partitions the group last acted.
+Each commit records the number of partitions when it was sent, and no process acts without a commit. So a starting
+actuator knows with how many partitions the group last acted.
 """
 
 import logging

@@ -98,12 +98,12 @@ class TopicsWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S) and not self.changed:
-            requested_s, asked_s = boot_s(), time.monotonic()
+            requested_s, requested_monotonic_s = boot_s(), time.monotonic()
             try:
                 changed = _difference(self._shapes, self._describe())
                 if not changed:
                     self._seen(requested_s)
-                    self.unchanged_s = asked_s
+                    self.unchanged_s = requested_monotonic_s
                     changed = self._cut_short()
             except TopicsMissing as error:
                 self.changed = str(error)

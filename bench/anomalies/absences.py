@@ -14,7 +14,7 @@ import numpy as np
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import decode_frames, make_frame
+from flyball_contracts.frame import decode_frame, make_frame
 from flyball_contracts.records import Incident
 from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
@@ -65,7 +65,7 @@ def schedule(nodes: int, seconds: float, seed: int) -> list[list[Spell]]:
 
 
 class Agents:
-    """What arrives of a fleet whose agents have such spells; ``epochs`` counts how often each began anew."""
+    """Messages of a fleet whose agents have such spells; ``epochs`` counts the restarts of each."""
 
     def __init__(self, fleet: Fleet, spells: list[list[Spell]]) -> None:
         self._start_ns = fleet.start_ns
@@ -99,18 +99,18 @@ class Agents:
                 continue
             away = self._away.get(node)
             if away is None:
-                found.append(self._anew(node, message))
+                found.append(self._renumbered(node, message))
             elif away.kind == "late":
-                self._waiting.setdefault(node, []).append(self._anew(node, message))
+                self._waiting.setdefault(node, []).append(self._renumbered(node, message))
             elif message.topic == INVENTORY.name:
                 found.append(message)  # an agent tells it when it is back; the fleet says it once
         return found
 
-    def _anew(self, node: str, message: Message) -> Message:
-        """Frames of an agent that began anew are counted from 0 in an epoch of their own."""
+    def _renumbered(self, node: str, message: Message) -> Message:
+        """Frames of a restarted agent are counted from 0 in an epoch of their own."""
         if message.topic != TELEMETRY.name or not self.epochs[node]:
             return message
-        frame = decode_frames([message.value or b""])[0][0].frames[0]
+        frame = decode_frame(message.value or b"")
         first = self._first.setdefault(node, frame.seq)
         kept = {f: getattr(frame, f) for f in frame.__struct_fields__ if f not in ("rows", "block", "epoch", "seq")}
         epoch, seq = frame.epoch + self.epochs[node], frame.seq - first

@@ -12,7 +12,7 @@ from bench.anomalies import nab_score as nab, record_ratio
 from numpy.typing import NDArray
 
 from flyball_contracts.config import FleetConfig
-from flyball_contracts.frame import decode_frames
+from flyball_contracts.frame import decode_frame
 from flyball_contracts.metrics import GPU
 from flyball_contracts.topics import TELEMETRY
 from flyball_models.anomaly import departure, outlier, tail
@@ -32,13 +32,13 @@ MERGED_S = 3600.0
 
 
 class Course(NamedTuple):
-    """Values [T, N, M] of N series in ticks of ``tick_s``, groups [T, N], floors [M], and who begins anew when."""
+    """Values [T, N, M] of N series in ticks of ``tick_s``, groups [T, N], floors [M], and the series that restart."""
 
     x: Floats
     group: NDArray[np.int32]
     floors: Floats
     tick_s: float
-    anew: dict[int, list[int]]
+    restarts: dict[int, list[int]]
 
     @property
     def days(self) -> float:
@@ -56,7 +56,7 @@ def simulated(seed: int, hours: float, tick_s: float) -> Course:
     columns, ticks = [GPU.column(key) for key in GPU_WATCHED], round(hours * 3600 / tick_s)
     x = np.full((ticks, len(devices), len(columns)), np.nan, np.float32)
     group = np.zeros((ticks, len(devices)), np.int32)
-    held, groups, anew = [("", "")] * len(devices), dict[tuple[str, str], int](), dict[int, list[int]]()
+    held, groups, restarts = [("", "")] * len(devices), dict[tuple[str, str], int](), dict[int, list[int]]()
     now = [0] * len(devices)
     for tick in range(ticks):
         messages = fleet.tick(tick)
@@ -67,15 +67,14 @@ def simulated(seed: int, hours: float, tick_s: float) -> Course:
                     for row in a.devices:
                         new[slot[node.devices[row].id]] = (a.workload, a.replica)
             changed = [i for i, (a, b) in enumerate(zip(held, new, strict=True)) if a != b]
-            anew, held = anew | ({tick: changed} if changed else {}), new
+            restarts, held = restarts | ({tick: changed} if changed else {}), new
             now = [groups.setdefault((w, d.model), len(groups)) for (w, _), (_, d) in zip(held, devices, strict=True)]
         group[tick] = now
-        for batch in decode_frames([m.value or b"" for m in messages if m.topic == TELEMETRY.name])[0]:
-            for frame in batch.frames:
-                if frame.schema == GPU.schema:
-                    at = first[frame.node]
-                    x[tick, at : at + frame.rows] = frame.values[:, columns]
-    return Course(x, group, np.array(list(GPU_WATCHED.values()), np.float32), tick_s, anew)
+        for frame in (decode_frame(m.value or b"") for m in messages if m.topic == TELEMETRY.name):
+            if frame.schema == GPU.schema:
+                at = first[frame.node]
+                x[tick, at : at + frame.rows] = frame.values[:, columns]
+    return Course(x, group, np.array(list(GPU_WATCHED.values()), np.float32), tick_s, restarts)
 
 
 def pods(data: Path, half: int, peers: bool) -> Course:
@@ -99,8 +98,8 @@ def incidents(course: Course, budget: float, share: float = 1.0) -> int:
     state, known = departure.init(n, metrics), tail.init(2 * metrics, rate)
     last, found = np.full(n, -np.inf), 0
     for tick in range(ticks):
-        if tick in course.anew:
-            state = wiped(state, departure.init(n, metrics), course.anew[tick])
+        if tick in course.restarts:
+            state = wiped(state, departure.init(n, metrics), course.restarts[tick])
         x = course.x[tick]
         mask = np.isfinite(x).any(axis=1)
         state, known, out = departure.step(
@@ -115,15 +114,15 @@ def incidents(course: Course, budget: float, share: float = 1.0) -> int:
 
 def joined(courses: list[Course]) -> Course:
     """Fleets beside each other, as one lane would see them."""
-    offset, groups, anew, at = 0, list[NDArray[np.int32]](), dict[int, list[int]](), 0
+    offset, groups, restarts, at = 0, list[NDArray[np.int32]](), dict[int, list[int]](), 0
     for course in courses:
         groups.append(course.group + offset)
         offset += int(course.group.max()) + 1
-        for tick, slots in course.anew.items():
-            anew.setdefault(tick, []).extend(slot + at for slot in slots)
+        for tick, slots in course.restarts.items():
+            restarts.setdefault(tick, []).extend(slot + at for slot in slots)
         at += course.x.shape[1]
     x = np.concatenate([c.x for c in courses], axis=1)
-    return Course(x, np.concatenate(groups, axis=1), courses[0].floors, courses[0].tick_s, anew)
+    return Course(x, np.concatenate(groups, axis=1), courses[0].floors, courses[0].tick_s, restarts)
 
 
 def budget_rows(name: str, course: Course, budgets: tuple[float, ...], share: float = 1.0) -> Iterator[dict[str, Any]]:
@@ -156,12 +155,12 @@ def severities(x: Floats, floors: Floats, step_s: float) -> NDArray[np.float64]:
     ticks, n, metrics = x.shape
     rate = 1.0 / BUDGET_S / metrics
     state, known = departure.init(n, metrics), tail.init(2 * metrics, rate)
-    nobody, before = np.full(n, -1, np.int32), np.zeros((metrics, n), np.float32)
+    no_group, before = np.full(n, -1, np.int32), np.zeros((metrics, n), np.float32)
     stratum = np.repeat(np.arange(metrics, 2 * metrics, dtype=np.int64), n)
     found = np.zeros((ticks, n))
     for tick in range(ticks):
         mask = np.isfinite(x[tick]).any(axis=1)
-        state, known, _ = departure.step(state, known, x[tick], mask, nobody, floors, step_s, rate)
+        state, known, _ = departure.step(state, known, x[tick], mask, no_group, floors, step_s, rate)
         both = np.minimum(state.last, before) * (state.seen_s > departure.DEFAULT.alone_s)
         before = state.last
         rates = tail.rates(known, stratum, both.ravel().astype(np.float64)).reshape(metrics, n)

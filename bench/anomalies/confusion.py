@@ -1,7 +1,7 @@
 """The cause of an incident against the one that was injected: the confusion matrix, and whether the rank is right.
 
-One fault at a time strikes a fleet that has run for an hour, and is watched for fifteen minutes; nobody carries
-decisions out. Its incident is the one at its place, or else the worst that it led to ("other place"). A GPU's place is
+One fault at a time strikes a fleet that has run for an hour, and is watched for fifteen minutes; decisions are not
+carried out. Its incident is the one at its place, or else the worst that it led to ("other place"). A GPU's place is
 the GPU, or a link of it; a node's, rack's or leaf switch's is that one. The rank is right where the incident names the
 GPU, or the node where the fault is a whole node's.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import Frame, decode_frames, make_frame
+from flyball_contracts.frame import Frame, decode_frame, make_frame
 from flyball_contracts.records import Incident
 from flyball_contracts.records.incidents import worst_first
 from flyball_contracts.topics import INVENTORY, SIGNALS, TELEMETRY, WORKLOADS
@@ -80,7 +80,7 @@ def stories(warm: Warm, rounds: int, seed: int) -> Iterator[Story]:
             yield from make(Site(warm.fleet, WARM_S + config.tick_s / 2, config.tick_s, random))
 
 
-def told(warm: Warm, story: Story, incoming: Callable[[Message], Incoming], seed: int) -> list[Incident]:
+def incidents_of(warm: Warm, story: Story, incoming: Callable[[Message], Incoming], seed: int) -> list[Incident]:
     """Incidents that are new, as they are after the time, the worst first; those that became part of others not."""
     fleet, engine = copy.deepcopy(warm.fleet), warm.engine()
     plant, config = fleet.plant, fleet.config
@@ -125,7 +125,7 @@ def confusion(
     """All stories on one fleet, judged."""
     warm = warmed(config, start_ns, incoming)
     for n, story in enumerate(stories(warm, rounds, config.seed)):
-        yield judged(story, told(warm, story, incoming, config.seed + n)) | {"seed": config.seed}
+        yield judged(story, incidents_of(warm, story, incoming, config.seed + n)) | {"seed": config.seed}
 
 
 def matrix(rows: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, Counter[str]]]:
@@ -161,9 +161,7 @@ def _changed(
 
     Frames of another layout that it adds come after the others of their node, and ``added`` counts them.
     """
-    decoded = {
-        n: decode_frames([m.value or b""])[0][0].frames[0] for n, m in enumerate(messages) if m.topic == TELEMETRY.name
-    }
+    decoded = {n: decode_frame(m.value or b"") for n, m in enumerate(messages) if m.topic == TELEMETRY.name}
     before = {(f.node, f.schema): f.values for f in decoded.values()}
     after = {key: values.copy() for key, values in before.items()}
     if story.change is not None:

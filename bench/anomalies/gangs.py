@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, decode_record, frame_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
-from flyball_contracts.frame import decode_frames, make_frame
+from flyball_contracts.frame import decode_frame, make_frame
 from flyball_contracts.metrics import WORKLOAD
 from flyball_contracts.records import Anomaly
 from flyball_contracts.topics import TELEMETRY
@@ -177,7 +177,7 @@ def in_a_fleet(
 def _slowed(message: Message, fleet: Fleet, workload: str, factor: float) -> Message:
     if message.topic != TELEMETRY.name:
         return message
-    frame = decode_frames([message.value or b""])[0][0].frames[0]
+    frame = decode_frame(message.value or b"")
     if frame.schema != WORKLOAD.schema:
         return message
     node = next(node for node in fleet.nodes if node.node == frame.node)

@@ -1,6 +1,6 @@
 """Healthy hosts for weeks, and what the rules for hosts and silent nodes report of them, against their budget.
 
-Nobody publishes pressure or silences of a fleet, so both are generated, with tails that the detectors do not assume.
+No public trace has pressure or silences of a fleet, so both are generated, with tails that the detectors do not assume.
 Waits: each workload of eight nodes writes checkpoints together, once in one to four hours, for lognormal times with a
 median of 25 s; each node reloads data six times a day with a median of 20 s, and is backed up at night for some
 minutes. Ports: links flap three times a node and day, with one to four reports of some errors. Silences: of each node
@@ -76,7 +76,7 @@ def day(random: np.random.Generator, pace_s: Floats) -> tuple[Floats, Floats, ND
 
 
 class Fleet:
-    """The detectors of one cell, and how often each named somebody; what one node shows again in an hour is one.
+    """The detectors of one cell, and how often each reported a node; repeats within an hour count once.
 
     Silent nodes of a rack are one, as they are one incident of it.
     """
@@ -119,8 +119,8 @@ class Fleet:
 
 def rows(seed: int, days: int, budgets: tuple[float, ...]) -> Iterator[dict[str, Any]]:
     """False incidents by detector, from cold, of the rules' own limits (budget 0) and of those that keep a budget."""
-    asked: tuple[float | None, ...] = (None, *budgets)
-    fleets = [Fleet(budget) for budget in asked]
+    requested: tuple[float | None, ...] = (None, *budgets)
+    fleets = [Fleet(budget) for budget in requested]
     random = np.random.default_rng(seed)
     pace_s = np.exp(random.uniform(np.log(3600.0), np.log(4 * 3600.0), NODES // GANG)).astype(np.float32)
     first: list[dict[str, int]] = []
@@ -131,7 +131,7 @@ def rows(seed: int, days: int, budgets: tuple[float, ...]) -> Iterator[dict[str,
                 fleet.step(waits[at], errors[at], silent[at])
         if number == 0:
             first = [dict(fleet.got) for fleet in fleets]
-    for budget, fleet, cold in zip(asked, fleets, first, strict=True):
+    for budget, fleet, cold in zip(requested, fleets, first, strict=True):
         gpu_days = NODES * GPUS * days
         yield {
             "part": "hosts",
@@ -150,13 +150,13 @@ def rows_of(found: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Lines of the table."""
     for r in found:
         if r["part"] == "hosts":
-            asked = ("fixed limits", "", "") if r["per_1000_gpu_days"] is None else (
+            requested = ("fixed limits", "", "") if r["per_1000_gpu_days"] is None else (
                 f"{r['per_1000_gpu_days']:g}", f"{r['asked_all']:.2f}", f"{r['asked']:.2f}"
             )  # fmt: skip
             cpu_s, _, io_s, silent_s = r["limits_s"]
             yield (
                 f"{r['gpu_days']:.0f}",
-                *asked,
+                *requested,
                 *(f"{r['got'][key]} ({r['first_day'][key]})" for key in ("pressure", "network", "silence")),
                 f"{cpu_s:.0f} / {io_s:.0f} / {silent_s:.0f}",
             )

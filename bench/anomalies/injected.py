@@ -2,8 +2,8 @@
 
 GPUs that fail, straggle or lose a link, racks and leaf switches are the simulator's own faults. The others are put into
 what its agents send: the place itself shows it, and a gang that waits for the place takes longer steps, its other
-members spin at less power, as the simulator has it for a slow GPU. How bad each one is is drawn anew, down to what is
-hardly worth a word: a tenth of the time in waits, an error in half a minute, 5 K, 3 % of the clock.
+members spin at less power, as the simulator has it for a slow GPU. The severity of each is drawn, down to negligible
+ones: a tenth of the time in waits, an error in half a minute, 5 K, 3 % of the clock.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -185,12 +185,12 @@ def _power(site: Site) -> Iterator[Story]:
         values[:, POWER] = IDLE_W + (values[:, POWER] - IDLE_W) * 0.4
 
     words = "clocks are lowered by the power brake of the host"
-    told = tuple(
+    events = tuple(
         site.event(node.node, "power_brake", d.id, severity="warning", remedy="notify", message=words)
         for d in node.devices
     )
     change = both(_on(node.node, GPU.schema, write), site.slowed(workload, 2.0))
-    yield Story("power", "a node's brake", node.node, workload, change=change, events=told)
+    yield Story("power", "a node's brake", node.node, workload, change=change, events=events)
 
 
 def _pcie(site: Site) -> Iterator[Story]:

@@ -1,6 +1,6 @@
 """NAB by its own rules: earlier detections in a window count more, false ones less the nearer they follow a window.
 
-Lavin and Ahmad, "Evaluating Real-time Anomaly Detection Algorithms", ICMLA 2015. Written anew; on the published scores
+Lavin and Ahmad, "Evaluating Real-time Anomaly Detection Algorithms", ICMLA 2015. Reimplemented; on the published scores
 and thresholds it gives the figures of the benchmark's own scorer.
 """
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import WorkerConfig
-from flyball_contracts.frame import decode_frames
+from flyball_contracts.frame import decode_frame, stacked
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
@@ -153,8 +153,8 @@ def _one_pass(bootstrap: str, topic: str, partitions: int, total: int, decode: b
         values = [m.value() or b"" for m in consumer.consume(STEP, 0.1) if m.error() is None]
         count += len(values)
         if decode:
-            batches, _ = decode_frames(values)
-            rows += sum(len(batch.values) for batch in batches if batch.schema == GPU.schema)
+            frames = [decode_frame(value) for value in values]
+            rows += len(stacked([frame.block for frame in frames if frame.schema == GPU.schema], GPU))
     cost = watch.cost(count, rows)
     consumer.close()
     return cost

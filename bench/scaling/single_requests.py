@@ -11,7 +11,7 @@ from flyball_streams.backtest.demands.demand import DAY_S
 from flyball_streams.backtest.events import text
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import Source
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.sweep import Result
 
@@ -21,7 +21,9 @@ DAYS = 1
 QUICK_S = 7200
 
 
-def confirmed(shared: Known, found: list[Result], source: Source, thin: int, *, quick: bool) -> dict[str, Confirmation]:
+def confirmed(
+    shared: PreparedDemand, found: list[Result], source: Source, thin: int, *, quick: bool
+) -> dict[str, Confirmation]:
     """Both engines on one trace with its first seed, by configuration; `quick` looks at two hours instead of a day."""
     end_s = len(shared.demand.work)
     middle_s = found[0].block_sums.shape[2] // 2 * DAY_S

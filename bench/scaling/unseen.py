@@ -1,7 +1,7 @@
 """Part `unseen` of ``autoscaling.py``: policies on series that were not looked at when they were made.
 
-Requests of a web site and tweets, of forty days each: tuned on the first twenty, frozen, measured on the others. Nobody
-shows what their requests cost, so all cost the same; the mean is scaled to twenty busy replicas. Two more series of
+Requests of a web site and tweets, of forty days each: tuned on the first twenty, frozen, measured on the others. The
+cost of their requests is unknown, so all cost the same; the mean is scaled to twenty busy replicas. Two more series of
 tweets are left out: members, memory and price of `shadow_selection` were chosen with them in view.
 """
 

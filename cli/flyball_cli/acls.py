@@ -1,4 +1,4 @@
-"""Access lists of Kafka as `kafka-acls.sh` commands."""
+"""Kafka access lists as `kafka-acls.sh` commands."""
 
 import shlex
 

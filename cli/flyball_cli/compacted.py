@@ -1,4 +1,4 @@
-"""Compacted topics for a command: read whole, written and acknowledged."""
+"""Compacted topics for commands: read as a whole, written and acknowledged."""
 
 import logging
 import time
@@ -28,16 +28,16 @@ _BATCH = 1_000
 
 
 class Entry(NamedTuple):
-    """A record under its key, ``None`` where the key was removed."""
+    """A record under its key, ``None`` if the key was removed."""
 
     key: str
     record: Record | None
 
 
 def read_compacted(kafka: KafkaConfig, topic: Topic, client: str) -> list[Entry]:
-    """All entries of a topic, each partition in its order; what cannot be decoded is skipped and logged.
+    """All entries of a topic, each partition in its order; undecodable ones are skipped and logged.
 
-    Raises :class:`TransportError` when the broker does not answer or has no such topic.
+    Raises :class:`TransportError` when the broker does not respond or has no such topic.
     """
     settings: dict[str, Any] = {
         **consumer_settings(kafka.bootstrap, group=client, client_id=client, extra=kafka.client),
@@ -56,9 +56,9 @@ def read_compacted(kafka: KafkaConfig, topic: Topic, client: str) -> list[Entry]
 
 
 def write_records(kafka: KafkaConfig, records: Sequence[Record], client: str, what: str) -> None:
-    """Send records and wait until the broker has acknowledged them all; ``what`` names them in errors.
+    """Send records and wait until the broker has acknowledged all of them; ``what`` names them in errors.
 
-    Raises :class:`TransportError` that names those that it has not.
+    Raises :class:`TransportError` that names the unacknowledged ones.
     """
     settings = producer_settings(kafka.bootstrap, client_id=client, delivery_timeout_s=DELIVERY_S, extra=kafka.client)
     producer = open_producer(settings, log, what, log_errors=False)

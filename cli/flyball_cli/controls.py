@@ -1,4 +1,4 @@
-"""What people have ordered: stops and approvals, on their topic."""
+"""Orders of operators: stops and approvals, on their topic."""
 
 import getpass
 import socket
@@ -12,9 +12,9 @@ CLIENT = "flyball-cli-controls"
 
 
 def standing(kafka: KafkaConfig) -> list[Stop | Approval]:
-    """Orders that stand, the newest of each key; approvals that have ended are among them.
+    """Current orders, the newest of each key, including expired approvals.
 
-    Raises :class:`TransportError` when the broker does not answer or has no such topic.
+    Raises :class:`TransportError` when the broker does not respond or has no such topic.
     """
     found: dict[str, Stop | Approval] = {}
     for key, record in read_compacted(kafka, CONTROLS, CLIENT):
@@ -25,12 +25,12 @@ def standing(kafka: KafkaConfig) -> list[Stop | Approval]:
 
 
 def order(kafka: KafkaConfig, record: Stop | Approval) -> None:
-    """Publish an order; :class:`TransportError` where the broker does not acknowledge it."""
+    """Publish an order; :class:`TransportError` if the broker does not acknowledge it."""
     write_records(kafka, [record], CLIENT, "controls")
 
 
 def who() -> str:
-    """Who gives the order, unless they say otherwise: user and host."""
+    """Default name of the operator: user and host."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError):  # a user id without a name

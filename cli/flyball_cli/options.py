@@ -23,10 +23,10 @@ DAY_S = 86_400.0
 
 
 class Finite(click.FloatRange):
-    """A number in a range, which neither "nan" nor "inf" is."""
+    """A number in a range, excluding "nan" and "inf"."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number; a usage error for what is none."""
+        """Return the number; a usage error for invalid text."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -95,9 +95,8 @@ def _check_client(settings: dict[str, str], config_path: Path | None) -> None:
 def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     """An event that SIGTERM or SIGINT sets, and SIGHUP, which is turned into SIGTERM at the start.
 
-    Where the block ends by :class:`Stopped`, the command does, with the exit status of the signal.
-    ``health_file`` is touched meanwhile: it shows that the process lives. A loop that can show more calls
-    :class:`Pulse` itself.
+    If the block ends by :class:`Stopped`, the command ends with the exit status of the signal. ``health_file`` is
+    touched meanwhile: it shows that the process runs. A loop that can show more calls :class:`Pulse` itself.
     """
     stop = threading.Event()
 
@@ -153,7 +152,7 @@ class Pulse:
         self._next_s = 0.0
 
     def beat(self) -> None:
-        """Show that the caller's loop goes round."""
+        """Show that the caller's loop runs."""
         now_s = time.monotonic()
         if self._file is not None and now_s >= self._next_s:
             self._file.touch()
@@ -168,7 +167,7 @@ def _beat(pulse: Pulse, stop: threading.Event) -> None:
 
 @contextmanager
 def progress_bar(label: str) -> Generator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere; the callable takes (done, total), total 0 for no known end."""
+    """A progress bar on a terminal, nothing elsewhere; the callable takes (done, total), total 0 if unknown."""
     from rich.console import Console  # services do not load it
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""Output files of a command: checked before the work, put in place after it, and never over another without --force."""
+"""Output files of a command: checked before the work, moved into place after it; --force replaces existing ones."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ def force_option(function: F) -> F:
 
 
 def output(path: Path, *, force: bool) -> Path:
-    """Return the file that ``path`` names, behind links; ``click.UsageError`` where it may not be written."""
+    """Return the target of ``path``, behind links; ``click.UsageError`` if it may not be written."""
     try:
         real = path.resolve()
         exists = real.exists()
@@ -37,7 +37,7 @@ def output(path: Path, *, force: bool) -> Path:
 
 @contextmanager
 def written(path: Path) -> Generator[BinaryIO]:
-    """Open a temporary file beside ``path``; it replaces ``path`` when the block succeeds, and is removed otherwise."""
+    """Open a temporary file beside ``path``; it replaces ``path`` if the block succeeds, and is removed otherwise."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     beside = Path(name)
     try:
@@ -52,7 +52,7 @@ def written(path: Path) -> Generator[BinaryIO]:
 
 
 def _mode(path: Path) -> int:
-    """Permissions of the file that is replaced, or those of a new one."""
+    """Permissions of the replaced file, or those of a new one."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

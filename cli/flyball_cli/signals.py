@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP do to a command, and what it writes where the locale has no such character."""
+"""Signal handling of commands, and output of characters that the locale lacks."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ class Ended(SystemExit):
 
 
 def handle(function: Callable[[int, FrameType | None], object]) -> None:
-    """Call ``function`` on SIGINT and SIGTERM; SIGHUP becomes SIGTERM, and what is ignored stays ignored."""
+    """Call ``function`` on SIGINT and SIGTERM; SIGHUP becomes SIGTERM, and ignored signals stay ignored."""
     for number, handler in (
         (signal.SIGINT, function),
         (signal.SIGTERM, function),
@@ -32,17 +32,17 @@ def handle(function: Callable[[int, FrameType | None], object]) -> None:
 
 
 def end_process(number: int, _frame: FrameType | None) -> None:
-    """End at once: nothing was begun, and an exception would show where an import was."""
+    """End at once: nothing was started, and an exception would show a traceback of an import."""
     os._exit(128 + number)
 
 
 def end_command(number: int, _frame: FrameType | None) -> None:
-    """End by an exception, so that what was begun is cleared away."""
+    """End by an exception, so that the command cleans up."""
     raise Ended(number)
 
 
 def write_anything() -> None:
-    """Let a character that the locale lacks be a question mark instead of an error."""
+    """Replace characters that the locale lacks by question marks instead of an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and (stream.errors == "strict" or stream.encoding == "ascii"):
@@ -54,7 +54,7 @@ def _hang_up(_number: int, _frame: FrameType | None) -> None:
 
 
 def _raised_again(lost: "sys.UnraisableHookArgs") -> None:
-    """Repeat a signal whose exception got lost in a callback of the interpreter, as happens in imports."""
+    """Repeat a signal whose exception got lost in a callback of the interpreter, as happens during imports."""
     if isinstance(lost.exc_value, Ended):
         again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), lost.exc_value.number))
         again.daemon = True

@@ -1,4 +1,4 @@
-"""Where the ``flyball`` command begins: signals and output are ready before anything else is imported."""
+"""Entry point of the ``flyball`` command: signals and output are set up before anything else is imported."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _quiet(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
-    """Show no traceback for Ctrl-C, which may come before it is handled."""
+    """Suppress the traceback of Ctrl-C, which may come before it is handled."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(INTERRUPTED)
     _shown(kind, error, trace)

@@ -1,4 +1,4 @@
-"""Making a broker ready: its topics, and where a new group starts."""
+"""Prepares a broker: its topics, and the start offsets of a new group."""
 
 import logging
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ LEADERS_S = 20.0
 
 
 def create_topics(kafka: KafkaConfig, replicas: int = 1, stop: Event | None = None) -> list[str]:
-    """Create the topics of the table that the broker does not have; their names.
+    """Create the missing topics of the table; return their names.
 
-    Raises :class:`TransportError` when the broker does not answer or refuses, :class:`Stopped` when ``stop`` is set
-    while it is waited for.
+    Raises :class:`TransportError` when the broker does not respond or refuses, :class:`Stopped` when ``stop`` is set
+    during the wait.
     """
     admin = open_admin({"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topics", log_errors=False)
     try:
@@ -53,7 +53,7 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1, stop: Event | None = No
 
 
 def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
-    """See that each partition answers: a broker says that a topic is made before anybody leads it."""
+    """Wait until each partition has a leader: a broker confirms a topic before that."""
     consumer = _consumer(kafka, "flyball-topics")
     try:
         known = list_topics(consumer, ANSWER_S).topics
@@ -70,9 +70,9 @@ def _consumer(kafka: KafkaConfig, group: str) -> Consumer:
 
 
 def start_group_at_end(kafka: KafkaConfig, group: str, topics: Sequence[Topic]) -> None:
-    """Commit the present ends of topics for a consumer group that nobody is in yet.
+    """Commit the current ends of topics for a consumer group without members.
 
-    Raises :class:`TransportError` when the broker does not answer or refuses.
+    Raises :class:`TransportError` when the broker does not respond or refuses.
     """
     consumer = _consumer(kafka, group)
     try:

@@ -1,1 +1,1 @@
-"""The node agent and everything that measures."""
+"""The node agent and its collectors."""

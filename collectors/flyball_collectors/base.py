@@ -1,4 +1,4 @@
-"""The collector port: what every source of telemetry on a node looks like to the agent."""
+"""The collector interface: every source of telemetry on a node, as the agent uses it."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -15,17 +15,17 @@ Values = Mapping[str, float | Mapping[str, float]]  # by metric key; by instance
 
 
 class Reading(NamedTuple):
-    """One frame's worth of values, ``float32[rows, metrics]`` in the column order of layout ``schema``."""
+    """Values of one frame, ``float32[rows, metrics]`` in the column order of layout ``schema``."""
 
     schema: int
     values: NDArray[np.float32]
 
 
 class KeyedReading(NamedTuple):
-    """One frame's worth of values of a layout whose rows are the node's allocations.
+    """Values of one frame of a layout whose rows are the node's allocations.
 
-    ``rows`` is ``float32[metrics]`` by (workload, replica). The agent lays them out in the order of the inventory:
-    an allocation without a row is NaN throughout, a row without an allocation is left out.
+    ``rows`` is ``float32[metrics]`` by (workload, replica). The agent orders them as in the inventory: an allocation
+    without a row is NaN, a row without an allocation is left out.
     """
 
     schema: int
@@ -33,7 +33,7 @@ class KeyedReading(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a node is and what kind of machine, as its cloud says; empty where nobody says."""
+    """Location and machine type of a node, from its cloud; empty if unknown."""
 
     provider: str = ""
     region: str = ""
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a collector knows for the node's inventory; its devices are the rows of its readings, in order.
+    """A collector's part of the node's inventory; its devices are the rows of its readings, in order.
 
     Allocations of several collectors with one (workload, replica) become one row of the inventory.
     """
@@ -61,7 +61,7 @@ class Parts(NamedTuple):
 class Collector(Protocol):
     """One source of telemetry.
 
-    No method raises for what the source does: a value that cannot be had is NaN, a fault is an event.
+    No method raises for failures of the source: a missing value is NaN, a fault is an event.
     """
 
     @property
@@ -78,15 +78,15 @@ class Collector(Protocol):
         ...
 
     def parts(self) -> Parts:
-        """What there is, for the inventory; cheap, called after each read."""
+        """Current parts of the inventory; cheap, called after each read."""
         ...
 
     def events(self) -> list[NodeEvent]:
-        """What happened since the last call."""
+        """Events since the last call."""
         ...
 
     def close(self) -> None:
-        """Free what the source holds; a second call does nothing."""
+        """Release all resources; a second call does nothing."""
         ...
 
 
@@ -113,7 +113,7 @@ class Counters:
     def increase_of_sum(self, key: str, values: Mapping[str, float]) -> float:
         """Sum of the increases of one counter over its instances (disks, interfaces).
 
-        An instance that is new counts from zero, as the kernel's do; one that is gone counts no more.
+        A new instance counts from zero, as the kernel's do; a removed one no longer counts.
         """
         before = self._last_parts.get(key)
         self._last_parts[key] = values

@@ -1,4 +1,4 @@
-"""Reading the kernel's small text files."""
+"""Reads the kernel's small text files."""
 
 import os
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def text_of(path: Path | str, most_bytes: int = 1 << 30) -> str:
-    """Content of a kernel file, or its beginning; empty where there is none or it may not be read."""
+    """Content of a kernel file, or its beginning; empty if it is absent or unreadable."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the agent goes by: its configuration, and the constants that only tests and benchmarks vary.
+"""Parameters of the agent: its configuration, and constants that only tests and benchmarks vary.
 
 Each class adds constants to a section of the configuration.
 """
@@ -37,7 +37,7 @@ class CloudParameters(Section, frozen=True, kw_only=True):
 
 
 class ExportParameters(ExportConfig, frozen=True):
-    """Outputs beside Kafka."""
+    """Outputs other than Kafka."""
 
     # The name that OpenTelemetry gives it.
     otlp_headers_env: str = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -48,10 +48,10 @@ class ExportParameters(ExportConfig, frozen=True):
 
 
 class KnownSeries(Series, frozen=True, kw_only=True):
-    """The series of a page that is known.
+    """The series of a known page.
 
-    Some servers count latencies apart from a histogram. Series that differ only in the labels ``copies`` are copies, of
-    which the largest counts. A page whose series have several values of the label ``model`` is read only where
+    Some servers count latencies separately from a histogram. Series that differ only in the labels ``copies`` are
+    copies, of which the largest counts. A page whose series have several values of the label ``model`` is read only if
     ``match`` names one of them.
     """
 
@@ -62,7 +62,7 @@ class KnownSeries(Series, frozen=True, kw_only=True):
 
 
 class KubernetesParameters(Section, frozen=True, kw_only=True):
-    """Discovery of pods: what Kubernetes gives every pod, and how often it is queried."""
+    """Discovery of pods: the standard files of every pod, and the polling period."""
 
     # Empty: the server that the pod's environment names, and the agent's own name for the node.
     url: str = ""
@@ -81,7 +81,7 @@ class SlurmParameters(Section, frozen=True, kw_only=True):
 
 
 class WorkloadsParameters(WorkloadsConfig, frozen=True, kw_only=True):
-    """What replicas report: bounds of time and size for each page, and how long a silent training job counts."""
+    """Reports of replicas: bounds of time and size for each page, and how long a silent training job counts."""
 
     period_s: float = 5.0
     timeout_s: float = 2.0
@@ -92,7 +92,7 @@ class WorkloadsParameters(WorkloadsConfig, frozen=True, kw_only=True):
 
 
 class AttributionParameters(AttributionConfig, frozen=True, kw_only=True):
-    """Who uses the devices and the host."""
+    """Attribution of devices and host."""
 
     # Devices are divided at each tick; usage is reported so often.
     usage_period_s: float = 10.0
@@ -112,9 +112,9 @@ class GatewaySeries(Section, frozen=True, kw_only=True):
 
 
 class GatewayParameters(Section, frozen=True, kw_only=True):
-    """The page of a gateway, as in :class:`~flyball_contracts.config.TargetSettings`; ``place`` is where it stands.
+    """The page of a gateway, as in :class:`~flyball_contracts.config.TargetSettings`; ``place`` is its location.
 
-    It is queried each second, for what it holds back is to start a replica at once.
+    It is queried each second, because queued requests must start a replica at once.
     """
 
     name: str

@@ -4,8 +4,8 @@
 
     {"passed": true, "problems": [], "ids": ["GPU-..."], "devices": [{"matmul_flops": 5.1e13, ...}], ...}
 
-Platforms say how many GPUs there are to be in the variable :data:`GPUS` of its environment, and with :data:`RESULT`
-a file that it is to write the line to as well.
+Platforms set the expected number of GPUs in the environment variable :data:`GPUS`, and in :data:`RESULT` a file to
+which it also writes the line.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,10 @@ RESULT = "FLYBALL_CHECK_RESULT"
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device; ``None``: not measured. Rates are the least of all rounds, in bytes or operations per second."""
+    """Results of one device; ``None``: not measured.
+
+    Rates are the minimum of all rounds, in bytes or operations per second.
+    """
 
     name: str = ""
     matmul_flops: float | None = None
@@ -29,9 +32,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BurnIn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found; ``platform`` is what jax calls the kind of device: ``gpu`` or ``cpu``.
+    """Result of a check; ``platform`` is jax's kind of device: ``gpu`` or ``cpu``.
 
-    ``ids`` are those of its GPUs where they are known, in an order of their own.
+    ``ids`` are those of its GPUs if they are known, in an order of their own.
     """
 
     passed: bool
@@ -61,7 +64,7 @@ _SHOWN = (
 
 
 def summary(output: str) -> str:
-    """The result in words, or else the check's output in one line."""
+    """The result as text, or else the check's output in one line."""
     found = read(output)
     if found is None:
         return " ".join(output.split())

@@ -69,7 +69,7 @@ R = TypeVar("R", bound=Record)
 
 
 class Message(NamedTuple):
-    """What goes to a broker. ``partition`` is ``None`` where the key decides (murmur2, as in Java)."""
+    """A message for a broker. ``partition`` is ``None`` if the key determines it (murmur2, as in Java)."""
 
     topic: str
     key: bytes
@@ -79,7 +79,7 @@ class Message(NamedTuple):
 
 
 class _Binding(NamedTuple):
-    """How one record type travels: topic, key, CloudEvents id, event time, and the partition where not the key's."""
+    """Transport of one record type: topic, key, CloudEvents id, event time, and the partition if not the key's."""
 
     topic: Topic
     key: Callable[[Any], str]
@@ -222,7 +222,8 @@ def record_message(record: Record, source: str) -> Message:
 def decode_record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> Record:
     """Record of a CloudEvents message.
 
-    Raises :class:`DecodeError` (and nothing else) when it is not one, or not one that belongs on ``topic``.
+    Raises :class:`DecodeError` (and nothing else) for anything else, and for a record that does not belong on
+    ``topic``.
     """
     kind = event_kind(headers)
     if kind is None:
@@ -242,7 +243,7 @@ def decode_record(topic: str, value: bytes | None, headers: Sequence[tuple[str, 
 
 
 def decode_snapshot(value: bytes) -> Snapshot:
-    """Snapshot of a lane; raises :class:`DecodeError` when the bytes are not one."""
+    """Snapshot of a lane; raises :class:`DecodeError` for invalid bytes."""
     try:
         return _snapshot_decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:

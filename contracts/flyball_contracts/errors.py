@@ -14,7 +14,7 @@
 
 
 class FlyballError(Exception):
-    """Root of every error that Flyball raises on purpose; its text says what to do."""
+    """Root of every error that Flyball raises on purpose; its text names the remedy."""
 
 
 class ConfigError(FlyballError):
@@ -42,4 +42,4 @@ class RecordingError(FlyballError):
 
 
 class Stopped(FlyballError):
-    """Told to stop while waiting for something else."""
+    """Stopped while waiting for something else."""

@@ -6,7 +6,6 @@ of the rows are in the :class:`~flyball_contracts.records.inventory.Inventory` o
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -108,7 +107,7 @@ def decode_frame(raw: bytes) -> Frame:
 
 
 def _fault(frame: Frame) -> DecodeError:
-    """Return what is wrong with a frame that breaks a rule of the format."""
+    """Return the format rule that a frame violates."""
     try:
         width = len(layout_of(frame.schema))
     except UnknownSchema as error:
@@ -133,49 +132,3 @@ def stacked(blocks: Sequence[bytes], layout: Layout) -> NDArray[np.float32]:
     Raises ``ValueError`` when they are not whole rows, which those of decoded frames are.
     """
     return np.frombuffer(b"".join(blocks), "<f4").reshape(-1, len(layout))
-
-
-class FrameBatch(NamedTuple):
-    """Frames of one schema, decoded into one array.
-
-    ``values`` is ``float32[sum of rows, metrics]``; rows ``starts[i] : starts[i + 1]`` are ``frames[i]``'s;
-    ``positions[i]`` is that frame's place in the input. ``starts`` is ``int64[len(frames) + 1]``.
-    """
-
-    schema: int
-    frames: list[Frame]
-    positions: list[int]
-    starts: NDArray[np.int64]
-    values: NDArray[np.float32]
-
-
-class Undecodable(NamedTuple):
-    """Place in the input of a message that is not a frame, and why."""
-
-    position: int
-    error: DecodeError
-
-
-def decode_frames(raws: Sequence[bytes]) -> tuple[list[FrameBatch], list[Undecodable]]:
-    """Decode a micro-batch, one array for each schema in it, in order of arrival.
-
-    Never raises for bad bytes: they come back as :class:`Undecodable`.
-    """
-    by_schema: dict[int, tuple[list[Frame], list[int]]] = {}
-    bad: list[Undecodable] = []
-    for position, raw in enumerate(raws):
-        try:
-            frame = decode_frame(raw)
-        except DecodeError as error:
-            bad.append(Undecodable(position, error))
-            continue
-        frames, positions = by_schema.setdefault(frame.schema, ([], []))
-        frames.append(frame)
-        positions.append(position)
-    batches: list[FrameBatch] = []
-    for schema, (frames, positions) in sorted(by_schema.items()):
-        rows = np.fromiter((f.rows for f in frames), np.int64, len(frames))
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
-        values = stacked([f.block for f in frames], layout_of(schema))
-        batches.append(FrameBatch(schema, frames, positions, starts, values))
-    return batches, bad

@@ -19,7 +19,7 @@ from flyball_contracts.records.responses import Acknowledgement, AnyResponse, La
 from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, WORKLOADS
 
 TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES)
-"""Topics that are tables, by what :class:`Tables` makes of them."""
+"""Topics that are tables, by their attribute of :class:`Tables`."""
 MOST_OUTCOMES = 10_000
 Row: TypeAlias = Inventory | WorkloadSpec | Pool | Signal | Outcome | AnyResponse
 ROWS: Final = (Inventory, WorkloadSpec, Pool, Signal, Outcome, Acknowledgement, Silence, Label, Readmission)
@@ -33,7 +33,7 @@ def time_of(row: Row) -> int:
 
 
 def supersedes(new: Row, old: Row) -> bool:
-    """Whether ``new`` takes the place of ``old``, which has its kind and key; never true of two equal records."""
+    """Whether ``new`` replaces ``old``, which has its kind and key; never true of two equal records."""
     rank, old_rank = _rank(new), _rank(old)
     return rank > old_rank or (rank == old_rank and new != old and _encode(new) > _encode(old))
 
@@ -56,7 +56,7 @@ class Tables:
         self._most_outcomes = most_outcomes
 
     def apply(self, record: Record) -> bool:
-        """Fold one record in; whether it changed a table. Records of other kinds change none."""
+        """Apply one record; return whether it changed a table. Records of other kinds change none."""
         if not isinstance(record, ROWS) or not self.takes(record):
             return False
         if isinstance(record, Inventory):
@@ -81,7 +81,7 @@ class Tables:
         return known is None or supersedes(row, known)
 
     def forget(self, topic: str, key: str) -> bool:
-        """Take a tombstone in: delete the rows of a message key of a topic; whether there were any.
+        """Apply a tombstone: delete the rows of a topic's message key; return whether there were any.
 
         Outcomes have none: their key is a target, and they are kept by time.
         """

@@ -8,9 +8,9 @@
                                     404 unknown, 409 another version, 422 impossible: Rejection, and nothing was done
     GET  /v1/operations/{id}        Operation; 404 Rejection
 
-Names in paths are percent-encoded, slashes as well. An operation's id is that of its decision. The server remembers
-operations for as long as a decision may live (15 minutes), over its own restarts too, because a client that
-lost an answer asks for the id before it submits again.
+Names in paths are percent-encoded, slashes as well. An operation's id is that of its decision. The server keeps
+operations for as long as a decision may be valid (15 minutes), also over its own restarts, because a client that lost a
+response queries the id before it submits again.
 """
 
 from typing import Literal
@@ -30,9 +30,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision to carry out, if its subject still has ``version`` (empty: whatever it has).
+    """A decision to carry out, if its subject still has ``version`` (empty: any).
 
-    With ``dry_run`` everything is checked and nothing happens: the answer is what the operation would lead to.
+    With ``dry_run`` everything is checked and nothing happens: the response is the state that the operation would lead
+    to.
     """
 
     decision: AnyDecision
@@ -41,7 +42,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the server does not do it: in words, with the remedy.
+    """Why the server refuses it, as text with the remedy.
 
     ``unsuitable_nodes`` are nodes on which the work may not run, such as all of a pool; another is chosen at once then.
     """
@@ -52,10 +53,10 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server does about one decision, whose id is its own.
+    """State of one decision's operation, whose id is the decision's.
 
     ``expected`` is what the workload should show once it is done, ``observed`` what it shows now, and ``ended_ns`` when
-    the effect was there, or when it was given up. A newer operation on a workload supersedes the one that runs.
+    the effect was there, or when it was given up. A newer operation on a workload supersedes the running one.
     """
 
     id: str

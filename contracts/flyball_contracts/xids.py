@@ -17,11 +17,11 @@ Fault = Literal["application", "victim", "memory", "link", "bus", "firmware", "d
 RECOVERY_ACTION_CHANGED = 154
 """Carries the driver's own verdict, which outranks the table."""
 NVLINK5 = frozenset(range(144, 151))
-"""Each is fatal or not, which only the kernel's line says."""
+"""Each is fatal or not; only the kernel's log line shows which."""
 
 
 class Xid(NamedTuple):
-    """Whose fault it is, how bad, what it asks for, and what it is."""
+    """Cause, severity and remedy of an XID, and its description."""
 
     fault: Fault
     severity: Severity
@@ -92,5 +92,5 @@ XIDS: Mapping[int, Xid] = {
 
 
 def xid_of(code: int) -> Xid:
-    """What is known of a code; one that is not in the table takes no new work, it is never ignored."""
+    """The entry of a code; an unknown code gets no new work and is never ignored."""
     return XIDS.get(code, UNKNOWN)

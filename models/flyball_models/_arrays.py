@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 Array: TypeAlias = jax.Array
-"""What a model returns."""
+"""Type of a model's results."""
 
 Input: TypeAlias = jax.Array | np.ndarray[Any, Any]
-"""What a model takes: a host array is copied to the device by the call."""
+"""Type of a model's arguments: the call copies a host array to the device."""
 
 
 def as_array(value: Input | Sequence[float]) -> Array:
@@ -29,7 +29,7 @@ def full(shape: int | tuple[int, ...], value: float) -> Array:
 
 
 def counts(shape: int | tuple[int, ...], dtype: type[np.integer[Any]] = np.int32) -> Array:
-    """Return a new array of whole numbers, all 0."""
+    """Return a new array of int32 zeros."""
     return jnp.zeros(shape, dtype)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -39,7 +39,7 @@ def arange(start: int, stop: int) -> Array:
 
 
 def mean_of_known(rows: Sequence[Array]) -> Array:
-    """Return the mean of the rows that are known, elementwise; NaN where none is."""
+    """Return the elementwise mean of the known rows; NaN if none is known."""
     total, known = full(rows[0].shape, 0.0), full(rows[0].shape, 0.0)
     for row in rows:
         has = jnp.isfinite(row)

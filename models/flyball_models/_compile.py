@@ -1,4 +1,4 @@
-"""How the models are compiled: once per shape and per static argument, the signature kept."""
+"""Compilation of the models: once per shape and per static argument, with their signatures."""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
@@ -25,9 +25,9 @@ def compiled_step(
 
 
 def apart(values: R) -> R:
-    """Keep the compiler from fusing what makes the values with what uses them.
+    """Keep the compiler from fusing the computation of values with their use.
 
-    Last bits would then depend on what else is in the program.
+    Otherwise the last bits would depend on the rest of the program.
     """
     barrier = cast("Callable[[R], R]", jax.lax.optimization_barrier)  # pyright: ignore[reportUnknownMemberType]
     return barrier(values)

@@ -12,10 +12,10 @@ State = TypeVar("State")
 
 
 def bucket(n: int) -> int:
-    """Return the padded capacity for `n` series: the least of 64, 96, 128, 192, 256, ... that holds them.
+    """Return the padded capacity for `n` series: the smallest of 64, 96, 128, 192, 256, ... that holds them.
 
-    At most a third of it is padding, which costs as much as series do. Not less than 64: the compiler unrolls so small
-    a loop and rounds it differently, and growth would change results.
+    At most a third of it is padding, which costs as much as series do. It is at least 64: the compiler unrolls smaller
+    loops and rounds them differently, so results would change with growth.
     """
     if n < 0:
         raise ValueError(f"bucket: the number of series is {n}; pass 0 or more")
@@ -28,9 +28,8 @@ def bucket(n: int) -> int:
 def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) -> State:
     """Return `fresh(n)` with the content of `state` in its first slots along the series `axis`.
 
-    Clocks, and what all series share (a last axis of 1), are taken over. Raises ValueError when `n` is smaller than
-    the capacity, or when the two states differ in anything but capacity (that is, when they come from different
-    settings).
+    Clocks, and values that all series share (a last axis of 1), are copied. Raises ValueError when `n` is smaller than
+    the capacity, or when the two states differ in anything but capacity (their settings differ).
     """
 
     def copy(old: Input, new: Input) -> Input:

@@ -1,10 +1,10 @@
-"""Sums over all series that come out the same in whatever slots the series are, and however wide the padding is.
+"""Sums over all series that do not depend on the slots of the series or the width of the padding.
 
-Floating-point sums depend on their order; sums of whole numbers do not, while they are below 2^24. So values are
-rounded to multiples of 1/16 within +-5, and multiplied as whole numbers in blocks of 2,048 series, which is exact and
-as fast as any matrix product; the blocks are added as int32.
+Floating-point sums depend on their order; sums of whole numbers below 2^24 do not. So values are rounded to multiples
+of 1/16 within +-5, and multiplied as whole numbers in blocks of 2,048 series, which is exact and as fast as any matrix
+product; the blocks are added as int32.
 
-What all series share has a last axis of 1 in the states, where the others have that of the series.
+Shared values have a last axis of 1 in the states, where the others have the series axis.
 """
 
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ _WIDEST = 2.0**15 - 1
 
 
 def products_over_series(values: Array) -> Array:
-    """Return the sums [F, F] over N of the products of values [F, N] within +-5; larger ones count as that."""
+    """Return the sums [F, F] over N of the products of values [F, N], clipped to +-5."""
     f, n = values.shape
     width = min(n, _BLOCK)
     whole = jnp.clip(jnp.round(values * _STEPS), -_MOST, _MOST)
@@ -30,7 +30,7 @@ def products_over_series(values: Array) -> Array:
 
 
 def mean_over_series(values: Array, known: Array, prior: Array) -> Array:
-    """Return the mean [..., 1] of values [..., N] within +-32 where known [..., N]; `prior` [..., 1] where none is.
+    """Return the mean [..., 1] of values [..., N] within +-32 where known [..., N]; `prior` [..., 1] if none is known.
 
     Rounded to multiples of 2^-10; exact for up to 65,536 series.
     """

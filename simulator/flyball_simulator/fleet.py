@@ -181,7 +181,8 @@ class Fleet:
         for i in self.plant.machines.arrived:
             boot, _ = self._boots.get(i, (0, 0))
             self._boots[i] = boot + 1, 0
-            started = node_event(self.site.nodes[i].name, now_ns, "agent_started", message="machine bought")
+            why = "machine bought" if self.site.nodes[i].extra else "machine back after its reclaim"
+            started = node_event(self.site.nodes[i].name, now_ns, "agent_started", message=why)
             messages.append(record_message(started, f"/agents/{started.node}"))
         for i in self.plant.machines.left:
             self.placement.changed.discard(i)
@@ -194,7 +195,7 @@ class Fleet:
         return messages
 
     def _boot(self, dark: set[int], now_ns: int) -> list[Message]:
-        """What agents say of nodes that have power again."""
+        """Messages of agents on nodes that have power again."""
         messages: list[Message] = []
         back, self._dark = sorted(self._dark - dark), dark
         for i in [i for i in back if self.plant.machines.present[i]]:
@@ -207,7 +208,7 @@ class Fleet:
         return messages
 
     def _delivered(self, messages: list[Message], dark: set[int], cut: set[int]) -> list[Message]:
-        """What arrives: nothing of agents without power, and of those that nobody reached all when they are back."""
+        """Messages that arrive: none of agents without power, and delayed ones of unreachable agents."""
         off, away = ({self.site.nodes[i].name.encode() for i in nodes} for nodes in (dark, cut))
         found = [m for name in sorted(self._spooled.keys() - away) for m in self._spooled.pop(name)]
         for message in messages:

@@ -1,4 +1,4 @@
-"""A consumed message, free of the client that delivered it."""
+"""A consumed message, independent of the client that delivered it."""
 
 from typing import NamedTuple, cast
 
@@ -6,7 +6,7 @@ from confluent_kafka import Message
 
 
 class Received(NamedTuple):
-    """One Kafka message; `timestamp_ms` is its CreateTime, -1 where there is none."""
+    """One Kafka message; `timestamp_ms` is its CreateTime, -1 if it has none."""
 
     topic: str
     partition: int
@@ -18,7 +18,7 @@ class Received(NamedTuple):
 
 
 def received(message: Message) -> Received:
-    """Everything that a message says; it must not be an error."""
+    """Copy everything from a client's message, which must not be an error."""
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     _, timestamp_ms = message.timestamp()
     place = (message.topic() or "", message.partition() or 0, message.offset() or 0)

@@ -22,7 +22,7 @@ from flyball_actuators import loop as loop_module
 from flyball_actuators.audit import Trail
 from flyball_actuators.guard import NodeInfo, World
 from flyball_actuators.lease import Lease
-from flyball_actuators.ledger import Book, CellGrants, Ledger
+from flyball_actuators.ledger import CellGrants, Ledger, OutcomeIndex
 from flyball_actuators.loop import Loop
 from flyball_actuators.platforms import (
     Capabilities,
@@ -82,7 +82,7 @@ class Session:
     def __init__(self, broker: Broker, orders: Orders, instance: str, fuse: Callable[[str], None], slow: Any) -> None:
         self.instance = instance
         self.lease = Lease(SESSION_S, broker.time.monotonic)
-        self.log, self.all = Outcomes(broker, Book()), Outcomes(broker, CellGrants())
+        self.log, self.all = Outcomes(broker, OutcomeIndex()), Outcomes(broker, CellGrants())
         self.outbox = Outbox(broker, self.lease, slow)
         self.all_read = True
         self.world = orders.world

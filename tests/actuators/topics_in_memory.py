@@ -209,7 +209,7 @@ class Outcomes:
     """Follows the outcomes, as :class:`flyball_actuators.ledger.OutcomeLog` does."""
 
     def __init__(self, broker: Broker, book: Any) -> None:
-        self.book = book
+        self.index = book
         self.undecodable = 0
         self._broker = broker
         self._at: dict[int, int] = {}
@@ -227,12 +227,12 @@ class Outcomes:
         for partition, at in self._at.items():
             new = self._broker.outcomes[partition][at:]
             for published in new:
-                self.book.add(partition, published.outcome, published.at_ms)
+                self.index.add(partition, published.outcome, published.at_ms)
             self._at[partition] += len(new)
 
     def forget(self, partition: int) -> None:
         self._at.pop(partition, None)
-        self.book.forget(partition)
+        self.index.forget(partition)
 
 
 class Outbox:

@@ -7,13 +7,17 @@ that is declared, by a file or by a custom resource, is a record, which travels 
 values are read by Helm, which makes a flyball.yaml of them.
 """
 
+import ast
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import pytest
+from tests.contracts.config_reads import modules_of, unread
 
 from flyball_contracts.config import Config, FleetConfig, key_paths, parse_config
-from flyball_contracts.config.removed import REMOVED
+from flyball_contracts.config.feeds import AnyFeed
+from flyball_contracts.config.reading.removed import REMOVED
 from flyball_contracts.errors import ConfigError
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {"flyball.yaml": Config, "fleet.yaml": FleetConfig}
@@ -48,6 +52,33 @@ def test_how_keys_are_counted() -> None:
 def test_there_are_few_keys(name: str) -> None:
     count = len(key_paths(DOCUMENTS[name]))
     assert count <= MOST_KEYS[name], f"{name} has {count} keys, {MOST_KEYS[name]} at most; make one a constant"
+
+
+def test_every_key_has_a_reader() -> None:
+    product = modules_of(Path(__file__).resolve().parents[2])
+    assert unread([*DOCUMENTS.values()], {"AnyFeed": AnyFeed}, product) == [], "read it, or remove the key"
+
+
+READER = """
+class Keeper:
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    def names(self, other):
+        return [pet.name for pet in self.house.pets], other.lives
+
+    def tricks(self):
+        for pet in self.house.pets:
+            if isinstance(pet, Dog):
+                yield from pet.tricks
+        return [getattr(self.house, name) for name in ("doors",)]
+"""
+
+
+def test_a_key_without_a_reader_is_found() -> None:
+    assert unread([House], {}, [ast.parse(READER)]) == ["Cat.lives", "House.guest", "House.labels"]
+    read = "class H:\n house: House\n def f(self): return self.house.guest.lives, self.house.labels"
+    assert unread([House], {}, [ast.parse(READER), ast.parse(read)]) == []
 
 
 @pytest.mark.parametrize("path", sorted(REMOVED))

@@ -44,7 +44,7 @@ def test_an_allocation_reports_where_replicas_run() -> None:
     allocation = tuple(
         Portion(offer=name, replicas_before=was, replicas=n) for name, was, n in (("od", 4, 1), ("spot", 3, 3))
     )
-    assert sentences.mixture(allocation) == "4 → 1 on od, 3 on spot"
+    assert sentences.mix_text(allocation) == "4 → 1 on od, 3 on spot"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
     decision = replace(decision, replicas_before=7, replicas=4, mix=allocation, resources=None, power_limit_w=None)
     assert sentences.change(decision, PREFERENCES) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"

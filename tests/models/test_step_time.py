@@ -8,23 +8,23 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from flyball_models.anomaly import step_time
-from flyball_models.anomaly.step_time import Found, State
+from flyball_models.anomaly.step_time import Detections, State
 
 Floats = NDArray[np.float64]
 LIMIT, MANY, BEFORE_S, AFTER_S = 4.8, 50, 1500, 300
 NOISE = 0.01
 
 
-def run(x: Floats, limit: float = LIMIT, period_s: float = 1.0) -> tuple[State, list[Found | None]]:
+def run(x: Floats, limit: float = LIMIT, period_s: float = 1.0) -> tuple[State, list[Detections | None]]:
     """What is found in each tick of the logarithms ``x`` [T, W]."""
-    state, found = step_time.init(x.shape[1]), list[Found | None]()
+    state, found = step_time.init(x.shape[1]), list[Detections | None]()
     for t, row in enumerate(x):
         state, now = step_time.step(state, np.exp(row), 1e9 + (t + 1) * period_s, period_s, limit)
         found.append(now)
     return state, found
 
 
-def delays_s(found: list[Found | None], since: int, period_s: float = 1.0) -> Floats:
+def delays_s(found: list[Detections | None], since: int, period_s: float = 1.0) -> Floats:
     """Seconds from tick ``since`` on until each is loud, infinite where it is not; all were quiet before."""
     loud = np.array([np.zeros(MANY, bool) if now is None else now.alarm for now in found])
     assert not loud[:since].any()

@@ -1,10 +1,13 @@
-"""Decisions of a test, each with an id of its own unless it is given one."""
+"""Decisions of a test, each with an id of its own unless it is given one, and the messages of a fleet by kind."""
 
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
+from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import FleetConfig
-from flyball_contracts.records import Migrate, Preempt, Scale
+from flyball_contracts.frame import Frame
+from flyball_contracts.records import Inventory, Migrate, NodeEvent, Preempt, Scale
+from flyball_simulator import Fleet
 
 START_NS = 1_750_000_000_000_000_000
 CONFIG = FleetConfig()
@@ -36,3 +39,28 @@ def preempt(workload: str, replicas: int, **more: Any) -> Preempt:
 
 def migrate(workload: str, replica: str, **more: Any) -> Migrate:
     return Migrate(replica=replica, **_fields(workload, {"from_node": "", "from_device": ""} | more))
+
+
+class Heard(NamedTuple):
+    """What came of one kind, in order."""
+
+    frames: list[Frame]
+    events: list[NodeEvent]
+    inventories: list[Inventory]
+
+    def of(self, schema: int, node: str) -> list[Frame]:
+        return [f for f in self.frames if f.schema == schema and f.node == node]
+
+
+def heard(messages: list[Message]) -> Heard:
+    found = Heard([], [], [])
+    for m in messages:
+        record = decode_message(m.topic, m.value, list(m.headers))
+        for kind, kept in zip((Frame, NodeEvent, Inventory), found, strict=True):
+            if isinstance(record, kind):
+                kept.append(record)  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def run(fleet: Fleet, ticks: int) -> Heard:
+    return heard([m for _ in range(ticks) for m in fleet.tick(fleet.plant.index)])

@@ -1,18 +1,13 @@
 """Racks that lose power and leaf switches that fail: what agents behind them say, and what their work does."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.simulator.orders import START_NS
+from tests.simulator.orders import START_NS, run
 
-from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Batch, FleetConfig, GridZone, LeafFault, NodePool, RackFault, Service, Training
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, WORKLOAD
-from flyball_contracts.records import Inventory, NodeEvent
 from flyball_simulator import Fleet
 
 CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
@@ -26,31 +21,6 @@ CONFIG = FleetConfig(
     notebooks=(), batches=(), failing=(), straggling=(), pod_timeout_s=60.0, collective_timeout_s=60.0,
 )  # fmt: skip
 """``api`` is on node 1, the gang on nodes 2 to 5; racks are nodes 1 and 2, 3 and 4, 5 and 6."""
-
-
-class Heard(NamedTuple):
-    """What came of one kind, in order."""
-
-    frames: list[Frame]
-    events: list[NodeEvent]
-    inventories: list[Inventory]
-
-    def of(self, schema: int, node: str) -> list[Frame]:
-        return [f for f in self.frames if f.schema == schema and f.node == node]
-
-
-def heard(messages: list[Message]) -> Heard:
-    found = Heard([], [], [])
-    for m in messages:
-        record = decode_message(m.topic, m.value, list(m.headers))
-        for kind, kept in zip((Frame, NodeEvent, Inventory), found, strict=True):
-            if isinstance(record, kind):
-                kept.append(record)  # pyright: ignore[reportArgumentType]
-    return found
-
-
-def run(fleet: Fleet, ticks: int) -> Heard:
-    return heard([m for _ in range(ticks) for m in fleet.tick(fleet.plant.index)])
 
 
 def test_nodes_tell_their_racks_and_switches_by_their_numbers() -> None:

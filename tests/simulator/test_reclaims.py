@@ -2,8 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.simulator.orders import START_NS
-from tests.simulator.test_outages import run
+from tests.simulator.orders import START_NS, run
 
 from flyball_contracts.config import FleetConfig, GridZone, NodePool, Reclaim, Service, Training
 from flyball_contracts.errors import ConfigError
@@ -46,7 +45,7 @@ def test_a_machine_is_gone_after_its_notice_with_unsaved_work_and_comes_back_lat
     away = run(fleet, 14)
     assert "s-002" not in {f.node for f in away.frames}
     back = run(fleet, 2)
-    assert [e.message for e in back.events if e.node == "s-002"] == ["machine bought"]
+    assert [e.message for e in back.events if e.node == "s-002"] == ["machine back after its reclaim"]
     assert "s-002" in {f.node for f in back.frames}
     run(fleet, 5)
     assert holders(fleet, "train") == {"s-002", "s-003"}

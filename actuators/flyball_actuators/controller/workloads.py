@@ -11,7 +11,7 @@ import yaml
 from flyball_actuators.controller.pods import OBJECT, gpu_requests_of
 from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, annotation_of, owner_of
 from flyball_actuators.platforms.kubernetes.targets import ANNOTATION, workload_of
-from flyball_contracts.config.yaml_text import YamlLoader
+from flyball_contracts.config.reading.yaml_text import YamlLoader
 from flyball_contracts.declared.document import WorkloadDocument
 from flyball_contracts.declared.fields import BY_ANNOTATION, FROM_CLUSTER, PREFIX, camel
 from flyball_contracts.ids import NS_PER_S

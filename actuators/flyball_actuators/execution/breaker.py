@@ -1,4 +1,4 @@
-"""A circuit breaker for each platform: one that does not answer gets few calls, one at a time."""
+"""A circuit breaker for each platform: one that does not respond gets few calls, one at a time."""
 
 import logging
 import threading
@@ -55,11 +55,11 @@ class Breaker:
 
     @property
     def admits(self) -> bool:
-        """Whether a look is made now: it is closed, or a probe is due."""
+        """Whether an observation is made now: it is closed, or a probe is due."""
         return self.closed or (not self._probing and self._monotonic() >= self._next_s)
 
     def look(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Make a call that changes nothing; :class:`PlatformError` where none is admitted when it begins."""
+        """Make a call that changes nothing; :class:`PlatformError` if none is admitted now."""
         with self._lock:
             if not self.admits:
                 raise PlatformError(self.why)

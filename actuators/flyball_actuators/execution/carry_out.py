@@ -98,7 +98,7 @@ class Carrier:
             self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
 
     def refuse_moved(self, task: Task) -> None:
-        """End a decision that nobody has claimed in the partition that its cell no longer has."""
+        """End a decision without a claim in the partition that its cell no longer has."""
         self._trail.judged(task.decision, "arrival", MOVED, ())
         self._refuse(task, MOVED)
 
@@ -216,11 +216,11 @@ class Carrier:
         log = self._session.log
         if task.claim is None or not log.read(task.partition, task.claim) or not self._session.lease.valid():
             return
-        page = log.book.page(task.partition, task.decision.id)
-        if page is not None and page.final is not None:
-            task.last, task.step = page.final, "ending"
+        outcomes = log.index.outcomes_of(task.partition, task.decision.id)
+        if outcomes is not None and outcomes.final is not None:
+            task.last, task.step = outcomes.final, "ending"
             return
-        claims = [] if page is None else page.claims[task.skip :]
+        claims = [] if outcomes is None else outcomes.claims[task.skip :]
         if not claims or claims[0] != self._session.instance:
             _LOG.warning("decision %s was claimed by %s first; it is left to it", task.decision.id, claims[:1])
             task.skip += len(claims)

@@ -36,7 +36,7 @@ def effect_of_pool(before: SubjectState, observed: SubjectState, pool: PoolConfi
 
 
 def difference(expected: SubjectState | None, observed: SubjectState) -> str:
-    """How the observed state differs from the expected one, as text; empty if it agrees or is unknown."""
+    """Text on how the observed state differs from the expected one; empty if it agrees or is unknown."""
     if expected is None:
         return ""
     differences: list[str] = []

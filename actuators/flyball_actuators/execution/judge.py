@@ -55,12 +55,12 @@ class Judge:
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
         """Grants of other actuators in a cell, from the outcomes; a time ahead of ours counts as now.
 
-        They are collected anew each time, because any of them may turn out to have no effect.
+        They are collected each time, because any of them may turn out to have no effect.
         """
         if not self.live:
             return []
         counted = {grant.decision for grant in self._state.grants.get(cell, ())}
-        found = self._session.all.book.since(cell, now_ns - round(longest_s(self.config) * 1e9))
+        found = self._session.all.index.since(cell, now_ns - round(longest_s(self.config) * 1e9))
         return [
             msgspec.structs.replace(grant, at_ns=min(grant.at_ns, now_ns))
             for grant in found
@@ -89,7 +89,7 @@ class Judge:
         """Count the grants in the log of a partition; the ledger file is preferred for this process's own."""
         held = [grant for grants in self._state.grants.values() for grant in grants]
         counted = {grant.decision for grant in held}
-        found = [grant for grant in self._session.log.book.grants(partition) if grant.decision not in counted]
+        found = [grant for grant in self._session.log.index.grants(partition) if grant.decision not in counted]
         if self.live and found:
             merged = GuardState.restored([*held, *found])
             self._state = merged._replace(newest={**merged.newest, **self._state.newest})

@@ -8,7 +8,7 @@ from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.task import Delivery, Task
 from flyball_actuators.guard import subject_of, urgency_of
-from flyball_actuators.ledger import Ledger, Page
+from flyball_actuators.ledger import DecisionOutcomes, Ledger
 from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session
@@ -76,24 +76,24 @@ class Lanes:
         if known is not None:
             known.deliveries.append(delivery)
             return
-        page = self._session.log.book.page(partition, decision.id)
+        outcomes = self._session.log.index.outcomes_of(partition, decision.id)
         entry = self._ledger.get(decision.id)
         task = Task(decision, partition, [delivery], self._platforms.of(decision), subject_of(decision), moved=moved)
         self._add_assumed(task)
-        if page is not None and page.final is not None:
-            self._note_expired(task, page.final)
-            self._publish_again(page, page.final, partition, [delivery])
+        if outcomes is not None and outcomes.final is not None:
+            self._note_expired(task, outcomes.final)
+            self._publish_again(outcomes, outcomes.final, partition, [delivery])
             return
         self._by_id[decision.id] = task
         self._trail.received(decision, partition, offset, key)
         self._queue(task)
-        if entry is not None and entry.outcome is not None and not _claimed_by_others(entry.outcome, page):
+        if entry is not None and entry.outcome is not None and not _claimed_by_others(entry.outcome, outcomes):
             task.last, task.step = entry.outcome, "ending"  # it was never published
             self._note_expired(task, entry.outcome)
             return
         sent = entry is not None and entry.step == "sent"
-        if self._judge.live and (sent or (page is not None and page.claims)):
-            _resume(task, page)
+        if self._judge.live and (sent or (outcomes is not None and outcomes.claims)):
+            _resume(task, outcomes)
         elif moved:
             self._carrier.refuse_moved(task)
         else:
@@ -186,16 +186,18 @@ class Lanes:
         if task.last is None or not self._session.lease.valid():
             return
         self._note_expired(task, task.last)
-        page = self._session.log.book.page(task.partition, task.decision.id)
-        if page is not None and page.final is not None:  # published by another actuator, or by us a moment ago
-            self._publish_again(page, page.final, task.partition, task.deliveries)
+        outcomes = self._session.log.index.outcomes_of(task.partition, task.decision.id)
+        if outcomes is not None and outcomes.final is not None:  # published by another actuator, or by us a moment ago
+            self._publish_again(outcomes, outcomes.final, task.partition, task.deliveries)
         else:
             self._publish_final(task.last, task.partition, [delivery.offset for delivery in task.deliveries])
         self._remove(task)
 
-    def _publish_again(self, page: Page, final: Outcome, partition: int, deliveries: list[Delivery]) -> None:
+    def _publish_again(
+        self, outcomes: DecisionOutcomes, final: Outcome, partition: int, deliveries: list[Delivery]
+    ) -> None:
         """Publish the final outcome again for deliveries sent after it; earlier ones have it already."""
-        late_offsets = [delivery.offset for delivery in deliveries if delivery.at_ms > page.final_ms]
+        late_offsets = [delivery.offset for delivery in deliveries if delivery.at_ms > outcomes.final_ms]
         for delivery in deliveries:
             if delivery.offset not in late_offsets:
                 self._done(partition, delivery.offset)
@@ -224,23 +226,23 @@ def _queue_of(decision: AnyDecision) -> str:
     return f"{decision.cell}/{PREFIX}" if pool_of(decision.workload) else decision.target
 
 
-def _resume(task: Task, page: Page | None) -> None:
+def _resume(task: Task, outcomes: DecisionOutcomes | None) -> None:
     """Continue what another process, or this one before its restart, has claimed."""
     task.maybe_submitted = True
-    if page is None:
+    if outcomes is None:
         return
-    task.skip = len(page.claims)
-    latest = page.running or page.accepted
+    task.skip = len(outcomes.claims)
+    latest = outcomes.running or outcomes.accepted
     if latest is not None:
         task.observed = latest.before
-    if page.running is not None and page.running.operation:
-        expected = page.running.expected or SubjectState()
-        task.handle = Handle(operation=page.running.operation, expected=expected, answer=page.running.answer)
+    if outcomes.running is not None and outcomes.running.operation:
+        expected = outcomes.running.expected or SubjectState()
+        task.handle = Handle(operation=outcomes.running.operation, expected=expected, answer=outcomes.running.answer)
 
 
-def _claimed_by_others(outcome: Outcome, page: Page | None) -> bool:
+def _claimed_by_others(outcome: Outcome, outcomes: DecisionOutcomes | None) -> bool:
     """Whether an unpublished refusal is void because another actuator has claimed the decision since."""
-    claims = [] if page is None else page.claims
+    claims = [] if outcomes is None else outcomes.claims
     return outcome.status == "refused" and any(claim != outcome.actuator for claim in claims)
 
 

@@ -1,4 +1,4 @@
-"""Compare-and-set: compares what a decision assumed with the observed state, before anything is submitted."""
+"""Compare-and-set: compares a decision's assumptions with the observed state, before anything is submitted."""
 
 from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_contracts.records import Check, Migrate, Preempt, Scale, SubjectState

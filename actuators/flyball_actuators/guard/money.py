@@ -13,7 +13,7 @@ def pool_in(config: ActuatorConfig, decision: AnyDecision) -> PoolConfig | None:
 
 
 def pool_size(decision: AnyDecision, pool: PoolConfig) -> str:
-    """What is wrong with a decision about a pool; empty if nothing is."""
+    """Error in a decision about a pool; empty if there is none."""
     if not isinstance(decision, Scale):
         return f"pool {pool.name!r} can be scaled, nothing else; move or stop what runs on its machines instead"
     if decision.resources is not None or decision.mix or decision.power_limit_w is not None:

@@ -8,7 +8,7 @@ LEAST_SHARE = 1 / 3
 
 
 def power_limit(scale: Scale, world: World) -> str:
-    """What is wrong with a decision's power limit; empty if nothing is."""
+    """Error in a decision's power limit; empty if there is none."""
     limit_w = scale.power_limit_w
     if limit_w is None:
         return ""

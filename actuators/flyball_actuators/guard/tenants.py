@@ -5,11 +5,11 @@ from flyball_contracts.records import Check, Migrate, Preempt
 
 
 def tenant_mixed(context: Context) -> Verdict | None:
-    """Refuse what may start a replica on an undivided GPU beside another tenant's, by what the inventories show.
+    """Refuse a decision that may start a replica on an undivided GPU beside another tenant's, by the inventories.
 
-    GPUs are shared where several replicas are on one, or where a workload asks for a part of one. What asks for a part
-    may come on any such GPU of its cell, or of the node that is named; what asks for whole GPUs only on one of a named
-    node that several replicas are shown on. An undeclared workload on a shared GPU counts as another tenant's.
+    GPUs are shared if several replicas are on one, or if a workload requests a share of one. A workload that requests a
+    share may be placed on any such GPU of its cell, or of the named node; one that requests whole GPUs only on one of a
+    named node that several replicas share. An undeclared workload on a shared GPU counts as another tenant's.
     """
     decision, world = context.decision, context.world
     if context.pool is not None or isinstance(decision, Check | Preempt):
@@ -43,7 +43,7 @@ def _nodes(world: World, cell: str) -> list[str]:
 
 
 def _whole(world: World, *workloads: str) -> bool:
-    """Whether all of them ask for whole GPUs; one that nobody has declared does."""
+    """Whether all of them request whole GPUs; an undeclared one does."""
     specs = (world.workloads.get(workload) for workload in workloads)
     return all(spec is None or float(spec.gpus_per_replica).is_integer() for spec in specs)
 

@@ -1,6 +1,10 @@
-"""What was done: the ledger file of one actuator, and the outcomes topic, which all actuators of a group share."""
+"""Ledgers of executed decisions: the file of one actuator, and the outcomes topic that all of a group share."""
 
-from flyball_actuators.ledger.book import Book as Book, Page as Page, grant_of as grant_of
 from flyball_actuators.ledger.cell_grants import CellGrants as CellGrants
 from flyball_actuators.ledger.file import Ledger as Ledger
+from flyball_actuators.ledger.outcome_index import (
+    DecisionOutcomes as DecisionOutcomes,
+    OutcomeIndex as OutcomeIndex,
+    grant_of as grant_of,
+)
 from flyball_actuators.ledger.outcome_log import OutcomeLog as OutcomeLog

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger.book import grant_of
+from flyball_actuators.ledger.outcome_index import grant_of
 from flyball_contracts.records import Outcome
 
 MOST = 20_000
@@ -50,7 +50,7 @@ class CellGrants:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
 
     def forget(self, partition: int) -> None:
-        """Nothing to drop: what was done stays done, whoever owns the partition."""
+        """Do nothing: grants stay valid, whichever process owns the partition."""
 
     def elsewhere(self, decision: str, partition: int) -> int | None:
         """Another partition that has outcomes of a decision; ``None`` if there is none."""

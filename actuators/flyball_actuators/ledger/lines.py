@@ -1,8 +1,8 @@
 """A chain of lines: ``<checksum> <body>``, after a first line that names the format.
 
 A checksum covers the body and the previous checksum, so a changed, removed or moved line is detected. Only truncation
-at the end is not. The ledger uses CRC-32, against disk errors and crashes. The audit trail uses SHA-256: whoever
-changes a line must rewrite all later ones, and cannot rewrite checksums that were published.
+at the end is not. The ledger uses CRC-32, against disk errors and crashes. The audit trail uses SHA-256: a changed line
+requires a rewrite of all later ones, and published checksums cannot be rewritten.
 """
 
 import hashlib

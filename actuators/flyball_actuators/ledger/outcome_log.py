@@ -42,10 +42,10 @@ B = TypeVar("B", bound=Listener)
 
 
 class OutcomeLog(Generic[B]):
-    """Reads outcome partitions into a ``book``; joins no group and commits nothing."""
+    """Reads outcome partitions into a ``index``; joins no group and commits nothing."""
 
-    def __init__(self, settings: Settings, book: B) -> None:
-        self.book = book
+    def __init__(self, settings: Settings, index: B) -> None:
+        self.index = index
         self.undecodable = 0
         self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "outcomes")
         self._parts: dict[int, _Part] = {}
@@ -89,7 +89,7 @@ class OutcomeLog(Generic[B]):
         """Stop following a partition."""
         if self._parts.pop(partition, None) is not None:
             self._consumer.incremental_unassign([TopicPartition(OUTCOMES.name, partition)])
-        self.book.forget(partition)
+        self.index.forget(partition)
 
     def close(self) -> None:
         """Close the consumer."""
@@ -117,4 +117,4 @@ class OutcomeLog(Generic[B]):
             _LOG.warning("%s/%d@%d is passed over: %s", topic, partition, offset, bad)
             return
         if isinstance(record, Outcome):
-            self.book.add(partition, record, message.timestamp()[1])
+            self.index.add(partition, record, message.timestamp()[1])

@@ -1,4 +1,4 @@
-"""The platform interface: what the actuator calls on whatever runs the workloads.
+"""The platform interface: the actuator's calls to the system that runs the workloads.
 
 The service calls ``observe``, then ``submit``, then ``poll``. An operation may take minutes; it is done when the
 platform *shows* the effect. The service calls from several threads, with at most one submission at a time per target.
@@ -24,9 +24,9 @@ class Promises(NamedTuple):
 
     ``dry_run``: the ``platform`` itself validates a dry run, or the ``driver`` does, on the observed state.
     ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
-    before it stops (``confirmed``), the ``platform`` makes it, or the replica is only ``asked`` for it. ``rollback``: a
-    failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and stop together.
-    ``scrub``: the memory of a GPU is cleared before another tenant gets it.
+    before it stops (``confirmed``), the ``platform`` makes it, or the replica only receives the request (``asked``).
+    ``rollback``: a failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and
+    stop together. ``scrub``: the memory of a GPU is cleared before another tenant gets it.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"
@@ -38,7 +38,7 @@ class Promises(NamedTuple):
 
 
 class Capabilities(NamedTuple):
-    """What a platform can do.
+    """Capabilities of a platform.
 
     ``kinds`` are the types of decision it can carry out; an empty set means that it can only plan. ``tracks``: it finds
     operations by the id of their decision, so submitting the same id again changes nothing, and :meth:`Platform.find`
@@ -116,7 +116,7 @@ class Platform(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the platform can do; constant for the life of the process."""
+        """Capabilities of the platform; constant for the life of the process."""
         ...
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:

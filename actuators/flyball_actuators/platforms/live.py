@@ -1,4 +1,4 @@
-"""Settings that mode ``live`` requires, so that nobody enables it by accident."""
+"""Settings that mode ``live`` requires, so that it is not enabled by accident."""
 
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Whether the devices of this machine compute, remember and move what they are given; see :func:`burn_in`."""
+"""A burn-in of this machine's devices: computation, memory and transfers; see :func:`burn_in`."""
 
 import os
 import shutil
@@ -13,17 +13,17 @@ from msgspec.structs import replace
 from flyball_contracts.burn_in import BurnIn, Device
 
 SLOW = 0.5
-"""A device at less than this share of the median of its peers is not well."""
+"""A device below this share of the median of its peers is unhealthy."""
 RATES = ("matmul_flops", "memory_bytes_per_s", "to_device_bytes_per_s", "from_device_bytes_per_s", "peer_bytes_per_s")
 REMEDY = "pip install 'flyball[worker]' 'jax[cuda12]'"
 
 
 def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.monotonic) -> BurnIn:
-    """Try all local devices for so long, but for one round at least; ``gpus`` are those that there must be.
+    """Test all local devices for ``seconds``, at least one round; ``gpus`` is the expected number.
 
     In each round a device multiplies matrices and fills its memory, moves data from and to the host, and to the next
-    device; every result is compared exactly. Rates are measured and judged by those of its peers alone: there are none
-    that hold for every GPU. Without ``gpus`` the CPU does, where jax sees no GPU.
+    device; every result is compared exactly. Rates are compared with those of its peers only, because no limits hold
+    for every GPU. Without ``gpus``, the CPU is tested if jax sees no GPU.
     """
     try:
         import jax
@@ -62,7 +62,7 @@ def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.mon
 
 
 def slow_ones(devices: tuple[Device, ...]) -> list[str]:
-    """Devices that are much slower than their peers, in words."""
+    """Text on devices that are much slower than their peers."""
     found: list[str] = []
     for name in RATES:
         known = [(i, value) for i, one in enumerate(devices) if (value := getattr(one, name)) is not None]
@@ -76,7 +76,7 @@ def slow_ones(devices: tuple[Device, ...]) -> list[str]:
 
 
 def gpu_ids(count: int) -> tuple[str, ...]:
-    """Ids of the GPUs that this process has; none where they are not known, or not as many as there are."""
+    """Ids of this process's GPUs; empty if they are unknown, or their number differs."""
     named = [one for one in os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if one.startswith("GPU-")]
     if len(named) == count:
         return tuple(named)
@@ -93,7 +93,7 @@ def gpu_ids(count: int) -> tuple[str, ...]:
 
 
 def _short(device: Device) -> Device:
-    """Rates with four digits: the report has to be short."""
+    """Rates with four digits, for a short report."""
     known = {name: value for name in RATES if (value := getattr(device, name)) is not None}
     return replace(device, **{name: float(f"{value:.4g}") for name, value in known.items()})
 

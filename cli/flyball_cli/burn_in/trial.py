@@ -1,4 +1,4 @@
-"""What one device is given to do in a round, and how its results are compared.
+"""The test of one device in a round, and the comparison of its results.
 
 Matrices of small whole numbers have products that floating point holds exactly, so their sums by row and by column are
 known beforehand for the price of two products with a vector (Huang and Abraham, "Algorithm-based fault tolerance for
@@ -19,23 +19,24 @@ from flyball_contracts.burn_in import Device
 SIZE, CPU_SIZE = 4096, 512
 PRODUCTS = 8
 LARGEST = 8
-"""Numbers of a matrix are below this: an element, a sum of 4096 products, fits into the 24 bits that a float32 has, and
-a sum of a row into an int32."""
+"""Matrix elements are below this: an element, a sum of 4096 products, fits into the 24 bits of a float32, and the sum
+of a row into an int32.
+"""
 PIECE, CPU_PIECE = 1 << 28, 1 << 22
 """Numbers of four bytes that are written at once: 1 GiB, and 16 MiB."""
 MEMORY_SHARE = 0.5
-"""Share of the memory that jax may take which is filled; the matrices need some, too."""
+"""Share of jax's memory that is filled; the matrices need some as well."""
 MOVED = 1 << 26
-"""Numbers that are moved at once: 256 MiB."""
+"""Numbers that are transferred at once: 256 MiB."""
 Ints = NDArray[np.int64]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Trial:
-    """One device; :attr:`found` is the least that was measured of it. The first round compiles, and is not timed.
+    """One device; :attr:`found` has the minimum of its rates.
 
-    ``left`` and ``right`` are the matrices that it multiplies.
+    The first round compiles, and is not timed. ``left`` and ``right`` are the matrices that it multiplies.
     """
 
     def __init__(self, device: Any) -> None:
@@ -53,7 +54,7 @@ class Trial:
         self._pieces = max(1, budget // (4 * self._piece))
 
     def round(self, number: int, clock: Callable[[], float], peer: Any) -> list[str]:
-        """What went wrong in a round, in words."""
+        """Errors of a round, as text."""
         problems = [*self._multiply(number, clock), *self._fill(number, clock)]
         return [*problems, *(self._move(number, clock, peer) if self._real else ())]
 
@@ -97,14 +98,14 @@ class Trial:
         return problems
 
     def _note(self, name: str, number: int, amount: float, took_s: float) -> None:
-        """Keep the least rate; that of the first round only until there is another."""
+        """Keep the minimum rate; that of the first round only until there is another."""
         rate, before = amount / max(took_s, 1e-9), getattr(self.found, name)
         if number <= 1 or before is None or rate < before:
             self.found = replace(self.found, **{name: rate})
 
 
 def wrong_sums(rows: NDArray[np.int32], columns: NDArray[np.int32], true_rows: Ints, true_columns: Ints) -> int:
-    """How many sums of a product, by row and by column [n], are not what they must be."""
+    """Number of row and column sums [n] of a product that are wrong."""
     return int((rows != true_rows).sum() + (columns != true_columns).sum())
 
 

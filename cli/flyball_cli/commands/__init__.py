@@ -1,1 +1,1 @@
-"""One module for each subcommand, in rooms; its ``command`` is what the group runs."""
+"""One module per subcommand, grouped in folders; its ``command`` is what the group runs."""

@@ -1,1 +1,1 @@
-"""``flyball demo``: every service of production, on this machine, for as long as somebody looks."""
+"""``flyball demo``: all services of a production installation, on this machine."""

@@ -1,4 +1,4 @@
-"""The broker that the demo brings along, and a forwarder to it on a port that the user names."""
+"""The demo's embedded broker, and a forwarder to it on a port that the user names."""
 
 import socket
 import socketserver
@@ -15,7 +15,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Addresses(NamedTuple):
-    """Where the services of the demo find the broker, and where users do."""
+    """Addresses of the broker for the demo's services, and for users."""
 
     bootstrap: str
     public: str
@@ -26,7 +26,7 @@ def embedded(port: int | None) -> Generator[Addresses]:
     """Run the embedded broker with all topics.
 
     The broker chooses its port itself. With ``port``, clients can also start there: they receive the broker's own
-    address and go on with it. Raises :class:`TransportError` when the port cannot be used.
+    address and continue with it. Raises :class:`TransportError` when the port cannot be used.
     """
     from flyball_streams.broker import EmbeddedBroker
 
@@ -47,7 +47,7 @@ def embedded(port: int | None) -> Generator[Addresses]:
 
 
 class _Forwarder(socketserver.ThreadingTCPServer):
-    """Passes the bytes of each connection on to the broker, and back."""
+    """Forwards the bytes of each connection to the broker, and back."""
 
     allow_reuse_address = True
     daemon_threads = True

@@ -12,7 +12,7 @@ ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Child:
-    """One service: a ``flyball`` command in a process of its own, on a leash, its output in a log file."""
+    """One service: a ``flyball`` command in a child process that ends with its parent, its output in a log file."""
 
     def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Child:
         )
 
     def failure(self) -> str | None:
-        """Why the service is not running, with the end of its log; ``None`` while it is, or ended well."""
+        """Why the service is not running, with the end of its log; ``None`` if it runs, or ended normally."""
         status = self.process.poll()
         if not status or (self._terminated and status in ENDED):  # terminated before it had a handler
             return None
@@ -45,13 +45,13 @@ class Child:
         return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
 
     def terminate(self) -> None:
-        """Ask it to end, once: a second signal would find its handler gone."""
+        """Terminate it, once: a second signal would find its handler gone."""
         if self.process.poll() is None and not self._terminated:
             self._terminated = True
             self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """See it end; kill it when it takes too long."""
+        """Wait for its end; kill it when that takes too long."""
         try:
             self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ class Child:
 
 
 def stop_all(children: list[Child]) -> None:
-    """End the services: sources first, so that what they sent is still worked off."""
+    """End the services: sources first, so that their messages are still processed."""
     for child in children:
         child.terminate()
     for child in children:

@@ -9,7 +9,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Tie this process to its parent, where the system can, then run the command."""
+    """Tie this process to its parent, if the system supports that, then run the command."""
     parent = int(sys.argv.pop(1))
     if sys.platform == "linux":
         # SIGKILL, because the embedded broker died with the parent: an orderly end would wait for it.

@@ -1,4 +1,4 @@
-"""Watches the loop from outside: what went in, what was decided, what became of it."""
+"""Observes the loop from outside: input, decisions, and outcomes."""
 
 import logging
 import re
@@ -18,11 +18,11 @@ from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, OUTCOMES
 log = logging.getLogger(__name__)
 _PARTICULARS = re.compile(r"'[^']*'|\d+")
 UNDER_WAY_NS = 900 * 1_000_000_000
-"""For how long an operation may be under way, in event time."""
+"""How long an operation may be in progress, in event time."""
 KINDS = ("Scale", "Migrate", "Preempt", "Check")
 
 
-class Seen(NamedTuple):
+class RecentDecision(NamedTuple):
     """One decision as the summary shows it."""
 
     kind: str
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
 
 class Monitor:
-    """Counts decisions, outcomes and dead letters from the moment that it is made."""
+    """Counts decisions, outcomes and dead letters since it was made."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         settings = consumer_settings(
@@ -52,20 +52,20 @@ class Monitor:
         self._consumer.assign(
             [TopicPartition(n, tp.partition, self._start[n][tp.partition]) for n in watched for tp in self._places[n]]
         )
-        self.decisions: dict[str, Seen] = {}
+        self.decisions: dict[str, RecentDecision] = {}
         self.kinds: Counter[str] = Counter()
         self.outcomes: dict[str, Outcome] = {}
-        """Last word on each decision."""
+        """Final outcome of each decision."""
         self.begun: set[str] = set()
         """Decisions that were accepted."""
         self.newest_ns = 0
         self.dead: Counter[str] = Counter()
-        """By the first reason of its kind: reasons that differ in names and numbers only are of one kind."""
+        """By the first reason of its kind: reasons that differ only in names and numbers are of one kind."""
         self._first: dict[str, str] = {}
-        self.recent: deque[Seen] = deque(maxlen=8)
+        self.recent: deque[RecentDecision] = deque(maxlen=8)
 
     def poll(self, timeout_s: float) -> None:
-        """Take in what has come."""
+        """Read new messages."""
         for message in self._consumer.consume(200, timeout_s):
             if message.error() is not None:
                 continue
@@ -80,7 +80,7 @@ class Monitor:
                 self._bury(str(error))
                 continue
             if isinstance(record, Decision) and record.id not in self.decisions:
-                seen = Seen(type(record).__name__, record.target, record.reason, record.time_ns)
+                seen = RecentDecision(type(record).__name__, record.target, record.reason, record.time_ns)
                 self.decisions[record.id] = seen
                 self.kinds[seen.kind] += 1
                 self.recent.append(seen)
@@ -92,23 +92,23 @@ class Monitor:
                     self.begun.add(record.decision)
 
     def sent(self, topic: str) -> int:
-        """Messages that a topic has taken since the start."""
+        """Messages that a topic has received since the start."""
         now = self._ends(topic)
         return sum(end - self._start[topic][p] for p, end in now.items())
 
     def open_decisions(self) -> list[str]:
-        """Decisions without a last outcome yet."""
+        """Decisions without a final outcome yet."""
         return [identity for identity in self.decisions if identity not in self.outcomes]
 
     def under_way(self) -> list[str]:
-        """Open decisions that were accepted lately, and those that wait for them: one operation a target at a time."""
+        """Open decisions that were accepted recently, and those queued behind them (one operation per target)."""
         since_ns = self.newest_ns - UNDER_WAY_NS
-        lately = [d for d in self.open_decisions() if self.decisions[d].time_ns >= since_ns]
-        busy = {self.decisions[d].target for d in lately if d in self.begun}
-        return [d for d in lately if self.decisions[d].target in busy]
+        recently = [d for d in self.open_decisions() if self.decisions[d].time_ns >= since_ns]
+        busy = {self.decisions[d].target for d in recently if d in self.begun}
+        return [d for d in recently if self.decisions[d].target in busy]
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop observing."""
         self._consumer.close()
 
     def _bury(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What the demo asks the simulated platform at the end: what happened there, and what it was worth."""
+"""Queries of the demo to the simulated platform at the end: operations and accounts."""
 
 import urllib.error
 import urllib.request
@@ -15,7 +15,7 @@ TIMEOUT_S = 5.0
 
 
 class Platform:
-    """Reads the simulated platform at ``url``; :class:`TransportError` when it does not answer."""
+    """Reads the simulated platform at ``url``; :class:`TransportError` when it does not respond."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

@@ -1,8 +1,8 @@
 """A simulated fleet that serves the demand of a recording.
 
-A recording cannot obey: what it shows has happened. So the demand of its services is taken from it, as the engine sums
-it up, and a simulated fleet of the same size serves that demand and obeys orders. Its machines and their power
-are those of a simulated H100, the grid is the simulated one, and work is counted in seconds of one replica.
+A recording cannot carry out decisions. So the demand of its services is taken from it, as the engine computes it, and a
+simulated fleet of the same size serves that demand and carries out decisions. Its machines and their power are those of
+a simulated H100, the grid is the simulated one, and work is counted in seconds of one replica.
 """
 
 from pathlib import Path
@@ -95,6 +95,6 @@ def span_and_period_s(path: Path) -> tuple[float, float]:
 
 
 def _means(values: NDArray[np.float64], step: int) -> NDArray[np.float64]:
-    """Mean of each ``step`` values; a last part that is shorter counts as whole."""
+    """Mean of each ``step`` values; a shorter last part counts as whole."""
     starts = np.arange(0, len(values), step)
     return np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))

@@ -1,4 +1,4 @@
-"""Start the services, watch them, end them, and judge."""
+"""Starts the services, observes them, stops them, and checks the result."""
 
 import tempfile
 import threading
@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from flyball_cli.demo.broker import embedded
 from flyball_cli.demo.children import stop_all
-from flyball_cli.demo.monitor import KINDS, Monitor, Seen
+from flyball_cli.demo.monitor import KINDS, Monitor, RecentDecision
 from flyball_cli.demo.services import Options, Services, plan_of, settings_of, signing, write_config
 from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
@@ -88,7 +88,7 @@ def _watch(
     console: Console,
     began: float,
 ) -> float | None:
-    """Show decisions as they come until the time is up or a service fails; seconds to the first one."""
+    """Show decisions as they come until the time is up or a service fails; return the seconds to the first one."""
     shown: set[str] = set()
     first_s: float | None = None
     announced = options.headless
@@ -117,7 +117,7 @@ def _status(options: Options, monitor: Monitor, wall_s: float) -> str:
 
 
 def _settle(services: Services, monitor: Monitor, console: Console) -> None:
-    """End the worker, so that nothing more is decided, and wait until the platform has shown the last effects."""
+    """End the worker, so that there are no more decisions, and wait until the platform has shown the last effects."""
     with console.status("waiting for the last effects"):
         stop_all([services.worker])
         deadline = time.monotonic() + SETTLE_S
@@ -126,6 +126,6 @@ def _settle(services: Services, monitor: Monitor, console: Console) -> None:
             monitor.poll(0.3)
 
 
-def _print(console: Console, seen: Seen, at_s: float) -> None:
+def _print(console: Console, seen: RecentDecision, at_s: float) -> None:
     line = f"{at_s:5.0f} s [{COLOURS[seen.kind]} bold]{seen.kind:8}[/] {escape(seen.reason)}"
     console.print(line, soft_wrap=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""The services of the demo: how they are configured, and in which order they start."""
+"""The services of the demo: configuration and order of starts."""
 
 import base64
 import math
@@ -26,16 +26,16 @@ from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.security.signing import new_key
 
 TICKS_PER_S = 6.0
-"""Most ticks of the fleet in a second of the wall clock; with more speed a tick is longer."""
+"""Maximum ticks of the fleet per second of the wall clock; at a higher speed ticks are longer."""
 RECORDING_SHARE = 0.75
-"""Share of the time of a demo in which a recording is played."""
+"""Share of a demo's time in which a recording is played."""
 READY_S = 90.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the user requested; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker.
+    """Options of the user; ``for_s`` ``None`` runs until interrupted, ``bootstrap`` ``None`` embeds a broker.
 
-    ``broker_port`` is where the embedded broker can be found too; ``None`` leaves it the port that it chose.
+    ``broker_port`` is an additional port of the embedded broker; ``None`` leaves it the one that it chose.
     """
 
     for_s: float | None = None
@@ -50,19 +50,19 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The fleet to simulate, and how many of its seconds pass in one of ours."""
+    """The fleet to simulate, and its speed in event seconds per second."""
 
     fleet: FleetConfig
     speed: float
 
     @property
     def fast(self) -> bool:
-        """Whether the fleet waits for the worker: what passes while it starts is minutes otherwise."""
+        """Whether the fleet waits for the worker, because the worker's start takes minutes of event time."""
         return self.speed > 2.0
 
 
 def plan_of(options: Options, config: Config) -> Plan:
-    """Fleet and speed of a demo; raises :class:`FlyballError` for a fleet or a recording that cannot be."""
+    """Fleet and speed of a demo; raises :class:`FlyballError` for an invalid fleet or recording."""
     if options.recording is not None:
         from flyball_cli.demo.recorded import fleet_of_recording, span_and_period_s
 
@@ -85,7 +85,7 @@ def plan_of(options: Options, config: Config) -> Plan:
 
 
 def settings_of(config: Config, bootstrap: str, folder: Path, options: Options, plan: Plan) -> Config:
-    """Configuration of all services but for the platform's address, which is known once it listens."""
+    """Configuration of all services except the platform's address, which is known once it listens."""
     replace = msgspec.structs.replace
     cell = "host" if config.agent.cell == "default" else config.agent.cell
     return replace(
@@ -105,7 +105,7 @@ def settings_of(config: Config, bootstrap: str, folder: Path, options: Options, 
 
 
 def signing(config: Config, folder: Path) -> Config:
-    """The same with a key made for this demo, unless the worker has one: the actuator takes only what it signed."""
+    """The configuration with a new signing key, unless it has one: the actuator accepts signed decisions only."""
     if config.worker.signing_key:
         return config
     replace, path = msgspec.structs.replace, folder / "worker.pem"
@@ -127,7 +127,7 @@ def write_config(config: Config, path: Path) -> Path:
 
 
 def platform_of(fleet: FleetConfig, url: str, poll_s: float) -> PlatformConfig:
-    """The simulated fleet as a platform, with the pools of it that are managed, all of which may be bought."""
+    """The simulated fleet as a platform, with its managed pools, all of which may be bought."""
     managed = [pool for pool in fleet.pools if pool.managed]
     pools = tuple(
         PoolConfig(
@@ -160,7 +160,7 @@ class Services:
 
     def __init__(self, options: Options, plan: Plan, config: Config, config_path: Path, folder: Path) -> None:
         self.children: list[Child] = []
-        """In the order in which they are ended: the platform last, so that others still find it."""
+        """In the order in which they are stopped: the platform last, so that others can still reach it."""
         self.platform: Platform | None = None
         self._options, self._plan, self._config = options, plan, config
         self._config_path, self._folder = config_path, folder
@@ -168,7 +168,7 @@ class Services:
     def start(self, stop: threading.Event) -> None:
         """Start all services; returns early when one fails or ``stop`` is set.
 
-        Raises :class:`TransportError` when the worker or the simulated platform does not get ready.
+        Raises :class:`TransportError` when the worker or the simulated platform does not become ready.
         """
         options, folder = self._options, self._folder
         self.worker = self._child("worker", "worker", *([] if options.bootstrap else ["--embedded"]))

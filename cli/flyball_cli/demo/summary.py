@@ -1,4 +1,4 @@
-"""The end of a demo: what happened, what it was worth, and whether the loop closed."""
+"""The end of a demo: what happened, the benefit, and whether the loop closed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ MOST_REASONS = 3
 
 
 class Verdict(NamedTuple):
-    """Why the loop did not close (empty: it did), and what the platform says of the time."""
+    """Why the loop did not close (empty: it did), and the platform's accounts."""
 
     problems: list[str]
     accounts: Mapping[str, Account]
@@ -29,9 +29,9 @@ class Verdict(NamedTuple):
 def failures(
     monitor: Monitor, operations: Mapping[str, Operation], expected: tuple[str, ...], broken: list[str]
 ) -> list[str]:
-    """Reasons why the loop did not close; none when it did.
+    """Reasons why the loop did not close; empty if it did.
 
-    What an outcome calls done is compared with what the platform says that it did.
+    Outcomes with status done are compared with the platform's operations.
     """
     found = list(broken)
     if not monitor.decisions:
@@ -62,7 +62,7 @@ def show(
     *,
     interrupted: bool = False,
 ) -> None:
-    """Print what happened, what it was worth, and the verdict."""
+    """Print the events, the benefit, and the verdict."""
     table = Table(title="Flyball demo", title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("what")
     table.add_column("count", justify="right")

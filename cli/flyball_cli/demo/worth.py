@@ -1,4 +1,4 @@
-"""What Flyball was worth: the same time and demand with and without it, side by side."""
+"""Benefit of Flyball: the same time and demand with and without it, side by side."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ NONE_DUE = "none due yet"
 
 
 class _Row(NamedTuple):
-    """One line: its unit, how it is written, and whether less is better."""
+    """One row: its unit, its format, and whether less is better."""
 
     name: str
     unit: str
@@ -22,13 +22,13 @@ class _Row(NamedTuple):
 
 
 def in_time(account: Account) -> float | None:
-    """Share of the requests that were served in time, of those that ended; ``None`` before any did."""
+    """Share of requests in time, among those that ended; ``None`` if none ended."""
     ended = account.requests - account.queued
     return account.in_time / ended if ended > 0 else None
 
 
 def deadlines_kept(account: Account) -> tuple[int, int]:
-    """Jobs that ended before their deadline, and jobs that ended or are past it."""
+    """Jobs that met their deadline, and jobs that ended or are past it."""
     ends = [w.in_time_end for w in account.workloads if w.in_time_end is not None]
     return sum(ends), len(ends)
 
@@ -48,7 +48,7 @@ ROWS = (
 
 
 def values_of(account: Account) -> tuple[float | None, ...]:
-    """Value of each row of :data:`ROWS`, in its unit; ``None`` where there is none yet."""
+    """Value of each row of :data:`ROWS`, in its unit; ``None`` if there is none yet."""
     share, useful = in_time(account), account.useful_gpu_h
     paid = account.cost_usd, account.energy_j / J_PER_KWH, account.carbon_g / G_PER_KG
     return (

@@ -1,1 +1,1 @@
-"""One decision explained, from the telemetry that caused it to the effect that was observed."""
+"""Explanation of one decision, from the telemetry that caused it to the observed effect."""

@@ -1,4 +1,4 @@
-"""One decision on one screen: why, what it should change, what was done, what was seen."""
+"""One decision on one screen: reason, expected change, actions, and observed effect."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flyball_actuators.audit import AnyEntry
-from flyball_cli.explain.story import Story
+from flyball_cli.explain.records import DecisionRecords
 from flyball_cli.explain.trail import calls
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Check, Effect, Evidence, Migrate, Outcome, Record, Scale
@@ -25,10 +25,10 @@ _EFFECTS = (
 )
 
 
-def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
-    """The whole screen; ``trail`` is what an audit trail has of the decision."""
-    decision, last = story.decision, next((o for o in reversed(story.outcomes) if o.final), None)
-    state = last.status if last else story.outcomes[-1].status if story.outcomes else "no outcome yet"
+def screen(found: DecisionRecords, trail: Sequence[AnyEntry] = ()) -> RenderableType:
+    """The whole screen; ``trail`` are the decision's entries in an audit trail."""
+    decision, last = found.decision, next((o for o in reversed(found.outcomes) if o.final), None)
+    state = last.status if last else found.outcomes[-1].status if found.outcomes else "no outcome yet"
     title = Text.assemble(
         (f"{type(decision).__name__} ", "bold"), decision.target, "  ", (state, STYLES.get(state, ""))
     )
@@ -39,9 +39,9 @@ def screen(story: Story, trail: Sequence[AnyEntry] = ()) -> RenderableType:
         _part("why", Text(decision.reason)),
     ]
     if decision.evidence:
-        parts.append(_part("evidence", _evidence(decision.evidence, story.records)))
-    if story.outcomes:
-        parts.append(_part("what was done", _timeline(decision, story.outcomes)))
+        parts.append(_part("evidence", _evidence(decision.evidence, found.records)))
+    if found.outcomes:
+        parts.append(_part("what was done", _timeline(decision, found.outcomes)))
     submitted = calls(trail)
     if submitted is not None:
         parts.append(_part("what was sent to the platform", submitted))

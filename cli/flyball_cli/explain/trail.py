@@ -1,4 +1,4 @@
-"""What an audit trail has of one decision, as a table."""
+"""The audit trail's entries about one decision, as a table."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ def table(entries: Iterable[AnyEntry]) -> Table:
 
 
 def calls(entries: Iterable[AnyEntry]) -> Table | None:
-    """The calls alone, ``None`` where there is none."""
+    """The calls alone, ``None`` if there are none."""
     made = Table("call", "object", "status", "request id", box=None, pad_edge=False)
     for entry in entries:
         if isinstance(entry, Called):

@@ -1,1 +1,1 @@
-"""``flyball incidents``: what is wrong, and what people answer."""
+"""``flyball incidents``: incidents, and operators' responses."""

@@ -1,4 +1,4 @@
-"""A Kubernetes Job that checks one node, and readmits it where the check passes."""
+"""A Kubernetes Job that checks one node, and readmits it if the check passes."""
 
 import re
 from typing import Any
@@ -11,10 +11,11 @@ _TIMEOUT_S = 3600
 def job_yaml(
     node: str, cell: str, image: str, check: str, flyball_image: str, gpus: int, namespace: str, bootstrap: str
 ) -> str:
-    """The manifest. It requests all GPUs of the node, so nobody else is on them while they are checked.
+    """The manifest of the Job.
 
-    ``nodeName`` passes the scheduler by, which does not place on a cordoned node. The check is an init container: only
-    where it ends with status 0 does the container run that readmits the node.
+    It requests all GPUs of the node, so nothing else runs on them during the check. ``nodeName`` bypasses the
+    scheduler, which does not place on a cordoned node. The check is an init container: the container that readmits the
+    node runs only if it ends with status 0.
     """
     name = re.sub(r"[^a-z0-9-]+", "-", f"flyball-check-{node}".lower())[:60].strip("-")
     readmit = [

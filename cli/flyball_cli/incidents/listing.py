@@ -1,4 +1,4 @@
-"""Incidents as a person reads them in a terminal."""
+"""Incidents as text for a terminal."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def tabulated(found: Iterable[Incident]) -> Table:
 
 
 def described(one: Incident) -> Iterator[str]:
-    """All that is known of one, line by line."""
+    """All known facts of one incident, line by line."""
     yield f"{one.id}  {one.severity}, {state(one)}"
     yield one.summary
     yield f"cause      {one.cause} ({one.strength})" + (f", on {one.model}" if one.model else "")
@@ -50,7 +50,7 @@ def described(one: Incident) -> Iterator[str]:
 
 
 def of_silences(found: Iterable[Silence], now_ns: int) -> Table:
-    """Silences that hold or will hold."""
+    """Current and future silences."""
     table = Table(
         "name", "cell", "what", "from", "until", "by", "reason", box=None, header_style="bold", pad_edge=False
     )
@@ -68,7 +68,7 @@ def of_silences(found: Iterable[Silence], now_ns: int) -> Table:
 
 
 def of_nodes(found: Iterable[NodeCondition]) -> Table:
-    """Nodes and why they are out; ``GPUs`` are those of all that leaves or restarts with it."""
+    """Nodes and why they are out; ``GPUs`` are those of all replicas that leave or restart with it."""
     columns = ("cell", "node", "condition", "since", "GPUs", "why", "waits for")
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for one in sorted(found, key=lambda n: (n.condition == "back", n.cell, n.since_ns, n.node)):
@@ -80,7 +80,7 @@ def of_nodes(found: Iterable[NodeCondition]) -> Table:
 
 
 def state(one: Incident) -> str:
-    """Its status, who has acknowledged it, and what people answered."""
+    """Its status, acknowledgement, and label."""
     words: list[str] = [one.status if not one.merged_into else f"part of {one.merged_into[:12]}"]
     if one.silence:
         words.append(f"silenced by {one.silence}")

@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus, made from the metrics that agents export, so that a name cannot be wrong."""
+"""Alert rules for Prometheus, generated from the agents' metrics, so that names are always correct."""
 
 import re
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def rules_yaml() -> str:
 
 
 def selectors() -> Mapping[str, str]:
-    """How each metric of the contract is selected in PromQL; where two layouts have one, the first counts."""
+    """PromQL selector of each metric of the contract; if two layouts have it, the first counts."""
     found: dict[str, str] = {}
     for layout in LAYOUTS.values():
         for metric in layout.metrics:

@@ -1,7 +1,7 @@
 """Incidents and responses on their topics."""
 
 from flyball_cli.compacted import read_compacted, write_records
-from flyball_cli.explain.story import read_incidents
+from flyball_cli.explain.records import read_incidents
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import FlyballError
 from flyball_contracts.records import Incident, Silence
@@ -17,16 +17,16 @@ class UnknownIncident(FlyballError):
 
 
 def in_order(found: dict[str, Incident]) -> list[Incident]:
-    """Open incidents, the worst first and silenced ones last; then those that ended, the newest first."""
+    """Open incidents, the most severe first and silenced ones last; then ended ones, the newest first."""
     opened = sorted((one for one in found.values() if one.status == "open"), key=worst_first)
     ended = (one for one in found.values() if one.status != "open")
     return [*opened, *sorted(ended, key=lambda one: (-one.time_ns, one.id))]
 
 
 def find(kafka: KafkaConfig, id_: str, since_s: float) -> Incident:
-    """The incident whose id is, or begins with, ``id_``; where it was merged, what it was merged into.
+    """The incident whose id is, or begins with, ``id_``; a merged one gives the incident that it was merged into.
 
-    Raises :class:`UnknownIncident`, and :class:`TransportError` when the broker does not answer.
+    Raises :class:`UnknownIncident`, and :class:`TransportError` when the broker does not respond.
     """
     found = read_incidents(kafka, since_s)
     fitting = [found[name] for name in sorted(found) if name.startswith(id_)]
@@ -41,7 +41,7 @@ def find(kafka: KafkaConfig, id_: str, since_s: float) -> Incident:
 
 
 def silences(kafka: KafkaConfig) -> list[Silence]:
-    """Silences that are not removed, the newest of each name; those that have ended are among them."""
+    """Silences that are not removed, the newest of each name, including ended ones."""
     known: dict[str, Silence] = {}
     for key, record in read_compacted(kafka, RESPONSES, CLIENT):
         known.pop(key, None)
@@ -51,5 +51,5 @@ def silences(kafka: KafkaConfig) -> list[Silence]:
 
 
 def answer(kafka: KafkaConfig, record: AnyResponse) -> None:
-    """Publish a response; :class:`TransportError` where the broker does not acknowledge it."""
+    """Publish a response; :class:`TransportError` if the broker does not acknowledge it."""
     write_records(kafka, [record], CLIENT, "responses")

@@ -1,1 +1,1 @@
-"""What platforms promise, and what they were seen to do."""
+"""Promises of platforms, and their observed behaviour."""

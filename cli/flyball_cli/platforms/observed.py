@@ -1,4 +1,4 @@
-"""What platforms were seen to do, by the decisions and their last outcomes."""
+"""Observed behaviour of platforms, by decisions and their final outcomes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,12 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Pree
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What one driver was seen to do, each as a pair: so many of so many.
+    """Observed behaviour of one driver, each as a pair: successes of attempts.
 
-    ``verbs`` are the decisions of a type that were done, of those that were tried. ``planned`` counts dry runs. Of
-    those done, ``victims`` had replicas named and ``checkpoints`` requested one. ``gang``: starts from none and stops
-    of all that ended with all replicas or none. ``rollback``: failures that left as many replicas as there were.
-    ``effect``: done, and the platform showed what was expected; after ``effect_after_s``, the median.
+    ``verbs`` counts finished decisions by type, of those attempted. ``planned`` counts dry runs. Of those done,
+    ``victims`` had replicas named and ``checkpoints`` requested one. ``gang``: starts from none and stops of all that
+    ended with all replicas or none. ``rollback``: failures that left as many replicas as there were. ``effect``: done,
+    and the platform showed the expected state; after ``effect_after_s``, the median.
     """
 
     driver: str

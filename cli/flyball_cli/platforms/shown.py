@@ -1,4 +1,4 @@
-"""A driver's promises, and what was seen of each, as the cells of a table."""
+"""A driver's promises, and the observed behaviour, as table cells."""
 
 from flyball_actuators.platforms.base import Capabilities
 from flyball_cli.platforms.observed import Row
@@ -7,7 +7,7 @@ HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback"
 
 
 def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
-    """One row; where it is ``observed``, each promise with what was seen of it."""
+    """One row; with ``observed``, each promise has its observed behaviour."""
     row = seen or Row(driver=name)
     promises = can.promises
 

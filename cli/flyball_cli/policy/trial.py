@@ -1,4 +1,4 @@
-"""How a guard would have judged the decisions in a recording, each at its own time."""
+"""Judgement of a recording's decisions by a guard, each at its own time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,10 @@ _READ = frozenset(topic.name for topic in (WORKLOADS, INVENTORY, CONTROLS, DECIS
 Update = Callable[[int, int], object]
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """One decision and the guard's verdict on it: ``accepted``, ``refused`` or ``superseded``.
 
-    ``code`` says why it was not accepted, and ``policy`` names the policy that refused it, empty where none did.
+    ``code`` says why it was not accepted, and ``policy`` names the policy that refused it, empty if none did.
     """
 
     decision: str
@@ -36,19 +36,18 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def tried(
+def judge_recorded(
     path: Path, config: ActuatorConfig, update: Callable[[int, int], object] = lambda done, total: None
-) -> list[Tried]:
+) -> list[JudgedDecision]:
     """Judge all decisions of a recording, in order, as an actuator with this configuration would have.
 
-    A decision is judged at its own time, on the workloads, inventories and orders that had come before; what is
-    accepted counts for the limits. ``update`` takes how many messages were
-    read, of how many. Raises :class:`RecordingError` where
-    the file is no recording, or has no decisions.
+    A decision is judged at its own time, on the earlier workloads, inventories and orders; accepted ones count toward
+    the limits. ``update`` receives the number of messages read, and of all. Raises :class:`RecordingError` if the file
+    is no recording, or has no decisions.
     """
     settings = msgspec.structs.replace(config, mode="live", clock="event")
     guard, state, tables = Guard(settings), GuardState(), WorldTables()
-    found: list[Tried] = []
+    found: list[JudgedDecision] = []
     seen: set[str] = set()
     recording, done = Recording.open(path), 0
     for batch in recording.messages():
@@ -67,7 +66,7 @@ def tried(
                     seen.add(record.id)
                     state, verdict = guard.authorise(state, record, record.time_ns, tables.view(""))
                     found.append(
-                        Tried(
+                        JudgedDecision(
                             decision=record.id,
                             type=type(record).__name__,
                             target=record.target,

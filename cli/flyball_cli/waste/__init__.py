@@ -1,1 +1,1 @@
-"""``flyball waste``: what was lost, added up."""
+"""``flyball waste``: sums of wasted GPU time."""

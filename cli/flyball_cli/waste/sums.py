@@ -1,4 +1,4 @@
-"""Wasted GPU time, added up by subject and by the way in which it is wasted."""
+"""Wasted GPU time, summed by subject and category."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -14,9 +14,9 @@ from flyball_contracts.topics import INSIGHTS
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """What one subject lost in one way from ``from_ns`` to ``to_ns``; ``proposal`` is the newest.
+    """Waste of one subject in one category from ``from_ns`` to ``to_ns``; ``proposal`` is the newest.
 
-    ``usd`` adds up what is known of the price, ``None`` where nothing is.
+    ``usd`` sums the known prices, ``None`` if none is known.
     """
 
     cell: str
@@ -63,7 +63,7 @@ def of_recording(
 
 
 def added_up(found: Iterable[Waste]) -> list[Loss]:
-    """One loss for each subject and way, the dearest first, then those of which only the GPU hours are known."""
+    """One loss for each subject and category, the dearest first, then those with known GPU hours only."""
     sums: dict[tuple[str, str, str], Loss] = {}
     once = {record.id: record for record in found}
     for record in sorted(once.values(), key=lambda r: (r.time_ns, r.id)):

@@ -1,1 +1,1 @@
-"""The door by which a workload, its objective and its limits come to Flyball."""
+"""Declaration of workloads, with their objectives and limits."""

@@ -1,4 +1,4 @@
-"""What a file changes on the topic, and how that is shown."""
+"""Changes that a file makes on the topic, and their display."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,14 @@ from flyball_contracts.records import WorkloadSpec
 
 
 class Change(NamedTuple):
-    """One workload that is not as it is wanted; ``before`` is ``None`` where it is new or comes back."""
+    """One changed workload; ``before`` is ``None`` if it is new or comes back."""
 
     before: WorkloadSpec | None
     after: WorkloadSpec
 
 
 def changes_to(wanted: Iterable[WorkloadSpec], known: Mapping[str, WorkloadSpec]) -> list[Change]:
-    """What must be sent so that the topic says what is wanted, each newer than what it replaces."""
+    """Records to send so that the topic matches the file, each newer than the one it replaces."""
     found: list[Change] = []
     for spec in wanted:
         last = known.get(spec.workload)
@@ -30,13 +30,13 @@ def changes_to(wanted: Iterable[WorkloadSpec], known: Mapping[str, WorkloadSpec]
 
 
 def removals_of(names: Sequence[str], known: Mapping[str, WorkloadSpec], now_ns: int) -> list[Change]:
-    """The same for workloads that are to go; those that are not known, or gone already, are left out."""
+    """Records to remove workloads; unknown or already removed ones are left out."""
     living = [known[name] for name in names if name in known and not known[name].removed]
     return [Change(spec, _newer(msgspec.structs.replace(spec, removed=True, time_ns=now_ns), spec)) for spec in living]
 
 
 def lines_of(change: Change) -> list[str]:
-    """The change in words, a heading and one line for each field."""
+    """The change as text, a heading and one line for each field."""
     before, after = change
     name = after.workload
     if after.removed:
@@ -50,7 +50,7 @@ def lines_of(change: Change) -> list[str]:
 
 
 def warnings_of(spec: WorkloadSpec) -> list[str]:
-    """What is allowed but hardly meant."""
+    """Warnings about valid but probably unintended values."""
     found: list[str] = []
     if spec.deadline_ns is not None and spec.duration_s is not None:
         left_s = (spec.deadline_ns - spec.time_ns) / NS_PER_S
@@ -68,7 +68,7 @@ def warnings_of(spec: WorkloadSpec) -> list[str]:
 
 
 def _newer(spec: WorkloadSpec, last: WorkloadSpec | None) -> WorkloadSpec:
-    """The newest record wins on the topic, also over one from a clock that is ahead."""
+    """A time at which the record is the newest of its key on the topic, even if another clock is ahead."""
     if last is None or spec.time_ns > last.time_ns:
         return spec
     return msgspec.structs.replace(spec, time_ns=last.time_ns + 1)

@@ -31,7 +31,7 @@ def tabulated(specs: Sequence[WorkloadSpec]) -> Table:
 
 
 def summary(specs: Sequence[WorkloadSpec]) -> str:
-    """How many there are, and of what."""
+    """Number of workloads by kind."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in Counter(spec.kind for spec in specs).most_common())
     cells = len({spec.cell for spec in specs})
     return f"{len(specs):,} workload{'s' * (len(specs) != 1)} in {cells} cell{'s' * (cells != 1)}: {kinds}"

@@ -1,20 +1,22 @@
-"""A file of workloads into specifications, with errors that name file, line, key and remedy."""
+"""Reads a file of workloads as specifications, with errors that name file, line, key and remedy."""
 
 from typing import Any
 
 import yaml
 
-from flyball_contracts.config.loader import convert_node, line_of
-from flyball_contracts.config.yaml_text import YamlDumper, YamlLoader, refuse_mistakes
+from flyball_contracts.config.reading.loader import convert_node, line_of
+from flyball_contracts.config.reading.yaml_text import YamlDumper, YamlLoader, refuse_mistakes
 from flyball_contracts.declared.document import WorkloadDocument, written
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import WorkloadSpec
 
 
 def read_specs(text: str, name: str, now_ns: int) -> list[WorkloadSpec]:
-    """Specifications of YAML text: documents, each one workload or a list of them; ``name`` stands for the file.
+    """Specifications of YAML text: documents, each one workload or a list of them.
 
-    Raises :class:`ConfigError` at the first mistake.
+    ``name`` replaces the file in errors.
+
+    Raises :class:`ConfigError` at the first error.
     """
     specs: list[WorkloadSpec] = []
     lines: dict[str, int] = {}
@@ -40,14 +42,14 @@ def read_specs(text: str, name: str, now_ns: int) -> list[WorkloadSpec]:
 
 
 def write_specs(specs: list[WorkloadSpec]) -> str:
-    """YAML text, one document for each workload, that :func:`read_specs` takes."""
+    """YAML text, one document for each workload, for :func:`read_specs`."""
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 110}
     texts: list[str] = [yaml.dump(written(spec), Dumper=YamlDumper, **options) for spec in specs]
     return "---\n".join(texts)
 
 
 def _title(node: yaml.Node) -> str:
-    """Name of the workload that a node is about, where it has one; errors begin with it."""
+    """Name of the workload of a node, if any; errors begin with it."""
     pairs: list[tuple[yaml.Node, yaml.Node]] = node.value if isinstance(node, yaml.MappingNode) else []
     names = [value.value for key, value in pairs if key.value == "workload" and isinstance(value, yaml.ScalarNode)]
     return str(names[0]) if names else ""

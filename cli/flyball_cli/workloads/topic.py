@@ -12,9 +12,9 @@ _CLIENT = "flyball-cli-workloads"
 
 
 def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
-    """Newest specification of each workload, by name; removed ones are among them.
+    """Newest specification of each workload, by name, including removed ones.
 
-    Raises :class:`TransportError` when the broker does not answer or has no such topic.
+    Raises :class:`TransportError` when the broker does not respond or has no such topic.
     """
     tables = Tables()
     for key, record in read_compacted(kafka, WORKLOADS, _CLIENT):
@@ -26,8 +26,8 @@ def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
 
 
 def write_topic(kafka: KafkaConfig, specs: Sequence[WorkloadSpec]) -> None:
-    """Send specifications and wait until the broker has acknowledged them all.
+    """Send specifications and wait until the broker has acknowledged all of them.
 
-    Raises :class:`TransportError` that names those that it has not; what is sent again differs in nothing.
+    Raises :class:`TransportError` that names the unacknowledged ones; sending them again is safe.
     """
     write_records(kafka, specs, _CLIENT, "workloads")

@@ -1,4 +1,4 @@
-"""The node agent: reads the collectors on a fixed beat and sends what they say to Kafka."""
+"""The node agent: reads the collectors at fixed ticks and sends their readings to Kafka."""
 
 from flyball_collectors.agent.loop import AgentReport as AgentReport
 from flyball_collectors.agent.run import (

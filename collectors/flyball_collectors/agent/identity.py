@@ -1,4 +1,4 @@
-"""Who this run of the agent is: node, boot and epoch, which make a frame unique together with its number."""
+"""Identity of this run of the agent: node, boot and epoch, which make a frame unique together with its number."""
 
 import fcntl
 import logging
@@ -12,7 +12,7 @@ from flyball_collectors.kernel import text_of
 from flyball_contracts.config import AgentConfig
 
 NODE_VARIABLE = "FLYBALL_NODE"
-"""Names the node where the configuration does not: Kubernetes gives it to a pod this way."""
+"""Names the node if the configuration does not: Kubernetes passes it to a pod this way."""
 _LOG = logging.getLogger(__name__)
 _MAX_DIGITS = 19  # of a time in nanoseconds
 
@@ -26,7 +26,7 @@ class Identity(NamedTuple):
 
 
 def state_folder(config: AgentConfig) -> Path:
-    """Folder of what outlives the agent: ``state_dir``, else ``flyball`` in the user's own state folder."""
+    """Folder of the agent's persistent state: ``state_dir``, else ``flyball`` in the user's own state folder."""
     if config.state_dir:
         return Path(config.state_dir)
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
@@ -39,7 +39,7 @@ def file_name(node: str) -> str:
 
 
 def look(config: AgentConfig) -> Identity:
-    """Identity without a start: epoch 0, and nothing is written."""
+    """Identity without a start: epoch 0; writes nothing."""
     node = config.node or os.environ.get(NODE_VARIABLE) or socket.gethostname()
     boot_id = text_of(Path(config.root) / "proc/sys/kernel/random/boot_id").strip() or "unknown"
     return Identity(node, boot_id, 0)
@@ -48,9 +48,9 @@ def look(config: AgentConfig) -> Identity:
 def identify(config: AgentConfig, now_ns: int) -> Identity:
     """Identity of a run that starts at ``now_ns``.
 
-    The epoch is one more than the last, kept in ``state_dir``. A count that is not there, or cannot be read, starts
-    from ``now_ns``, so that epochs rise although the folder was lost, as a pod's is. Where none can be kept,
-    ``now_ns`` stands in, rising as long as the clock does.
+    The epoch is one more than the last, kept in ``state_dir``. A missing or unreadable count starts from ``now_ns``, so
+    that epochs rise although the folder was lost, as a pod's is. If the count cannot be stored, ``now_ns`` is used,
+    which rises as long as the clock does.
     """
     identity = look(config)
     file = state_folder(config) / f"epoch-{file_name(identity.node)}"

@@ -59,7 +59,7 @@ def merge_allocations(found: Iterable[Sequence[Allocation]]) -> tuple[Allocation
 
 
 def lay_out(reading: KeyedReading, allocations: Sequence[Allocation]) -> Reading:
-    """The reading with one row for each allocation, in their order; NaN where it has none."""
+    """The reading with one row for each allocation, in their order; NaN for those without a row."""
     values = np.full((len(allocations), len(layout_of(reading.schema))), np.nan, np.float32)
     for place, one in enumerate(allocations):
         row = reading.rows.get((one.workload, one.replica))
@@ -69,15 +69,15 @@ def lay_out(reading: KeyedReading, allocations: Sequence[Allocation]) -> Reading
 
 
 def rows_of(reading: Reading | KeyedReading, allocations: Sequence[Allocation]) -> Reading:
-    """The reading as the inventory lays it out."""
+    """The reading in the inventory's order of rows."""
     return lay_out(reading, allocations) if isinstance(reading, KeyedReading) else reading
 
 
 class InventoryKeeper:
-    """Says when the inventory has to be sent: at the start, on a change, and every so often.
+    """Determines when the inventory is sent: at the start, on a change, and periodically.
 
     Epochs start at the time of the first tick in nanoseconds and rise by one with each change, so they rise over
-    restarts too with nothing kept. Sent again unchanged, it is the same record.
+    restarts without stored state. A repeated inventory is the same record.
     """
 
     def __init__(self, config: AgentConfig, identity: Identity) -> None:
@@ -109,11 +109,11 @@ class InventoryKeeper:
         return self._current.devices if self._current else ()
 
     def reconfigure(self, config: AgentConfig) -> None:
-        """Go by another configuration; what it changes is sent at the next tick."""
+        """Use another configuration; its changes are sent at the next tick."""
         self._config, self._parts = config, None
 
     def due(self, parts: list[Parts], time_ns: int) -> Inventory | None:
-        """Inventory to send now, or ``None``; ask at each tick, before the frames."""
+        """Inventory to send now, or ``None``; call at each tick, before the frames."""
         current = self._current
         if current is None or parts != self._parts:
             epoch = time_ns if current is None else current.epoch + 1

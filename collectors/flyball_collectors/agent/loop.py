@@ -1,10 +1,10 @@
-"""What the agent does at each tick: read, lay out, send."""
+"""The work of the agent at each tick: read, lay out, send."""
 
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
@@ -13,7 +13,7 @@ from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick
 from flyball_collectors.base import Collector, KeyedReading, Reading
 from flyball_collectors.export import Framed
-from flyball_collectors.kmsg import Witness
+from flyball_collectors.kmsg import EventMerger
 from flyball_contracts.codec import frame_message, record_message
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
@@ -47,7 +47,7 @@ class AgentReport(NamedTuple):
 class AgentLoop:
     """State of one run; call :meth:`take` at each tick, and :meth:`send_events` as often as needed."""
 
-    def __init__(self, setup: Setup, identity: Identity, outbox: Outbox | Nowhere, clock: Clock) -> None:
+    def __init__(self, setup: Setup, identity: Identity, outbox: Outbox | NullOutbox, clock: Clock) -> None:
         self.ticks = 0
         self._skipped = 0
         self._seq = 0
@@ -63,7 +63,7 @@ class AgentLoop:
         self._outbox = outbox
         self._setup = setup
         self._inventory = InventoryKeeper(setup.config.agent, identity)
-        self._witness = Witness()
+        self._merger = EventMerger()
         self._sent_events: list[NodeEvent] = []
 
     def take(self, tick: Tick) -> None:
@@ -94,15 +94,15 @@ class AgentLoop:
     def send_events(self) -> None:
         """Send the collectors' events; before the first inventory their devices would have no names."""
         if self._inventory.current is not None:
-            events = self._witness.settle(self._setup.events(), self._inventory.devices)
+            events = self._merger.settle(self._setup.events(), self._inventory.devices)
             for event in events:
                 self.publish(event)
                 level = logging.INFO if event.severity == "info" else logging.WARNING
                 _LOG.log(level, "%s %s: %s", event.kind, event.device or event.node, event.message)
             self._sent_events += events
 
-    def heed(self, found: Config | ConfigError | None, tick: Tick) -> None:
-        """Go by another configuration, or say why not; frames go on with the next number either way."""
+    def reconfigure(self, found: Config | ConfigError | None, tick: Tick) -> None:
+        """Apply another configuration, or report why not; frame numbers continue either way."""
         if found is None:
             return
         try:
@@ -120,7 +120,7 @@ class AgentLoop:
             )
             return
         if isinstance(box, Outbox) and way is not None:
-            box.go_over(way)
+            box.switch_to(way)
         self._inventory.reconfigure(self._setup.config.agent)
         _LOG.warning("the configuration was loaded anew; %s", message)
         self.publish(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))
@@ -150,7 +150,7 @@ class AgentLoop:
             return []
 
     def _add_own(self, reading: Reading, tick: Tick, previous_read_ns: int) -> None:
-        """Add what only the agent knows of itself."""
+        """Add the agent's metrics of itself."""
         taken, lost = self._setup.exports.requests
         self._own.fill(
             reading.values[0],
@@ -196,7 +196,7 @@ class AgentLoop:
         return events
 
     def _publish_drops(self, tick: Tick) -> None:
-        """Publish how many records were given up in all, when there are more and the last report is not recent."""
+        """Publish the total of dropped records, if it has risen and the last report is not recent."""
         dropped = self._outbox.dropped
         reported_ns = self._reported_dropped_ns
         recent = reported_ns is not None and abs(tick.time_ns - reported_ns) < _DROPS_EVERY_S * NS_PER_S

@@ -1,4 +1,4 @@
-"""Tells systemd how the agent is, by the datagrams of ``sd_notify``."""
+"""Reports the agent's state to systemd, by the datagrams of ``sd_notify``."""
 
 import os
 import socket
@@ -8,10 +8,9 @@ _BEATS = 3  # in each watchdog period
 
 
 class Notifier:
-    """Does nothing where no ``NOTIFY_SOCKET`` is; a socket that takes nothing is left alone.
+    """Does nothing without ``NOTIFY_SOCKET``; a socket that accepts nothing is ignored.
 
-    ``beat_s`` is the longest time between two calls of :meth:`beat` that the watchdog is content with, ``None``
-    without a watchdog.
+    ``beat_s`` is the watchdog's longest time between two calls of :meth:`beat`, ``None`` without a watchdog.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -25,7 +24,7 @@ class Notifier:
             self.beat_s = int(watchdog_us) / 1e6 / _BEATS
 
     def beat(self) -> None:
-        """Show that the loop goes round; the first time, that the agent has started."""
+        """Report that the loop runs; the first time, that the agent has started."""
         if not self._ready:
             self._ready = True
             self._send("READY=1")
@@ -33,7 +32,7 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Say that the end has begun."""
+        """Report that the agent stops."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:

@@ -1,9 +1,9 @@
-"""What the agent says of itself in the ``HOST`` frame."""
+"""The agent's metrics of itself in the ``HOST`` frame."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.base import NAN
 from flyball_contracts.ids import NS_PER_S
@@ -19,7 +19,7 @@ class OwnMetrics:
     def fill(
         self,
         row: NDArray[np.float32],
-        outbox: Outbox | Nowhere,
+        outbox: Outbox | NullOutbox,
         *,
         now_ns: int,
         read_ns: int,
@@ -29,8 +29,8 @@ class OwnMetrics:
     ) -> None:
         """Write into ``row``, ``float32[len(HOST)]``.
 
-        ``read_ns`` is the time that the previous tick's reads took, 0 for none; ``skipped`` are the ticks that
-        nobody took so far, ``taken`` and ``lost`` the OTLP requests.
+        ``read_ns`` is the time of the previous tick's reads, 0 for none; ``skipped`` counts missed ticks so far,
+        ``taken`` and ``lost`` the OTLP requests.
         """
         spool = outbox.spool_stats
         gauges = {"flyball.agent.read.duration": read_ns / NS_PER_S if read_ns else NAN}

@@ -1,4 +1,4 @@
-"""A changed configuration: noticed, read, and split into what applies now and what needs a restart."""
+"""Configuration reload: detects changes, reads the file, and separates what applies now from what needs a restart."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +15,18 @@ _Stamp = tuple[int, int, int]
 
 
 class ConfigSource(Protocol):
-    """Where a new configuration comes from."""
+    """Source of a new configuration."""
 
     def poll(self) -> Config | ConfigError | None:
-        """A configuration to go by from now on, why there is none though one was meant, or nothing new."""
+        """A new configuration, the error why it cannot be used, or ``None`` if there is nothing new."""
         ...
 
 
 class ConfigWatch:
-    """Looks at the configuration's file at each :meth:`poll`; ``load`` reads it and may raise :class:`ConfigError`.
+    """Checks the configuration's file at each :meth:`poll`; ``load`` reads it and may raise :class:`ConfigError`.
 
-    A change is heeded once the file stays the same from one poll to the next, as whoever writes it may not be done;
-    :meth:`request` reads it at the next poll, changed or not.
+    A change is used once the file is the same in two polls, as it may be incompletely written; :meth:`request` reads it
+    at the next poll, changed or not.
     """
 
     def __init__(self, path: Path, load: Callable[[], Config]) -> None:
@@ -37,7 +37,7 @@ class ConfigWatch:
         self._seen = self._read
 
     def request(self) -> None:
-        """Have the file read; may be called by a signal handler."""
+        """Read the file at the next poll; may be called by a signal handler."""
         self._requested = True
 
     def poll(self) -> Config | ConfigError | None:
@@ -61,9 +61,9 @@ class ConfigWatch:
 
 
 def applicable(old: Config, new: Config) -> tuple[Config, list[str]]:
-    """What of ``new`` can be had without a restart, and the keys that have to wait for one.
+    """The part of ``new`` that applies without a restart, and the keys that need one.
 
-    Another Kafka can be had, but not one where there was none, or none where there was one.
+    Another broker applies at once, but not a change from none to one, or from one to none.
     """
     same = bool(old.kafka.bootstrap) == bool(new.kafka.bootstrap)
     waiting = [] if same else ["kafka.bootstrap"]

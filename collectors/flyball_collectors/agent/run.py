@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from flyball_collectors.agent.delivery.nowhere import Nowhere
+from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
@@ -31,7 +31,7 @@ _EVENTS_EVERY_S = 0.5  # an event must not wait for the tick where the period is
 
 
 class Snapshot(NamedTuple):
-    """What this node measures now."""
+    """Current measurements of this node."""
 
     readings: list[Reading]
     inventory: Inventory
@@ -49,10 +49,10 @@ def run_agent(
 ) -> AgentReport:
     """Measure this node and send it to Kafka until ``stop`` is set, or for ``max_ticks`` ticks.
 
-    With an empty ``kafka.bootstrap`` only the outputs of ``agent.export`` are fed.
-    ``collectors``, ``clock`` and ``wait`` replace what the configuration and the system would give. ``source`` is
-    polled for a new configuration before each tick; one that cannot be applied is refused, and the old one stays.
-    Raises :class:`ConfigError` for a configuration that cannot work; a broker that is away does not raise.
+    With an empty ``kafka.bootstrap`` only the outputs of ``agent.export`` are fed. ``collectors``, ``clock`` and
+    ``wait`` replace those of the configuration and the system. ``source`` is polled for a new configuration before each
+    tick; one that cannot be applied is refused, and the old one stays. Raises :class:`ConfigError` for a configuration
+    that cannot work; a broker that is away does not raise.
     """
     share_one_arena()
     clock = clock or Clock()
@@ -78,7 +78,7 @@ def run_agent(
         try:
             for tick in ticks(lambda: round(setup.config.agent.period_s * NS_PER_S), clock, listen):
                 if source is not None:
-                    agent.heed(source.poll(), tick)
+                    agent.reconfigure(source.poll(), tick)
                 agent.take(tick)
                 now_ns = tick.time_ns
                 if agent.ticks == _STARTED_TICKS:
@@ -90,9 +90,9 @@ def run_agent(
     return agent.report()
 
 
-def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitStack) -> Outbox | Nowhere:
+def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitStack) -> Outbox | NullOutbox:
     if not config.kafka.bootstrap:
-        return Nowhere()
+        return NullOutbox()
     spool = open_spool(config.agent, identity.node)
     if spool is not None:
         stack.callback(spool.close)
@@ -108,7 +108,7 @@ def _open_outbox(config: Config, identity: Identity, clock: Clock, stack: ExitSt
 def read_once(config: Config, *, wait: Callable[[float], object] = time.sleep) -> Snapshot:
     """Measure this node once, without Kafka: two reads a period (at most 1 s) apart, so that counters have values.
 
-    A layout that is not due again at the second read is as the first had it.
+    A layout that is not due at the second read keeps the values of the first.
     """
     now_ns = time.time_ns()
     identity = look(config.agent)

@@ -1,4 +1,4 @@
-"""The part of a run that a new configuration may change: the collectors, and the outputs beside Kafka."""
+"""The reconfigurable part of a run: the collectors, and the outputs other than Kafka."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Setup:
-    """Collectors and outputs that ``config`` selects; ``collectors``, if given, stay whatever it says.
+    """Collectors and outputs that ``config`` selects; given ``collectors`` are never replaced.
 
-    Raises :class:`ConfigError` for what cannot be.
+    Raises :class:`ConfigError` for an invalid configuration.
     """
 
     def __init__(self, config: Config, node: str, collectors: Sequence[Collector] | None = None) -> None:
@@ -39,9 +39,9 @@ class Setup:
             raise
 
     def change(self, config: Config) -> str:
-        """Go by ``config``; what changed, in words, with what needs a restart.
+        """Apply ``config``; return the changes as text, with those that need a restart.
 
-        Only what differs is opened anew, and before anything is closed: on :class:`ConfigError` all is as before.
+        Only differences are opened, and before anything is closed: on :class:`ConfigError` nothing has changed.
         """
         new, waiting = applicable(self.config, config)
         _need_an_output(new)

@@ -1,4 +1,4 @@
-"""Which collectors a configuration selects, and which of them are to be had here."""
+"""Collectors that a configuration selects, and which of them are available here."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ from flyball_contracts.errors import ConfigError
 
 
 class SourceKind(NamedTuple):
-    """One kind of source; it is opened anew when one of its ``settings``, keys of ``agent``, changes, and only then.
+    """One kind of source; it is reopened when one of its ``settings``, keys of ``agent``, changes, and only then.
 
     ``switch`` is its name in ``agent.disabled``. ``opened`` takes the configuration and the node's name. It may raise
     :class:`ConfigError`.
@@ -37,7 +37,7 @@ class SourceKind(NamedTuple):
         return self.opened(config, node)
 
     def same(self, old: AgentConfig, new: AgentConfig) -> bool:
-        """Whether the two request the same."""
+        """Whether the two configurations give the same source."""
         switched = (self.switch in old.disabled) != (self.switch in new.disabled)
         return not switched and all(getattr(old, key) == getattr(new, key) for key in self.settings)
 
@@ -109,11 +109,11 @@ SOURCES = (
 def open_sources(
     config: AgentConfig, node: str, kept: Mapping[str, Collector] | None = None, *, all_or_none: bool = True
 ) -> Sources:
-    """Open every collector that is switched on, but for those of ``kept``, which go on.
+    """Open every enabled collector, except those of ``kept``, which continue.
 
-    Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be measured. On any error what was
-    opened here is closed again, and ``kept`` is as before. Without ``all_or_none`` a kind whose settings cannot work
-    here is absent, and the others are open.
+    Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be measured. On any error the
+    collectors opened here are closed again, and ``kept`` is unchanged. Without ``all_or_none`` a kind with unusable
+    settings is absent, and the others are open.
     """
     root = Path(config.root)
     if not (root / "proc").is_dir():
@@ -143,7 +143,7 @@ def open_sources(
 
 
 def connect(sources: Sources) -> None:
-    """Let those that build on others know them."""
+    """Connect collectors that use others."""
     attribution, nvml = sources.by_name.get("attribution"), sources.by_name.get("nvml")
     if isinstance(attribution, AttributionCollector):
         others = [sources.by_name[name] for name in ("workload",) if name in sources.by_name]
@@ -151,5 +151,5 @@ def connect(sources: Sources) -> None:
 
 
 def unchanged(old: AgentConfig, new: AgentConfig) -> set[str]:
-    """Names of the kinds that a change of the configuration does not touch."""
+    """Names of the kinds that a change of the configuration does not affect."""
     return {kind.name for kind in SOURCES if kind.same(old, new)}

@@ -8,7 +8,7 @@ from flyball_contracts.ids import NS_PER_S
 
 
 class Clock(NamedTuple):
-    """Two clocks in nanoseconds: the wall's, which may be set, and one that only goes forward."""
+    """Two clocks in nanoseconds: the wall clock, which may be set, and a monotonic one."""
 
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = time.monotonic_ns
@@ -17,9 +17,9 @@ class Clock(NamedTuple):
 class Tick(NamedTuple):
     """One tick.
 
-    ``time_ns`` is a multiple of the period. ``period_ns`` is the time since the tick before, the period itself
-    for the first. ``skipped`` counts the ticks in between that nobody took because work or sleep took too long.
-    ``jump_ns`` is how far the wall clock was set since the tick before, 0 within half a period.
+    ``time_ns`` is a multiple of the period. ``period_ns`` is the time since the tick before, the period itself for the
+    first. ``skipped`` counts the ticks in between that were missed because work or sleep took too long. ``jump_ns`` is
+    how far the wall clock was set since the tick before, 0 within half a period.
     """
 
     time_ns: int
@@ -29,10 +29,10 @@ class Tick(NamedTuple):
 
 
 def ticks(period: Callable[[], int], clock: Clock, wait: Callable[[float], bool]) -> Iterator[Tick]:
-    """Ticks until ``wait`` says so, the first at the next multiple of the period.
+    """Yield ticks until ``wait`` returns true, the first at the next multiple of the period.
 
-    ``period`` gives it in nanoseconds and is requested again after each tick. ``wait`` sleeps for some seconds and
-    returns true when it is time to end: ``threading.Event.wait``.
+    ``period`` returns it in nanoseconds and is called again after each tick. ``wait`` sleeps for some seconds and
+    returns true to stop: ``threading.Event.wait``.
     """
     period_ns = period()
     due_ns = (clock.wall_ns() // period_ns + 1) * period_ns

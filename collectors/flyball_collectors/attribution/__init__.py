@@ -1,7 +1,7 @@
-"""Who runs on this node and what part of each device and of the host is theirs.
+"""Attribution of each device and of the host to the workloads of this node.
 
-``owner`` finds from a process's control groups which pod, job or container it is in; ``naming`` what workload
-that is; ``shares`` divides the devices; ``collector`` does it all at each tick.
+``owner`` derives from a process's control groups which pod, job or container it belongs to; ``naming`` the workload of
+that; ``shares`` divides the devices; ``collector`` combines them at each tick.
 """
 
 from flyball_collectors.attribution.collector import AttributionCollector as AttributionCollector

@@ -1,4 +1,4 @@
-"""Tells at each tick who is on this node, what they use of it, and how the devices are divided among them."""
+"""Reports at each tick who uses this node and how much, and how the devices are divided among them."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 class AttributionCollector:
     """Allocations, their usage, and the shares of the devices.
 
-    It is read after those that it is attached to in each tick.
+    It is read after its attached collectors in each tick.
     """
 
     name = "attribution"
@@ -55,15 +55,15 @@ class AttributionCollector:
         self._allocations: tuple[Allocation, ...] = ()
 
     def attach(self, gpus: Gpus | None, others: Iterable[Collector] = ()) -> None:
-        """Take the devices' values from ``gpus``, and the names of pods from ``others``.
+        """Use the devices' values of ``gpus``, and the names of pods from ``others``.
 
-        An allocation of the others that has the label ``uid`` names the pod with that UID, one with ``job`` that job,
-        which is reported whether or not it uses a device. Of several in one job the first has its devices.
+        An allocation of the others with the label ``uid`` names the pod with that UID, one with ``job`` that job, which
+        is reported whether or not it uses a device. Of several in one job the first has its devices.
         """
         self._gpus, self._others = gpus, tuple(others)
 
     def read(self, now_ns: int, period_ns: int) -> Sequence[Reading | KeyedReading]:
-        """A ``GPU_SHARE`` row for each device, and now and then a ``USAGE`` row for each unit."""
+        """A ``GPU_SHARE`` row for each device, and periodically a ``USAGE`` row for each unit."""
         latest = self._gpus.latest if self._gpus else None
         devices = self._gpus.parts().devices if self._gpus else ()
         rows = {device.id: row for row, device in enumerate(devices)}
@@ -92,18 +92,18 @@ class AttributionCollector:
         return readings
 
     def parts(self) -> Parts:
-        """An allocation for each unit that the last read saw."""
+        """An allocation for each unit of the last read."""
         return Parts(allocations=self._allocations)
 
     def events(self) -> list[NodeEvent]:
-        """Nothing: who comes and goes is in the inventory."""
+        """Empty: starts and ends are in the inventory."""
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _usage_is_due(self, period_ns: int) -> bool:
-        """Whether it is time; the second read is always, so that increases are known soon."""
+        """Whether usage is due; the second read always is, so that increases are known soon."""
         self._reads += 1
         self._since_usage_ns += period_ns
         due = self._reads <= 2 or 2 * self._since_usage_ns > 2 * self._settings.usage_period_s * NS_PER_S - period_ns
@@ -112,7 +112,7 @@ class AttributionCollector:
         return due
 
     def _name(self, units: Mapping[Key, Unit], rows: Mapping[str, int], declared: Mapping[Key, Allocation]) -> None:
-        """Name the units, no two of them the same, unless nothing has changed since the last time."""
+        """Name the units uniquely, unless nothing has changed since the last time."""
         pods = self._pods.find(unit for runtime, unit in units if runtime == "kubernetes")
         facts = (dict(units), dict(rows), declared, dict(pods))
         if facts == self._facts:
@@ -143,7 +143,7 @@ class AttributionCollector:
 
 
 def _declared(allocations: Iterable[Allocation]) -> dict[Key, Allocation]:
-    """Allocations by the pod or job that they are part of."""
+    """Allocations by their pod or job."""
     declared: dict[Key, Allocation] = {}
     for one in sorted(allocations, key=lambda a: (a.workload, a.replica)):
         if "uid" in one.labels:

@@ -1,4 +1,4 @@
-"""What the division needs of the devices, from what the NVML collector read last."""
+"""Inputs of the division from the NVML collector's last read."""
 
 import re
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _FORGETS = 0.1
 
 
 class Gpus(Protocol):
-    """The door to the devices; the NVML collector is one."""
+    """Interface to the devices; the NVML collector implements it."""
 
     @property
     def latest(self) -> Reading | None:
@@ -44,17 +44,17 @@ class Gpus(Protocol):
 
 
 class IdlePower:
-    """Learns the power of each GPU from the periods in which nothing ran on it."""
+    """Estimates the idle power of each GPU from periods without work."""
 
     def __init__(self) -> None:
         self._watts: dict[str, float] = {}
 
     def of(self, devices: Sequence[Device]) -> Floats:
-        """Idle power of each device in watts, NaN for one that was never idle yet."""
+        """Idle power of each device in watts, NaN without an idle period."""
         return np.array([self._watts.get(device.id, np.nan) for device in devices], np.float64)
 
     def update(self, devices: Sequence[Device], energy_j: Floats, shares: Shares, period_s: float) -> None:
-        """Take in one period; what was learnt before fades."""
+        """Add one period; earlier ones fade."""
         idle = (shares.sm_s[:, 2] >= _IDLE * period_s) & np.isfinite(energy_j)
         for device, is_idle, energy in zip(devices, idle.tolist(), energy_j.tolist(), strict=True):
             if is_idle:
@@ -63,7 +63,7 @@ class IdlePower:
 
 
 def devices_of(devices: Sequence[Device], values: Floats, idle_w: Floats, period_s: float) -> Devices:
-    """The devices of a reading ``[D, metrics]``, as the division takes them."""
+    """The devices of a reading ``[D, metrics]``, as input of the division."""
     busy = values[:, _BUSY_S]
     for column in _BUSY_SHARES:
         busy = np.where(np.isnan(busy), values[:, column] * period_s, busy)
@@ -80,7 +80,7 @@ def devices_of(devices: Sequence[Device], values: Floats, idle_w: Floats, period
 
 
 def part_of(device: Device) -> float:
-    """Part of its GPU's SMs that a MIG instance has, by the slices in its profile; 1 for a GPU."""
+    """Share of its GPU's SMs of a MIG instance, by the slices in its profile; 1 for a GPU."""
     if device.parent is None:
         return 1.0
     profile = _PROFILE.match(device.mig_profile or "")

@@ -11,7 +11,7 @@ _DEEPEST = 3  # of the folders between a pattern and a pod: kubelet.slice, kubep
 
 
 def find_groups(mount: Path, patterns: Iterable[str]) -> dict[Owner, Path]:
-    """Folder of each pod and job in the folders that fit a pattern; nothing inside of one is looked at."""
+    """Folder of each pod and job among the folders of a pattern; the search does not descend into one."""
     return {
         owner._replace(path=""): mount / path.lstrip("/")
         for pattern in patterns
@@ -21,7 +21,7 @@ def find_groups(mount: Path, patterns: Iterable[str]) -> dict[Owner, Path]:
 
 
 def _inside(mount: str, path: str, depth: int) -> Iterator[tuple[Owner, str]]:
-    """Units at a path in the control group file system and below it, and nothing inside of one."""
+    """Units at a path in the control group file system and below it; the search does not descend into one."""
     owner = owner_of_path(path)
     if owner is not None:
         yield owner, path

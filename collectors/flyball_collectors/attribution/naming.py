@@ -1,4 +1,4 @@
-"""What the workload of a pod, job or container is called."""
+"""Names of the workload of a pod, job or container."""
 
 import os
 import re
@@ -25,7 +25,7 @@ class Pod(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A unit by the names that records know it by; ``labels`` are what its runtime calls it."""
+    """A unit with its names in records; ``labels`` are the runtime's names."""
 
     workload: str
     replica: str
@@ -33,11 +33,11 @@ class Named(NamedTuple):
 
 
 def stem(pod: str) -> str:
-    """Name of a pod without what its controller added.
+    """Name of a pod without the suffix of its controller.
 
-    That is the hash and the five letters of a Deployment, the five of a ReplicaSet, DaemonSet or Job, with the
-    time before them that a CronJob adds, or the number of a StatefulSet. The number of a pod in an indexed Job
-    stays: it looks like a name that ends in a version.
+    The suffix is the hash and the five letters of a Deployment, the five of a ReplicaSet, DaemonSet or Job, with the
+    time before them that a CronJob adds, or the number of a StatefulSet. The number of a pod in an indexed Job stays:
+    it looks like a name that ends in a version.
     """
     for suffix in (_GENERATED, _ORDINAL):
         shorter = suffix.sub("", pod)
@@ -47,7 +47,7 @@ def stem(pod: str) -> str:
 
 
 def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[NamingRule] = ()) -> Named:
-    """Names of a unit on a node; a pod that is not known goes by its UID."""
+    """Names of a unit on a node; an unknown pod is named by its UID."""
     match owner.runtime:
         case "kubernetes" if pod is not None:
             labels = {"namespace": pod.namespace, "pod": pod.name, "uid": owner.unit}
@@ -72,14 +72,14 @@ def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[Nam
 
 
 class PodNames:
-    """Names of pods by UID, from the folders ``namespace_pod_uid`` that the kubelet makes for their logs."""
+    """Names of pods by UID, from the kubelet's log folders ``namespace_pod_uid``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, Pod] = {}
 
     def find(self, uids: Iterable[str]) -> Mapping[str, Pod]:
-        """Those of the pods whose names are known; the folder is looked into only for new ones."""
+        """Names of the known pods; the folder is read only for new pods."""
         wanted = set(uids)
         if not wanted <= self._known.keys():
             self._known |= {uid: pod for uid, pod in self._listed() if uid in wanted}

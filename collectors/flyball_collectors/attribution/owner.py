@@ -1,4 +1,4 @@
-"""Whom a process belongs to, from the text of its ``/proc/PID/cgroup``."""
+"""The owner of a process, from the text of its ``/proc/PID/cgroup``."""
 
 import re
 from functools import lru_cache
@@ -19,13 +19,12 @@ _UNIT = re.compile(r"[^/]+\.(?:service|scope)$")
 
 
 class Owner(NamedTuple):
-    """What a process is part of.
+    """The unit that a process belongs to.
 
-    ``unit`` is the pod's UID with dashes, the job's id, the container's id, or the service, user or group of
-    anything else; ``part`` is the container in a pod or the step in a job, empty where that is not known. ``path``
-    is the control group of the unit, empty where it is not one of the version that is read. To a reader that has a
-    control group namespace of its own it is relative to that, ``/../../kubepods.slice/..``: then it may lack its first
-    folders.
+    ``unit`` is the pod's UID with dashes, the job's id, the container's id, or the service, user or group of anything
+    else; ``part`` is the container in a pod or the step in a job, empty if unknown. ``path`` is the control group of
+    the unit, empty if it is not in the version in use. If the reader has a control group namespace of its own, the path
+    is relative to that, ``/../../kubepods.slice/..``, and may lack its first folders.
     """
 
     runtime: Runtime
@@ -35,12 +34,12 @@ class Owner(NamedTuple):
 
 
 def owner_of(text: str, *, legacy: bool = False) -> Owner | None:
-    """Owner of a process by its control groups, ``None`` when the text has none; never raises.
+    """Owner of a process by its control groups, ``None`` if the text has none; never raises.
 
-    The path of version 2 counts most, then the others in the order of the text: on a host of version 1 a process
-    is in a group for each controller, and not each of those is its unit's own. A job counts before a pod, for
-    Slurm may run inside of one, and a container only where there is neither; of nested ones the outermost. Of a host of
-    version 1 (``legacy``) the group is given, which has the same path below each controller that the unit has.
+    The path of version 2 has priority, then the others in the order of the text: on a host of version 1 a process has a
+    group for each controller, and some of them are not its unit's own. A job has priority over a pod, because Slurm may
+    run inside of one, and both over a container; of nested ones the outermost counts. On a host of version 1
+    (``legacy``) the group has the same path below each controller of the unit.
     """
     paths: list[str] = []
     unified = ""
@@ -74,7 +73,7 @@ def owner_of_path(path: str) -> Owner | None:
 
 
 def _with_path(owner: Owner, read: bool) -> Owner:
-    """Without the path where it is not one of the version that is read, and without the way up at its start."""
+    """Clear the path if it is not in the version in use, and strip leading parent folders."""
     return owner._replace(path=_UP.sub("", owner.path) if read else "")
 
 
@@ -103,7 +102,7 @@ def _container(path: str) -> Owner | None:
 
 
 def _other(path: str) -> Owner:
-    """A user's processes are one unit, as are those of a service; what is in neither goes by its group's name."""
+    """Processes of a user are one unit, as are those of a service; all others are named by their group."""
     user = _USER.search(path)
     if user is not None:
         return Owner("process", user[1], "", path[: user.end()])

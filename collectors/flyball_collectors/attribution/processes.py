@@ -1,4 +1,4 @@
-"""The owners of processes, looked up once for each."""
+"""The owners of processes, determined once per process."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,10 +27,10 @@ class ProcessOwners:
         self._known: dict[int, _Known] = {}
 
     def find(self, pids: Iterable[int]) -> dict[int, Owner]:
-        """Owner of each process, without those that nobody knows of.
+        """Owner of each process; unknown ones are left out.
 
-        A process that has ended has the owner it had. Where its number was given to a process of another owner
-        meanwhile, nobody has it until the next call, for what was measured may be of either.
+        An ended process keeps its owner. If its number was reused by a process of another owner, it has no owner until
+        the next call, because the measurements may belong to either.
         """
         known = {pid: self._look(pid) for pid in set(pids)}
         found: dict[int, Owner] = {}

@@ -1,9 +1,9 @@
-r"""Dividing the devices among those who use them: arrays in, arrays out.
+r"""Divides the devices among their users: arrays in, arrays out.
 
-In a period of :math:`T` seconds a device is busy for :math:`B`. What a process has of :math:`B` is its share of SM
-time; where the shares add up to more than :math:`B`, as on time-sliced GPUs and under MPS, they are scaled down to
-it, and where a process's share is unknown, those without one have what is left in equal parts. What is left after
-that, and what processes of no known owner had, is unattributed; :math:`T - B` is idle.
+In a period of :math:`T` seconds a device is busy for :math:`B`. A process's part of :math:`B` is its share of SM time;
+where the shares add up to more than :math:`B`, as on time-sliced GPUs and under MPS, they are scaled down to it, and
+where a process's share is unknown, those without one get equal parts of the rest. The remaining time, and that of
+processes without a known owner, is unattributed; :math:`T - B` is idle.
 
 Of the energy :math:`E` the idle part is :math:`\min(E, P_0 (T - B))` with the idle power :math:`P_0`, or
 :math:`E (T - B) / T` while that is unknown; the rest is divided by SM time.
@@ -28,8 +28,8 @@ _LEAST = 1e-9  # of the period; less than that is no time at all, and energy can
 class Devices(NamedTuple):
     """D devices in a period; NaN where unknown.
 
-    ``parent`` is the row of the GPU that an instance is of, -1 for a GPU; ``part`` the instance's part of its SMs,
-    1 for a GPU. ``idle_w`` is the power while nothing runs.
+    ``parent`` is the row of an instance's GPU, -1 for a GPU; ``part`` the instance's share of its SMs, 1 for a GPU.
+    ``idle_w`` is the power without work.
     """
 
     busy_s: Floats
@@ -42,7 +42,7 @@ class Devices(NamedTuple):
 
 
 class Uses(NamedTuple):
-    """P processes on devices: row of the device, owner (-1: none is known), share of SM time 0 to 1, bytes."""
+    """P processes on devices: row of the device, owner (-1: unknown), share of SM time 0 to 1, bytes."""
 
     device: Ints
     owner: Ints
@@ -67,7 +67,7 @@ class Shares(NamedTuple):
 
 
 def divide(devices: Devices, uses: Uses, owners: int, period_s: float) -> Shares:
-    """Divide the devices in a period among ``owners`` owners; a negative or infinite value is as good as none."""
+    """Divide the devices in a period among ``owners`` owners; negative or infinite values count as unknown."""
     busy_s, energy_j, memory_used, memory_limit, idle_w = (_true(values) for values in devices[:5])
     devices = Devices(busy_s, energy_j, memory_used, memory_limit, idle_w, devices.parent, devices.part)
     uses = uses._replace(sm_share=_true(uses.sm_share), memory=_true(uses.memory))
@@ -112,7 +112,7 @@ def _parts(devices: Devices, is_instance: NDArray[np.bool_]) -> Floats:
 
 
 def _busy(busy_s: Floats, uses: Uses, is_parent: NDArray[np.bool_], period_s: float) -> tuple[Floats, Floats]:
-    """Busy time of each device, and of it each process's; where it is unknown, what the processes say, if all do."""
+    """Busy time of each device, and each process's part of it; if unknown, the sum of the processes' own values."""
     count = len(busy_s)
     share_s = np.clip(uses.sm_share, 0.0, 1.0) * period_s
     unknown = np.isnan(share_s)
@@ -164,7 +164,7 @@ def _memory(
 
 
 def _three(attributed: Floats, used: Floats, whole: Floats) -> Floats:
-    """Attributed, the rest of what is used, and the rest of the whole; ``[D, 3]``."""
+    """Attributed, remaining use, and the rest; ``[D, 3]``."""
     attributed = np.minimum(attributed, used)
     return _all_or_none(np.stack([attributed, used - attributed, whole - used], axis=1))
 

@@ -1,4 +1,4 @@
-"""The pods, jobs, containers and services that are reported, from one tick to the next."""
+"""The reported pods, jobs, containers and services, from one tick to the next."""
 
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
@@ -11,9 +11,9 @@ Key = tuple[Runtime, str]
 
 
 class Unit(NamedTuple):
-    """One pod, job, container or service; ``folder`` is its control group, ``None`` where that cannot be read.
+    """One pod, job, container or service; ``folder`` is its control group, ``None`` if that is unreadable.
 
-    ``devices`` are the ids of those that it holds.
+    ``devices`` are the ids of the devices that it holds.
     """
 
     owner: Owner
@@ -22,16 +22,16 @@ class Unit(NamedTuple):
 
 
 def key_of(owner: Owner) -> Key:
-    """What makes two owners the same unit: not the container in a pod, nor the step of a job."""
+    """Key of an owner's unit: independent of the container in a pod and the step of a job."""
     return owner.runtime, owner.unit
 
 
 class Units:
-    """Keeps the units of a node.
+    """The units of a node.
 
-    A pod, job or container holds each device that it ever used until its control group is gone, for it is given
-    devices for life and does not use them all the time. A service, a user, or anything without a control group that
-    can be read holds what it uses now.
+    A pod, job or container holds each device that it has used until its control group is gone, because devices are
+    assigned for life and not used all the time. A service, a user, or a unit without a readable control group holds the
+    devices that it uses now.
     """
 
     def __init__(self, mount: Path | None, patterns: Iterable[str], *, without_devices: bool = False) -> None:
@@ -41,7 +41,10 @@ class Units:
         self._units: dict[Key, Unit] = {}
 
     def update(self, users: Mapping[Owner, Iterable[str]], named: Container[Key] = ()) -> dict[Key, Unit]:
-        """The units now; ``users`` are the devices that owners use, ``named`` units are reported without any, too."""
+        """The current units.
+
+        ``users`` are the devices that owners use, ``named`` units are reported without any, too.
+        """
         before, now = self._units, dict[Key, Unit]()
         using = {key_of(owner) for owner in users}
         for owner, folder in (find_groups(self._mount, self._patterns) if self._mount else {}).items():

@@ -1,4 +1,4 @@
-"""Rows of the ``USAGE`` layout: what units use of the host, and what the division gives them of the devices."""
+"""Rows of the ``USAGE`` layout: use of the host by units, and their shares of the devices."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ _SM_TIME, _ENERGY, _MEMORY, _PROCESSES = (
 
 
 class UsageMeter:
-    """Adds up from tick to tick what units have of the devices, and reads their control groups when a row is due."""
+    """Accumulates the units' shares of the devices, and reads their control groups when a row is due."""
 
     def __init__(self, root: Path) -> None:
         self._groups = reader_of(root)
@@ -26,7 +26,7 @@ class UsageMeter:
         self._devices: dict[Key, list[float]] = {}
 
     def add(self, units: Mapping[Key, Unit], shares: Shares | None) -> None:
-        """Take in a tick; ``shares`` has the units as owners, in their order, and is ``None`` where it is unknown."""
+        """Add a tick; ``shares`` has the units as owners, in their order, ``None`` if unknown."""
         devices: dict[Key, list[float]] = {}
         for place, (key, unit) in enumerate(units.items()):
             if not unit.devices:
@@ -44,7 +44,7 @@ class UsageMeter:
         self._devices = devices
 
     def take(self, units: Mapping[Key, Unit]) -> dict[Key, NDArray[np.float32]]:
-        """A row for each unit, since the last; what is of devices is NaN for one that holds none."""
+        """A row for each unit, since the last call; device values are NaN for a unit without devices."""
         self._counters = {key: self._counters.get(key) or Counters() for key in units}
         rows = {key: self._row(key, unit) for key, unit in units.items()}
         self._devices = {}

@@ -1,4 +1,4 @@
-"""Instance metadata of AWS, Google Cloud and Azure: what machine this is, and when the cloud takes it back."""
+"""Instance metadata of AWS, Google Cloud and Azure: location and type of this machine, and notices of reclaims."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,9 +19,9 @@ CLOUDS: Mapping[str, Callable[[MetadataServer], Cloud]] = {"aws": Aws, "gcp": Gc
 def open_cloud(
     name: str, node: str, root: Path = Path("/"), settings: CloudParameters | None = None
 ) -> CloudCollector | Absent:
-    """Collector of the cloud ``name``, or why there is none; asks nothing yet and never raises.
+    """Collector of the cloud ``name``, or why there is none; sends no request and never raises.
 
-    Where ``name`` is empty, the firmware names it.
+    If ``name`` is empty, the firmware determines it.
     """
     settings = settings or CloudParameters()
     provider = name or provider_of(root)

@@ -48,7 +48,7 @@ class Aws:
         self._token = ""
 
     def place(self) -> Place:
-        """Region, zone, type, and how it is paid for."""
+        """Region, zone, type, and capacity type."""
         return Place(
             provider="aws",
             region=self._text("placement/region"),
@@ -58,13 +58,13 @@ class Aws:
         )
 
     def notices(self) -> Iterator[Notice]:
-        """Interruption of a spot instance, advice to move on before it, and scheduled maintenance."""
+        """Spot interruption, rebalance recommendation, and scheduled maintenance."""
         yield from self._interruption()
         yield from self._rebalance()
         yield from self._maintenance()
 
     def request(self, path: str) -> Answer:
-        """Answer with a token that is good; one that is refused is replaced once. Raises :class:`MetadataError`."""
+        """Response with a valid token; a rejected token is replaced once. Raises :class:`MetadataError`."""
         for _ in range(2):
             if not self._token:
                 self._token = self._new_token()

@@ -1,8 +1,8 @@
 """Azure: the instance metadata service and its scheduled events.
 
-A spot machine has at least 30 s from its notice. The first question for events switches them on, which may take two
-minutes; they are switched off again after a day without one. See "Azure Instance Metadata Service" and "Scheduled
-Events for Linux VMs" in the documentation of Azure.
+A spot machine has at least 30 s from its notice. The first request for events enables them, which may take two minutes;
+they are disabled again after a day without a request. See "Azure Instance Metadata Service" and "Scheduled Events for
+Linux VMs" in the documentation of Azure.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ class Azure:
         )
 
     def notices(self) -> Iterator[Notice]:
-        """Events of this machine; the document has those of its whole set."""
+        """Events of this machine; the document contains those of its whole set."""
         if self._machine is None:
             self._machine = self._compute().name
         document = self._server.decode(self._server.request(_EVENTS, _HEADERS), _EVENTS, _Document)

@@ -1,4 +1,4 @@
-"""The port of a cloud's metadata service."""
+"""The interface to a cloud's metadata service."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -9,11 +9,11 @@ from flyball_contracts.records.events import EventKind, Remedy, Severity
 
 
 class MetadataError(TransportError):
-    """An answer that cannot be had or used; names the address, and what to do where that is known."""
+    """A missing or unusable response; names the address, and the remedy if known."""
 
 
 class Notice(NamedTuple):
-    """Something that the cloud is going to do to this machine; ``key`` is the same as long as it is the same."""
+    """An announced action of the cloud on this machine; ``key`` identifies it."""
 
     key: str
     kind: EventKind
@@ -23,10 +23,10 @@ class Notice(NamedTuple):
 
 
 class Cloud(Protocol):
-    """One cloud, as its machines see it.
+    """The metadata service of one cloud.
 
-    Retry contract: both may be called again at any time; neither changes anything. They take at most a few times
-    the server's timeout, and raise :class:`MetadataError` and nothing else.
+    Retry contract: both methods may be called again at any time; neither changes anything. They take at most a few
+    times the server's timeout, and raise only :class:`MetadataError`.
     """
 
     @property
@@ -35,9 +35,9 @@ class Cloud(Protocol):
         ...
 
     def place(self) -> Place:
-        """What machine this is and where; it does not change while the machine runs."""
+        """Location and type of this machine; constant while it runs."""
         ...
 
     def notices(self) -> Iterator[Notice]:
-        """What is going to happen, the most urgent first; those before an error are good."""
+        """Announced actions, the most urgent first; those before an error are valid."""
         ...

@@ -15,9 +15,9 @@ _MOST_CHARS = 300
 
 
 class CloudCollector:
-    """Asks one cloud in a thread of its own, so that a slow answer holds nothing up.
+    """Queries one cloud in a thread of its own, so that slow responses block nothing.
 
-    ``reason`` says why the last question had no good answer, or is empty; ``failed`` counts those.
+    ``reason`` says why the last query failed, or is empty; ``failed`` counts failures.
     """
 
     name = "cloud"
@@ -37,7 +37,7 @@ class CloudCollector:
         self._thread: threading.Thread | None = None
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """Nothing to measure; the first call starts the thread, so that a look at the sources asks nobody."""
+        """Nothing to measure; the first call starts the thread, so that listing the sources sends no request."""
         del now_ns, period_ns
         if self._thread is None and not self._stop.is_set():
             self._thread = threading.Thread(target=self._run, name="cloud", daemon=True)
@@ -45,7 +45,7 @@ class CloudCollector:
         return []
 
     def parts(self) -> Parts:
-        """Where this machine is, once the cloud has reported it."""
+        """Place of this machine, once the cloud has reported it."""
         with self._lock:
             return self._parts
 
@@ -56,14 +56,14 @@ class CloudCollector:
         return events
 
     def close(self) -> None:
-        """End the thread; takes as long as the answer it waits for."""
+        """End the thread; waits for its current request."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def poll(self) -> None:
-        """Ask once; what cannot be had now is requested again the next time."""
+        """Query once; failed parts are queried again the next time."""
         reasons: list[str] = []
         notices: list[Notice] = []
         try:
@@ -96,7 +96,7 @@ class CloudCollector:
             ]
 
     def _note(self, reasons: list[str]) -> None:
-        """Keep why something could not be had, and log it once."""
+        """Store the reason of a failure, and log it once."""
         if reasons:
             level = logging.DEBUG if self.reason else logging.WARNING
             _LOG.log(level, "the metadata of %s: %s (will retry)", self.cloud.name, reasons[0])

@@ -1,4 +1,4 @@
-"""Which cloud this machine is of, by the names in its firmware (DMI), which costs three small files."""
+"""Detects the cloud of this machine by its firmware (DMI), which takes three small files."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 
 
 def provider_of(root: Path = Path("/")) -> Literal["aws", "gcp", "azure", ""]:
-    """The cloud, or ``""`` for a machine of one's own or of a cloud that is not known here."""
+    """The cloud, or ``""`` for any other machine."""
     dmi = root / "sys/class/dmi/id"
     vendor = text_of(dmi / "sys_vendor").strip()
     # Machines of AWS before Nitro run on Xen and say so only in the version of the firmware, e.g. 4.11.amazon.

@@ -39,7 +39,7 @@ class Gcp:
         )
 
     def notices(self) -> Iterator[Notice]:
-        """Preemption of a spot machine, and maintenance of the host under it."""
+        """Preemption of a spot machine, and maintenance of its host."""
         if self._text("preempted") == "TRUE":
             yield Notice("preempted", "spot_notice", "Google takes this spot machine back within 30 s")
         maintenance = self._text("maintenance-event")

@@ -1,4 +1,4 @@
-"""HTTP to a metadata service: one short question at a time, and never through a proxy."""
+"""HTTP to a metadata service: one short request at a time, and never through a proxy."""
 
 import http.client
 import time
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 
 class MetadataServer:
-    """A metadata service; an answer that takes longer than ``timeout_s``, or is huge, is an error."""
+    """A metadata service; a response that takes longer than ``timeout_s``, or is huge, is an error."""
 
     def __init__(
         self, address: str = "", timeout_s: float = 1.0, monotonic: Callable[[], float] = time.monotonic
@@ -35,7 +35,7 @@ class MetadataServer:
         self._monotonic = monotonic
 
     def request(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
-        """Answer with any status; raises :class:`MetadataError` when there is none."""
+        """Response with any status; raises :class:`MetadataError` without one."""
         parts = urlsplit(self.address)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         try:
@@ -52,9 +52,9 @@ class MetadataServer:
             raise MetadataError(f"{self.address}{path}: no answer: {error or type(error).__name__}") from error
 
     def text(self, answer: Answer, path: str) -> str:
-        """Text of a good answer, ``""`` of one with status 404: there is no such thing.
+        """Text of a successful response, ``""`` for status 404.
 
-        Raises :class:`MetadataError` for any other status, and for what is not one printable line.
+        Raises :class:`MetadataError` for any other status, and for text that is not one printable line.
         """
         if answer.status == 404:
             return ""
@@ -70,7 +70,7 @@ class MetadataServer:
             raise MetadataError(f"{self.address}{path}: status {answer.status}")
 
     def decode(self, answer: Answer, path: str, kind: type[T]) -> T:
-        """JSON of a good answer as ``kind``; raises :class:`MetadataError`."""
+        """JSON of a successful response as ``kind``; raises :class:`MetadataError`."""
         self.check(answer, path)
         try:
             return msgspec.json.decode(answer.body, type=kind)

@@ -1,4 +1,4 @@
-"""The names, units and labels of NVIDIA's dcgm-exporter, so that dashboards and alerts made for it go on."""
+"""Names, units and labels of NVIDIA's dcgm-exporter, for existing dashboards and alerts."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -136,7 +136,7 @@ _FIELDS: dict[int, tuple[Field, ...]] = {
 
 
 def dcgm_metric_families(view: View) -> list[Exposed]:
-    """The fields that a view has values for; a counter rises since the agent started, not since the driver did."""
+    """The fields that have values; counters start with the agent, not with the driver."""
     labels = _labels(view.inventory)
     found: list[Exposed] = []
     for block in view.blocks:

@@ -27,7 +27,10 @@ _ILL_S = 3.0
 
 
 class Exports:
-    """Nothing here waits for a client or an endpoint. Raises :class:`ConfigError` for an output that cannot be."""
+    """Outputs that never wait for a client or an endpoint.
+
+    Raises :class:`ConfigError` for an invalid output.
+    """
 
     def __init__(
         self,
@@ -57,12 +60,12 @@ class Exports:
 
     @property
     def requests(self) -> tuple[int, int]:
-        """OTLP requests that were taken and that were lost."""
+        """Number of OTLP requests delivered and lost."""
         taken, lost = self._before
         return (taken, lost) if self._sender is None else (taken + self._sender.taken, lost + self._sender.lost)
 
     def reconfigure(self, config: AgentConfig) -> None:
-        """Open, change and close what differs; on an error all is as before."""
+        """Open, change and close outputs that differ; on an error nothing has changed."""
         new, old = with_constants(ExportParameters, config.export), self._config
         server, sender = self._server, self._sender
         if new.metrics_listen != old.metrics_listen:
@@ -96,7 +99,7 @@ class Exports:
         inventory: Inventory,
         events: Sequence[NodeEvent] = (),
     ) -> None:
-        """Take in one tick, see :meth:`Latest.take`."""
+        """Add one tick, see :meth:`Latest.take`."""
         if self._server is None and self._sender is None:
             return
         self._ticked_s = self._monotonic()
@@ -114,7 +117,7 @@ class Exports:
             self._sent_passed_ns = passed_ns
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all outputs."""
         for one in (self._server, self._sender):
             if one is not None:
                 one.close()
@@ -141,7 +144,7 @@ class Exports:
         )
 
     def _illness(self) -> str:
-        """What ``/health`` complains of."""
+        """Text of ``/health`` on current problems."""
         if self._ticked_s is None:
             return "no tick yet"
         quiet_s = self._monotonic() - self._ticked_s
@@ -151,7 +154,7 @@ class Exports:
 
 
 def _otlp(config: ExportParameters) -> tuple[object, ...]:
-    """What of the configuration a sender is made of."""
+    """Settings of a sender."""
     return config.otlp_endpoint, config.otlp_headers_env, config.otlp_queue, config.otlp_timeout_s
 
 

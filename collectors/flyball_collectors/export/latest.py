@@ -1,4 +1,4 @@
-"""The latest reading of each layout, with its counters added up again since the agent started."""
+"""The latest reading of each layout, with counters accumulated since the agent started."""
 
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _STALE_NS = 30 * NS_PER_S  # at least: the first frame of a layout does not know
 
 
 class Framed(NamedTuple):
-    """A reading laid out as the inventory says, and the time that its counters cover."""
+    """A reading in the inventory's order, and the time that its counters cover."""
 
     reading: Reading
     period_ns: int
@@ -40,10 +40,7 @@ class Block(NamedTuple):
 
 
 class View(NamedTuple):
-    """Everything to export at one moment; it never changes.
-
-    ``xids`` is the last XID of each device that had one.
-    """
+    """Everything to export at one moment; immutable. ``xids`` is the last XID of each device that had one."""
 
     time_ns: int
     inventory: Inventory
@@ -52,7 +49,7 @@ class View(NamedTuple):
 
 
 class Latest:
-    """Keeps the view up to date; one thread calls :meth:`take`, any may look at ``view``."""
+    """Keeps the view up to date; one thread calls :meth:`take`, any may read ``view``."""
 
     def __init__(self) -> None:
         self.view: View | None = None
@@ -68,9 +65,9 @@ class Latest:
         inventory: Inventory,
         events: Sequence[NodeEvent] = (),
     ) -> None:
-        """Take in one tick; ``passed_ns`` rises with the ticks, whatever the clock is set to.
+        """Add one tick; ``passed_ns`` is monotonic.
 
-        A layout is no longer exported when no frame of it came for three of its periods, and 30 s at least.
+        A layout without a frame for three of its periods, and at least 30 s, is no longer exported.
         """
         for framed in frames:
             schema = framed.reading.schema
@@ -110,7 +107,7 @@ def _next(before: Block | None, framed: Framed, keys: tuple[Hashable, ...], time
 
 
 def _plain(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The shortest numbers that float32 holds these for: 82.2 and not 82.19999694824219."""
+    """The shortest decimal numbers with the same float32 value: 82.2 and not 82.19999694824219."""
     wide = values.astype(np.float64)
     size = np.abs(wide)
     rounded = (size < 1e6) & (size > 1e-12)  # larger ones are whole numbers for all that float32 knows
@@ -119,7 +116,7 @@ def _plain(values: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _keys(layout: Layout, inventory: Inventory) -> tuple[Hashable, ...]:
-    """What identifies a row of a frame, whatever its place."""
+    """Keys that identify a frame's rows, whatever their place."""
     match layout.rows:
         case "device":
             return tuple(device.id for device in inventory.devices)

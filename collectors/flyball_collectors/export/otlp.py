@@ -44,12 +44,12 @@ _UP_DOWN = frozenset(
 
 
 def host_id(root: Path) -> str:
-    """Id of the host's installation; empty where it has none."""
+    """Machine id of the host; empty if it has none."""
     return text_of(root / "etc/machine-id").strip()
 
 
 def resource_attributes(inventory: Inventory, host: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Attributes of the node by the semantic conventions; what is not known is left out.
+    """Attributes of the node by the semantic conventions; unknown ones are left out.
 
     ``environment`` may describe Kubernetes by ``FLYBALL_CLUSTER``, ``FLYBALL_NODE`` and ``FLYBALL_NODE_UID``.
     """

@@ -20,7 +20,7 @@ from flyball_contracts.metrics import LAYOUTS, Layout
 
 
 class Page(NamedTuple):
-    """An answer to a scrape."""
+    """A response to a scrape."""
 
     content_type: str
     encoding: str
@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Where the values of one column go."""
+    """Destination of a column's values."""
 
     metric_family: MetricFamily
     sample: str
@@ -36,9 +36,9 @@ class Column(NamedTuple):
 
 
 class PrometheusPages:
-    """Renders each view at most once for each format and encoding, however many clients ask.
+    """Renders each view at most once per format and encoding, for any number of clients.
 
-    Any thread may ask; one renders, the others wait for it.
+    Thread-safe; one thread renders, the others wait for it.
     """
 
     def __init__(self, latest: Latest, *, dcgm: bool = False) -> None:
@@ -49,7 +49,7 @@ class PrometheusPages:
         self._made_of: tuple[View | None, bool] = None, False
 
     def page(self, accept: str, accept_encoding: str) -> Page:
-        """Answer for the headers of a request: OpenMetrics or the text format, compressed or not."""
+        """Response for the headers of a request: OpenMetrics or the text format, compressed or not."""
         encode, content_type = choose_encoder(accept)
         compressed = "gzip" in accept_encoding
         with self._lock:
@@ -68,7 +68,7 @@ class PrometheusPages:
 
 
 class _MetricFamilies(Collector):
-    """One view, as the client library wants it."""
+    """One view, in the client library's interface."""
 
     def __init__(self, view: View | None, *, dcgm: bool) -> None:
         self._view = view
@@ -83,7 +83,7 @@ class _MetricFamilies(Collector):
 
 
 def metric_families(view: View) -> list[Exposed]:
-    """Families of a view, each with the samples of all layouts that have it; what is NaN has no sample."""
+    """Families of a view, each with the samples of all its layouts; NaN has no sample."""
     found: dict[str, Exposed] = {}
     for block in view.blocks:
         labels = row_labels(block.layout, view.inventory)

@@ -1,4 +1,4 @@
-"""What a row and a column of a frame are called outside: OpenTelemetry attributes and Prometheus labels."""
+"""Names of a frame's rows and columns in exports: OpenTelemetry attributes and Prometheus labels."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ _OF_RUNTIME = ("namespace", "pod", "container", "job")
 
 
 def column_attributes(layout: Layout, metric: Metric) -> dict[str, str]:
-    """Attributes of a column by their OpenTelemetry names; ``hw.type`` is there where the conventions require it."""
+    """Attributes of a column by their OpenTelemetry names; includes ``hw.type`` if the conventions require it."""
     names = _CONVENTIONS.get(metric.name, {})
     found = {names.get(key, key): value for key, value in metric.attributes.items()}
     if layout.rows == "device" and metric.name.startswith("hw.") and not metric.name.startswith("hw.gpu."):
@@ -69,13 +69,13 @@ def row_labels(layout: Layout, inventory: Inventory) -> list[dict[str, str]]:
 
 
 def sole_allocations(inventory: Inventory) -> dict[int, Allocation]:
-    """Allocation of each device that is of one alone: what is shared belongs to nobody by name."""
+    """Allocation of each device that has only one; a shared device has none."""
     holders = Counter(row for allocation in inventory.allocations for row in allocation.devices)
     return {row: a for a in inventory.allocations for row in a.devices if holders[row] == 1}
 
 
 def of_allocation(allocation: Allocation | None) -> dict[str, str]:
-    """Who an allocation is; empty for none."""
+    """Names of an allocation; empty for none."""
     if allocation is None:
         return {}
     labels = {key: allocation.labels[key] for key in _OF_RUNTIME if allocation.labels.get(key)}

@@ -28,7 +28,7 @@ _CLOSE_S = 3.0
 
 
 class Refused(NamedTuple):
-    """Why a request was not taken: for good, or until ``wait_s`` has passed, where the endpoint says so."""
+    """Reason why a request was rejected: for good, or until ``wait_s`` has passed if the endpoint says so."""
 
     reason: str
     lasting: bool = False
@@ -36,9 +36,9 @@ class Refused(NamedTuple):
 
 
 class OtlpSender:
-    """A bounded queue of views and the thread that empties it; the oldest are dropped when it is full.
+    """A bounded queue of views and the thread that sends them; the oldest are dropped when it is full.
 
-    Counters in the views are cumulative, so that a dropped one costs resolution, not sums.
+    Counters in the views are cumulative, so that a dropped view costs resolution, not sums.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class OtlpSender:
 
     @property
     def lost(self) -> int:
-        """Requests that were given up."""
+        """Requests that were dropped."""
         return self._lost
 
     def put(self, view: View) -> None:
@@ -87,7 +87,7 @@ class OtlpSender:
             self._changed.notify()
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Try once more to send what waits, for as long as that; the rest is lost, and counted."""
+        """Send waiting views within a time limit; the rest is lost and counted."""
         self._closing.set()
         with self._changed:
             self._changed.notify()
@@ -183,7 +183,7 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _retry_after_s(text: str, now_ns: int) -> float | None:
-    """Seconds of a ``Retry-After``, which may be a date; ``None`` where there is none, or none that makes sense."""
+    """Seconds of a ``Retry-After``, which may be a date; ``None`` if absent or invalid."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""``/metrics`` and ``/health`` over HTTP, in threads that the tick loop never waits for."""
+"""Serves ``/metrics`` and ``/health`` over HTTP, in threads independent of the tick loop."""
 
 import logging
 import socket
@@ -16,7 +16,7 @@ _CLIENT_S = 10.0  # a client that takes longer to ask or to read is left
 
 
 class MetricsServer:
-    """Serves until it is closed; ``illness`` says what is wrong with the agent, empty for nothing.
+    """Serves until it is closed; ``illness`` returns the agent's problems, empty for none.
 
     Raises :class:`ConfigError` when it cannot listen there.
     """
@@ -43,7 +43,7 @@ class MetricsServer:
         return port
 
     def close(self) -> None:
-        """Stop listening; answers under way are finished by their own threads."""
+        """Stop listening; open requests are finished by their own threads."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -62,7 +62,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, if there is a place left; else hang up."""
+        """Handle a request in a thread of its own, if one is free; else disconnect."""
         if not self._places.acquire(blocking=False):
             _LOG.debug("more than %d clients request metrics; %s is sent away", _MOST_CLIENTS, client_address)
             self.shutdown_request(request)
@@ -70,14 +70,14 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one client."""
+        """Handle one client."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away, or is too slow, is its own matter."""
+        """Ignore a client that disconnects or is too slow."""
         del request
         _LOG.debug("%s got no answer", client_address, exc_info=True)
 
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one request."""
+        """Handle one request."""
         server = cast("_Server", self.server)
         path = self.path.partition("?")[0]
         if path == "/metrics":
@@ -113,5 +113,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are no news."""
+        """Do not log requests."""
         del format, args

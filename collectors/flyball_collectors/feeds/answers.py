@@ -1,4 +1,4 @@
-"""From the bytes of an answer to typed values, with errors that name the field."""
+"""Decodes responses to typed values, with errors that name the field."""
 
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -13,7 +13,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode_json(body: bytes, kind: type[T], where: str) -> T:
-    """Decode an answer as ``kind``; raises :class:`FeedError` that names ``where`` and the field."""
+    """Decode a response as ``kind``; raises :class:`FeedError` that names ``where`` and the field."""
     if body.lstrip()[:1] == b"<":
         raise FeedError(f"{where}: an HTML page, not JSON; see whether a proxy wants a log-in")
     try:

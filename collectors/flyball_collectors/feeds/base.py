@@ -1,4 +1,4 @@
-"""The feed port: what every source of carbon and price curves looks like to the runner."""
+"""The feed interface: every source of carbon and price curves, as the runner uses it."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from flyball_contracts.records import Signal
 
 
 class FeedError(TransportError):
-    """An answer that cannot be had or used; names the place, the field and the remedy, and never a secret.
+    """A missing or unusable response; names the place, the field and the remedy, and never a secret.
 
-    ``retry_after_s`` is how long the server asks to be left alone. A ``lasting`` error does not go away by
-    itself (a wrong token, an unknown zone), so that there is no hurry to ask again.
+    ``retry_after_s`` is the server's requested wait. A ``lasting`` error does not go away by itself (a wrong token, an
+    unknown zone), so it is retried less often.
     """
 
     def __init__(self, text: str, *, retry_after_s: float = 0.0, lasting: bool = False) -> None:
@@ -22,9 +22,9 @@ class FeedError(TransportError):
 class Feed(Protocol):
     """One source of curves.
 
-    Retry contract: ``fetch`` may be called again at any time, after an answer or an error; it changes nothing at
-    the source. It keeps to the source's own limits by what it remembers (an ETag, a log-in, a file's time), and
-    leaves waiting to the caller.
+    Retry contract: ``fetch`` may be called again at any time, after a response or an error; it changes nothing at the
+    source. It respects the source's own limits by stored state (an ETag, a login, a file's time), and leaves waiting to
+    the caller.
     """
 
     @property
@@ -38,9 +38,9 @@ class Feed(Protocol):
         ...
 
     def fetch(self, now_ns: int) -> list[Signal]:
-        """Curves that the source holds at wall time ``now_ns``.
+        """Curves that the source has at wall time ``now_ns``.
 
-        ``published_ns`` of each is when it was issued, not when it was fetched. An answer that was had before
-        may be returned again. Raises :class:`FeedError` and nothing else.
+        ``published_ns`` of each is when it was issued, not when it was fetched. A curve that was returned before may be
+        returned again. Raises :class:`FeedError` and nothing else.
         """
         ...

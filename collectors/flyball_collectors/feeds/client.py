@@ -1,4 +1,4 @@
-"""HTTP for the feeds: one bounded GET, an ETag memory, and errors that say what to do."""
+"""HTTP for the feeds: one bounded GET, an ETag cache, and errors with a remedy."""
 
 import ssl
 import time
@@ -28,10 +28,10 @@ class _Kept(NamedTuple):
 
 
 class Client:
-    """Gets answers of one provider; the last one is kept with its ETag, so that an unchanged one costs no transfer.
+    """Gets responses of one provider; the last one is kept with its ETag, so that an unchanged one costs no transfer.
 
-    TLS certificates are verified against the system's store (``SSL_CERT_FILE`` names another) and the proxy
-    variables of the environment are heeded. Redirects are not followed: headers may hold secrets.
+    TLS certificates are verified against the system's store (``SSL_CERT_FILE`` names another) and the proxy variables
+    of the environment apply. Redirects are not followed: headers may contain secrets.
     """
 
     def __init__(self, base_url: str, timeout_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -41,15 +41,15 @@ class Client:
         self._kept: _Kept | None = None
 
     def where(self, path: str) -> str:
-        """Address of a path for errors: without query, and thus without anything secret."""
+        """Address of a path for errors: without the query, which may contain secrets."""
         return self._base_url + path
 
     def get(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], now_ns: int, *, keep: bool = True
     ) -> bytes:
-        """Body of an answer with status 200, or the one kept on 304; ``keep`` is false for what is secret.
+        """Body of a response with status 200, or the cached one on 304; ``keep`` is false for secret content.
 
-        Raises :class:`FeedError` with advice that follows from the status, :class:`Unauthorized` for 401 and 403.
+        Raises :class:`FeedError` with a remedy by status, :class:`Unauthorized` for 401 and 403.
         """
         url = self.where(path) + ("?" + urlencode(query) if query else "")
         known = self._kept if self._kept is not None and self._kept.url == url else None
@@ -91,7 +91,7 @@ class Client:
         return bytes(parts)
 
     def _pool(self) -> urllib3.PoolManager:
-        """A pool for one request: minutes pass until the next, so that no connection is worth keeping."""
+        """A pool for one request: the next one is minutes later, so connections are not kept."""
         timeout = urllib3.Timeout(total=self._timeout_s)
         context = ssl.create_default_context()
         target = urlsplit(self._base_url)
@@ -134,11 +134,11 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
 
 
 class Unauthorized(FeedError):
-    """Status 401 or 403: a token has run out, or never was good."""
+    """Status 401 or 403: a token has expired, or was never valid."""
 
 
 def retry_after_s(text: str | None, now_ns: int) -> float:
-    """Seconds that a ``Retry-After`` header requests (RFC 9110, 10.2.3), in 0..1 day; 0 when it says nothing."""
+    """Seconds of a ``Retry-After`` header (RFC 9110, 10.2.3), in 0..1 day; 0 if absent."""
     if not text:
         return 0.0
     try:

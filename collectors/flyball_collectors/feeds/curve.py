@@ -1,4 +1,4 @@
-"""From an answer's points to one gapless curve."""
+"""Makes one gapless curve from a response's points."""
 
 import math
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a feed's curves have in common."""
+    """Common properties of a feed's curves."""
 
     zone: str
     source: str
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A curve and the number of values of the answer, not past yet, that are not in it."""
+    """A curve, and the number of the response's values, not past yet, that are not in it."""
 
     signal: Signal
     left_out: int
@@ -52,12 +52,11 @@ class Cut(NamedTuple):
 def cut_curve(
     points: Iterable[Point], shape: Shape, *, step_s: float, published_ns: int, now_ns: int, where: str
 ) -> Cut:
-    """Cut the longest run without a gap from the slots that have not ended at ``now_ns``; the earliest of equals.
+    """Cut the longest gapless run from the slots that have not ended at ``now_ns``; the earliest of equals.
 
-    Missing and impossible values are gaps, and a time that occurs again counts once. At most
-    :data:`MOST_SLOTS` slots are taken; what a longer run holds comes as time goes by. Quantiles are kept where
-    the whole run has them in order. Raises :class:`FeedError`, which names ``where``, when no slot is left, or
-    when the curve was issued in the future.
+    Missing and impossible values are gaps, and a repeated time counts once. At most :data:`MOST_SLOTS` slots are used;
+    a longer run continues in later curves. Quantiles are kept if the whole run has them in order. Raises
+    :class:`FeedError`, which names ``where``, when no slot is left, or when the curve was issued in the future.
     """
     if published_ns > now_ns + CLOCK_SLACK_S * NS_PER_S:
         ahead_s = (published_ns - now_ns) / NS_PER_S
@@ -91,13 +90,13 @@ def cut_curve(
 
 
 def longer(new: Signal, old: Signal) -> bool:
-    """Whether a curve reaches further than an older one or differs from it where both are."""
+    """Whether a curve reaches further than an older one or differs from it where they overlap."""
     step_ns = round(new.step_s * NS_PER_S)
     return any(old.at(new.start_ns + i * step_ns) != value for i, value in enumerate(new.p50))
 
 
 def first_seen(new: Signal, last: Signal | None) -> Signal:
-    """The new curve, issued when it was first seen, for a source that does not say when it issues."""
+    """The new curve, issued when it was first seen, for a source without times of issue."""
     return new if last is None or longer(new, last) else msgspec.structs.replace(new, published_ns=last.published_ns)
 
 
@@ -108,12 +107,12 @@ def smallest_step_s(times_ns: Iterable[int]) -> float | None:
 
 
 def valid_time(time_ns: int) -> bool:
-    """Whether a time is from 1970 to 2116, so that a record can hold any curve from it on."""
+    """Whether a time is between 1970 and 2116, so that a record can hold any curve from it on."""
     return 0 <= time_ns < MAX_TIME_NS // 2
 
 
 def possible(value: float | None, kind: SignalKind) -> bool:
-    """Whether a value can be one of its kind: there, finite, and within bounds that no market leaves."""
+    """Whether a value is valid for its kind: known, finite, and within bounds of any market."""
     lowest, highest = _RANGES[kind]
     return value is not None and math.isfinite(value) and lowest <= value <= highest
 

@@ -1,9 +1,9 @@
-"""Curves from a file that somebody else writes, or from the newest file of a folder.
+"""Curves from a file of another program, or from the newest file of a folder.
 
-CSV has a header with ``time`` and ``value``, perhaps ``p10`` and ``p90``; other columns are not looked at. JSON
-is a list of such objects, or ``{"published": ..., "data": [...]}``. A time is ISO 8601 with an offset or seconds
-since 1970; a value that is empty or null is missing. What a file says counts as issued at ``published``, else
-when it was last written.
+CSV has a header with ``time`` and ``value``, and optionally ``p10`` and ``p90``; other columns are ignored. JSON is a
+list of such objects, or ``{"published": ..., "data": [...]}``. A time is ISO 8601 with an offset or seconds since 1970;
+a value that is empty or null is missing. The curve counts as issued at ``published``, else when the file was last
+written.
 """
 
 import csv

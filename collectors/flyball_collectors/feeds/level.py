@@ -1,4 +1,4 @@
-"""A value that holds until its source reports another, as a curve of the hours to come."""
+"""A constant value until its source reports another, as a curve of the coming hours."""
 
 from flyball_collectors.feeds.base import FeedError
 from flyball_collectors.feeds.curve import Point, Shape, cut_curve, first_seen, possible
@@ -11,7 +11,7 @@ _STEP_NS = round(STEP_S * NS_PER_S)
 
 
 class Level:
-    """Curves of one level, from the present hour on for a day, in the belief that it stays."""
+    """Curves of one value, from the present hour on for a day."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

@@ -1,7 +1,7 @@
-"""What the feeds go by: their configuration, and the constants that only tests vary.
+"""Parameters of the feeds: their configuration, and constants that only tests vary.
 
 ``period_s`` is how often a provider is queried. After ``stale_after_s`` without a newer curve the feed is reported as
-stale; ``None``: never. Both follow how often the provider has something new.
+stale; ``None``: never. Both depend on how often the provider publishes.
 """
 
 from collections.abc import Mapping
@@ -121,5 +121,5 @@ _KINDS: Mapping[type[AnyFeed], type[Paced]] = {
 
 
 def paced(settings: AnyFeed) -> Paced:
-    """Return ``settings`` with their constants; as they are, where they have them."""
+    """Return ``settings`` with their constants; unchanged if they have them."""
     return settings if isinstance(settings, Paced) else with_constants(_KINDS[type(settings)], settings)

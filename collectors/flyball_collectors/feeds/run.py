@@ -1,4 +1,4 @@
-"""The loop of the feeds: ask each when it is due, send what is new."""
+"""The loop of the feeds: query each when it is due, send new curves."""
 
 import logging
 import random as randomness
@@ -24,7 +24,7 @@ _QUEUE_BYTES = 8 * 1024 * 1024
 
 
 class FeedReport(NamedTuple):
-    """What a run did, by feed; ``delivered`` and ``dropped`` count messages."""
+    """Result of a run, by feed; ``delivered`` and ``dropped`` count messages."""
 
     feeds: dict[str, FeedCounts]
     delivered: int
@@ -32,7 +32,7 @@ class FeedReport(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a feed has now: its curves, or why there are none."""
+    """Result of a query: curves, or why there are none."""
 
     name: str
     signals: list[Signal]
@@ -48,11 +48,11 @@ def run_feeds(
     wait: Callable[[float], bool] | None = None,
     random: Callable[[], float] = randomness.random,
 ) -> FeedReport:
-    """Ask all feeds, each at its own pace, and send new curves to Kafka until ``stop`` is set or ``wait`` says so.
+    """Query all feeds, each in its own period, and send new curves to Kafka until ``stop`` or ``wait`` ends it.
 
-    ``sources``, ``clock``, ``wait`` and ``random`` (0..1, the jitter) replace what the configuration and the
-    system would give. The feeds are queried one after the other, and ``wait`` is called between any two.
-    Raises :class:`ConfigError` for a configuration that cannot work; a feed or a broker that is away does not raise.
+    ``sources``, ``clock``, ``wait`` and ``random`` (0..1, the jitter) replace those of the configuration and the
+    system. The feeds are queried one after the other, and ``wait`` is called between any two. Raises
+    :class:`ConfigError` for a configuration that cannot work; a feed or a broker that is away does not raise.
     """
     clock = clock or Clock()
     wait = wait or stop.wait
@@ -82,7 +82,7 @@ def run_feeds(
 
 
 def fetch_once(config: Config, now_ns: int | None = None) -> list[Answer]:
-    """Ask each feed once, without Kafka; raises :class:`ConfigError`."""
+    """Query each feed once, without Kafka; raises :class:`ConfigError`."""
     answers: list[Answer] = []
     for source in open_feeds(config.feeds):
         try:
@@ -115,7 +115,7 @@ class _Runner:
         return self._schedule.due_ns
 
     def check(self) -> None:
-        """Say once when the feed becomes stale, and once when it is fresh again."""
+        """Log once when the feed becomes stale, and once when it is fresh again."""
         now_ns = self._clock.wall_ns()
         turned = self._freshness.check(now_ns)
         if turned:
@@ -126,11 +126,11 @@ class _Runner:
             _LOG.warning("feed %s is fresh again", self.name)
 
     def forget(self) -> None:
-        """Count nothing as published: the next answer is sent, new or not."""
+        """Count nothing as published: the next response is sent, new or not."""
         self._published.clear()
 
     def poll(self) -> None:
-        """Ask the feed and send what is new."""
+        """Query the feed and send new curves."""
         self.counts.polls += 1
         try:
             signals = self._fetch()

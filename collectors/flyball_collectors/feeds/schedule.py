@@ -1,4 +1,4 @@
-"""When one feed is polled next, and what it did so far; pure but for the arguments."""
+"""Poll times and counts of one feed; pure except for the arguments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ _MOST_DOUBLINGS = 30
 
 @dataclass
 class FeedCounts:
-    """What a run did with one feed.
+    """Counts of one feed in a run.
 
-    ``polls`` ended in an answer or ``failed``; of the curves that came, ``sent`` had something new, ``unchanged``
-    did not, and ``older`` were issued before one that was sent. ``stale`` is how often the feed became stale,
-    ``left_out`` the values that are in no curve.
+    ``polls`` ended in a response or ``failed``; of the curves received, ``sent`` were new, ``unchanged`` were not, and
+    ``older`` were issued before one that was sent. ``stale`` counts how often the feed became stale, ``left_out`` the
+    values that are in no curve.
     """
 
     polls: int = 0
@@ -43,13 +43,13 @@ class Schedule:
         self._random = random
 
     def succeeded(self, now_ns: int) -> None:
-        """Ask again when the period is over; periods that were missed are not made up for."""
+        """Poll again after a period; missed periods are skipped."""
         self.failures = 0
         period_ns = round(self._period_s * NS_PER_S)
         self.due_ns = max(self.due_ns + period_ns, now_ns + period_ns // 2)
 
     def failed(self, error: FeedError, now_ns: int) -> float:
-        """Back off; the seconds until the feed is requested again."""
+        """Back off; return the seconds until the next poll."""
         self.failures += 1
         bound_s = min(RETRY_S * 2.0 ** min(self.failures, _MOST_DOUBLINGS), RETRY_CAP_S)
         wait_s = max(self._random() * bound_s, error.retry_after_s)
@@ -60,9 +60,9 @@ class Schedule:
 
 
 class Freshness:
-    """Whether a feed has been without a newer curve for too long, in wall time.
+    """Whether a feed has had no newer curve for too long, in wall time.
 
-    ``now_ns`` is when the feed began: before its first curve it counts from there.
+    ``now_ns`` is the start of the feed: before its first curve it counts from there.
     """
 
     def __init__(self, stale_after_s: float | None, now_ns: int) -> None:

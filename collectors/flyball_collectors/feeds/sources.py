@@ -1,4 +1,4 @@
-"""Which feeds there are, by the configuration."""
+"""Opens the configured feeds."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -34,11 +34,11 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.security.secret import secret
 
 TIMEOUT_S = 10.0
-"""Providers answer in a second or two, or not at all."""
+"""Providers respond in a second or two, or not at all."""
 
 
 class Source(NamedTuple):
-    """A feed with its pace."""
+    """A feed with its polling period."""
 
     feed: Feed
     period_s: float
@@ -50,9 +50,9 @@ def open_feeds(
 ) -> list[Source]:
     """Feeds of a configuration, in its order.
 
-    ``timeout_s`` bounds the wait for an answer, and again its transfer. Raises :class:`ConfigError` when there is none,
-    a secret is not in ``environ``, or two feeds have the same kind of curve for one zone: the worker knows one, and
-    average and marginal carbon must not be mixed.
+    ``timeout_s`` bounds the wait for a response, and separately its transfer. Raises :class:`ConfigError` when there is
+    no feed, a secret is not in ``environ``, or two feeds have the same kind of curve for one zone: the worker keeps
+    one, and average and marginal carbon must not be mixed.
     """
     environ = os.environ if environ is None else environ
     catalogues: dict[tuple[str, str], Catalogue] = {}

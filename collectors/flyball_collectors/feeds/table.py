@@ -1,4 +1,4 @@
-"""What the feeds have now, as a table for people."""
+"""Current curves of the feeds as a table."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ UNITS = {
 
 
 def render(answers: Sequence[Answer]) -> Group:
-    """A row for each curve, then a line for each feed that has none; 80 columns hold it."""
+    """A row for each curve, then a line for each feed without one; fits 80 columns."""
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("feed", overflow="fold")
     for name in ("now", "lowest", "highest"):

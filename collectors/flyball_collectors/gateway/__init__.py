@@ -1,3 +1,3 @@
-"""What gateways see of the requests for workloads, replicas or not."""
+"""Gateways' metrics of the requests for workloads, with or without replicas."""
 
 from flyball_collectors.gateway.collector import GatewayCollector as GatewayCollector, gateways_of as gateways_of

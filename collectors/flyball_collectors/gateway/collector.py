@@ -7,7 +7,7 @@ import numpy as np
 
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
-from flyball_collectors.gateway.scraper import GatewayPage, GatewayScraper, Seen
+from flyball_collectors.gateway.scraper import GatewayPage, GatewayReading, GatewayScraper
 from flyball_collectors.parameters import GatewayParameters, GatewaySeries
 from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives
@@ -21,7 +21,10 @@ _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate",
 
 
 class GatewayCollector:
-    """Gateways that are configured. Raises :class:`ConfigError` for settings that cannot work."""
+    """The configured gateways.
+
+    Raises :class:`ConfigError` for invalid settings.
+    """
 
     name = "gateway"
 
@@ -40,19 +43,19 @@ class GatewayCollector:
 
     @property
     def errors(self) -> int:
-        """Pages that could not be read so far."""
+        """Number of pages that could not be read."""
         return sum(scraper.errors for scraper in self._scrapers.values())
 
     def problems(self) -> dict[str, str | None]:
-        """What is queried, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
+        """Queried pages and their problems: empty without one, ``None`` before the first response."""
         return {name: scraper.problem or _absent(scraper) for name, scraper in self._scrapers.items()}
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """What each gateway reported last; none of it is requested here."""
+        """The last report of each gateway; requests nothing now."""
         del now_ns, period_ns
         readings = {name: scraper.take() for name, scraper in self._scrapers.items()}
         values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
-        values[:, _COLUMNS] = [readings.get(name, {}).get(workload, Seen()) for workload, name in self._rows]
+        values[:, _COLUMNS] = [readings.get(name, {}).get(workload, GatewayReading()) for workload, name in self._rows]
         return [Reading(GATEWAY.schema, values)]
 
     def parts(self) -> Parts:
@@ -85,9 +88,9 @@ def _absent(scraper: GatewayScraper) -> str | None:
 
 
 def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, ...]:
-    """The pages of gateways among the targets; one without a name is called as the node is.
+    """The pages of gateways among the targets; one without a name gets the node's.
 
-    Raises :class:`ConfigError` for series that no gateway has.
+    Raises :class:`ConfigError` for series that gateways do not have.
     """
     found: list[GatewayParameters] = []
     for number, one in enumerate(config.targets):

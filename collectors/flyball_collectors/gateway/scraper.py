@@ -1,4 +1,4 @@
-"""The page of one gateway: what arrived there for each workload."""
+"""Scrapes one gateway: arrivals for each workload."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from flyball_collectors.workload.scraping.page import PageError, Reader, Sample
 from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
 
 _MOST_KEPT = 256
-"""Readings between two ticks; an agent that is behind by more misses some."""
+"""Maximum readings between two ticks; an agent that is further behind misses some."""
 
 
 class GatewayPage(NamedTuple):
-    """One gateway: where its page is, what its series mean, and whose they are by the value of a label.
+    """One gateway: its page, the meaning of its series, and the workload of each label value.
 
-    An empty value stands for the whole page. ``read`` and ``rate`` are those of the kind. Series without the label
-    belong to the workload where the page has only one, and to nobody where it has several: none may have the sum of
-    all. A page on which no series has the label is an error.
+    An empty value means the whole page. ``read`` and ``rate`` are those of the kind. Series without the label belong to
+    the workload if the page has only one, and to none of several: none may have the sum of all. A page without any
+    series with the label is an error.
     """
 
     name: str
@@ -31,11 +31,11 @@ class GatewayPage(NamedTuple):
     rate: str = ""
 
 
-Requests = dict[str, "Seen"]
+Requests = dict[str, "GatewayReading"]
 
 
-class Seen(NamedTuple):
-    """Requests for one workload: per second, held at the gateway, and without an answer; NaN where unknown."""
+class GatewayReading(NamedTuple):
+    """Requests for one workload: per second, queued at the gateway, and in progress; NaN if unknown."""
 
     rate: float = NAN
     queued: float = NAN
@@ -58,7 +58,7 @@ class GatewayScraper(Poller[Requests]):
         self.start()
 
     def take(self) -> Requests:
-        """What was read since the last call, by workload, else the last reading; empty when that was too long ago.
+        """Readings since the last call, by workload, else the last reading; empty if that is too old.
 
         Rates are means of all readings in between: a single request must not be missed.
         """
@@ -82,16 +82,18 @@ class GatewayScraper(Poller[Requests]):
             requests = meter.take(labelled if value else samples, now_s, longest_s)
             mine = [s for s in labelled if s.labels.get(page.label, value) == value] if value else samples
             rates = [s.value for s in mine if s.name == page.rate]
-            found = Seen(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)
-            before = seen.get(page.workloads[value], Seen())
-            seen[page.workloads[value]] = Seen(*(_known_sum(a, b) for a, b in zip(before, found, strict=True)))
+            found = GatewayReading(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)
+            before = seen.get(page.workloads[value], GatewayReading())
+            seen[page.workloads[value]] = GatewayReading(
+                *(_known_sum(a, b) for a, b in zip(before, found, strict=True))
+            )
             if not mine:
                 absent.append(value)
         self.absent = tuple(absent)
         return seen
 
     def _labelled(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples that a workload may have by its label; raises :class:`PageError` where none has the label."""
+        """The samples by workload label; raises :class:`PageError` if no series has the label."""
         page = self._gateway
         lacking = sorted({sample.name for sample in samples if page.label not in sample.labels})
         self.unlabelled = ()

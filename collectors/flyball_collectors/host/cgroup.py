@@ -1,4 +1,4 @@
-"""What one control group of the host uses, from the files of cgroup version 2."""
+"""Resource use of one control group of the host, from the files of cgroup version 2."""
 
 import os
 import re
@@ -25,10 +25,10 @@ class CgroupReader:
         self._stacked: dict[str, bool] = {}
 
     def read(self, folder: Path) -> Values:
-        """Values by key of the ``USAGE`` layout; without limits that are not set and controllers that are off.
+        """Values by key of the ``USAGE`` layout; unset limits and disabled controllers are left out.
 
-        The working set is what is charged less the file cache that was not used for long, as the kubelet has it.
-        Bytes of stacked disks are left out, which the disks below count again.
+        The working set is the charged memory less the inactive file cache, as in the kubelet. Bytes of stacked disks
+        are left out, because the disks below count them again.
         """
         at = f"{folder}/"  # text, because making a Path costs more than reading the file
         values: dict[str, float | dict[str, float]] = {}
@@ -69,7 +69,7 @@ class CgroupReader:
         return {READ: read, WRITTEN: written}
 
     def is_stacked(self, disk: str) -> bool:
-        """Whether what a disk reads and writes is counted on another one below it; so is what is no disk."""
+        """Whether a disk's I/O is also counted on another disk below it, or it is no disk."""
         known = self._stacked.get(disk)
         if known is None:
             folder = self._root / "sys/dev/block" / disk
@@ -79,13 +79,13 @@ class CgroupReader:
 
 
 def put(values: dict[str, Any], key: str, value: float | None, scale: float = 1) -> None:
-    """Set a value in the metric's unit, ``scale`` of which one of the kernel's is; nothing where it is unknown."""
+    """Set a value converted with ``scale`` to the metric's unit; nothing if it is unknown."""
     if value is not None:
         values[key] = value * scale
 
 
 def number(path: str) -> int | None:
-    """The one number in a file, ``None`` for the word ``max`` and where there is none."""
+    """The single number in a file, ``None`` for the word ``max`` and if there is none."""
     found = numbers(text_of(path).split())
     return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""What one control group uses on a host of version 1, or of both versions at once (hybrid)."""
+"""Resource use of one control group on a host of version 1, or of both versions at once (hybrid)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +15,14 @@ _WAYS = {"Read": READ, "Write": WRITTEN}
 
 
 class Hierarchy(NamedTuple):
-    """The control groups of a host: ``groups`` is a folder with a folder for each, ``legacy`` that of version 1."""
+    """The control groups of a host: ``groups`` has a folder for each, ``legacy`` is that of version 1."""
 
     groups: Path
     legacy: bool
 
 
 def hierarchy_of(root: Path) -> Hierarchy | None:
-    """Version 2 where it has all controllers, else a controller of version 1; ``None`` where neither is mounted."""
+    """Version 2 if it has all controllers, else a controller of version 1; ``None`` if neither is mounted."""
     mount = root / "sys/fs/cgroup"
     if (mount / "cgroup.controllers").is_file():
         return Hierarchy(mount, legacy=False)
@@ -34,8 +34,8 @@ def hierarchy_of(root: Path) -> Hierarchy | None:
 class LegacyReader:
     """Reads control groups of version 1, which have a folder of one name below each controller.
 
-    What version 1 does not report, as controllers that are mounted as version 2 and pressures, is read from the group
-    of that name in ``unified``.
+    Metrics that version 1 lacks, such as controllers mounted as version 2 and pressures, are read from the group of
+    that name in ``unified``.
     """
 
     def __init__(self, root: Path, groups: Path) -> None:
@@ -73,7 +73,7 @@ class LegacyReader:
         put(values, "container.memory.oom", after("oom_kill", text_of(at + "memory.oom_control")))
 
     def _disks(self, at: str) -> dict[str, dict[str, float]]:
-        """Bytes by disk; empty where the group has none of the files."""
+        """Bytes by disk; empty if the group has none of the files."""
         text = next((text for name in _BYTES if (text := text_of(at + name))), "")
         if not text:
             return {}
@@ -87,7 +87,7 @@ class LegacyReader:
 
 
 def reader_of(root: Path) -> CgroupReader | LegacyReader:
-    """What reads the control groups of a host."""
+    """Reader of a host's control groups."""
     found = hierarchy_of(root)
     return LegacyReader(root, found.groups) if found is not None and found.legacy else CgroupReader(root)
 

@@ -1,4 +1,4 @@
-"""How far this clock is off, as the kernel's NTP state says."""
+"""Offset of this clock, by the kernel's NTP state."""
 
 import ctypes
 from pathlib import Path
@@ -11,7 +11,7 @@ _LONG = ctypes.c_long
 
 
 class Timex(ctypes.Structure):
-    """``struct timex`` of the kernel; all zero, it asks and sets nothing."""
+    """``struct timex`` of the kernel; all zero, it queries and sets nothing."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -23,7 +23,7 @@ class Timex(ctypes.Structure):
 
 
 def read_clock(_: Path) -> Values:
-    """Offset of this clock in seconds while a time service keeps it; always the real clock, whatever the root."""
+    """Offset of this clock in seconds while a time service controls it; always of the real clock, whatever the root."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except AttributeError:  # not Linux
@@ -33,7 +33,7 @@ def read_clock(_: Path) -> Values:
 
 
 def offset_of(timex: Timex, state: int) -> Values:
-    """Offset that the kernel's answer means: what it still has to add, hence with the other sign."""
+    """Offset of the kernel's answer: the correction still to be added, with the opposite sign."""
     if state < 0 or state == _TIME_ERROR or timex.status & _UNSYNCHRONISED:
         return {}
     return {"flyball.agent.clock.offset": -timex.offset / (1e9 if timex.status & _NANOSECONDS else 1e6)}

@@ -50,7 +50,7 @@ class HostCollector:
         return self._counters.resets
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """One row; NaN where the kernel has no value."""
+        """One row; NaN if the kernel has no value."""
         found: dict[str, float | Mapping[str, float]] = {}
         for source in SOURCES.values():
             found.update(source(self._root))
@@ -64,15 +64,15 @@ class HostCollector:
         return self._parts
 
     def events(self) -> list[NodeEvent]:
-        """Nothing: the host reports values only."""
+        """Empty: the host reports values only."""
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _busy_share(times: list[float]) -> float:
-    """Share of user, system and steal in all of them; NaN while no time has passed or one is unknown."""
+    """Share of user, system and steal in the total; NaN if no time has passed or a value is unknown."""
     total = sum(times)
     return sum(times[:3]) / total if total > 0 else NAN
 

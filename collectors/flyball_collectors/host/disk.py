@@ -15,7 +15,7 @@ _DISK = re.compile(r"(sd|vd|xvd|hd)[a-z]+|(nvme\d+n|mmcblk|pmem|dasd)\d+")
 def read_disk(root: Path) -> Values:
     """Bytes and time (s) of reads and writes since boot, for each whole disk.
 
-    A whole disk is one in ``/sys/block``, or one that is named like a disk where there is no such folder.
+    A whole disk is one in ``/sys/block`` or, without that folder, one with a disk's name.
     """
     try:
         whole = {entry.name for entry in (root / "sys/block").iterdir()}

@@ -10,7 +10,7 @@ _KINDS = {"package": "cpu", "dram": "memory"}
 
 
 class Zone(NamedTuple):
-    """One RAPL zone that counts: its name, ``cpu`` or ``memory``, its counter, and where that starts again."""
+    """One counted RAPL zone: its name, ``cpu`` or ``memory``, its counter, and its range."""
 
     name: str
     kind: str
@@ -19,10 +19,10 @@ class Zone(NamedTuple):
 
 
 def find_zones(root: Path) -> list[Zone]:
-    """Packages and their memory; the others are inside of these.
+    """Packages and their memory; other zones are parts of these.
 
-    A package holds its ``core`` and ``uncore``, ``psys`` holds all, and ``intel-rapl-mmio`` is another way to the
-    same package: adding them up would count energy twice.
+    A package includes its ``core`` and ``uncore``, ``psys`` includes everything, and ``intel-rapl-mmio`` is another
+    interface to the same package: adding them would count energy twice.
     """
     try:
         folders = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
@@ -39,10 +39,10 @@ def find_zones(root: Path) -> list[Zone]:
 
 
 class EnergyMeter:
-    """Adds up the energy of the zones that were there when it was made.
+    """Accumulates the energy of the zones that existed when it was made.
 
-    A counter starts again at its range, every few minutes on a busy host. One that fell by less than half its
-    range was reset instead, and what was used meanwhile is unknown.
+    A counter wraps at its range, every few minutes on a busy host. One that fell by less than half its range was reset
+    instead, and the energy used meanwhile is unknown.
     """
 
     def __init__(self, root: Path) -> None:
@@ -51,7 +51,7 @@ class EnergyMeter:
         self._total_uj: dict[str, int] = {}
 
     def read(self) -> Values:
-        """Energy in joules since the meter was made, by kind; without a kind of which a zone cannot be read."""
+        """Energy in joules since the meter was made, by kind; a kind with an unreadable zone is left out."""
         step_uj: dict[str, int | None] = {}
         for zone in self.zones:
             before = step_uj.get(zone.kind, 0)

@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE traffic from ``/sys/class/infiniband``, which ``/proc/net/dev`` does not know."""
+"""InfiniBand and RoCE traffic from ``/sys/class/infiniband``, which ``/proc/net/dev`` lacks."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,12 +24,12 @@ def ports(root: Path) -> list[Path]:
 
 
 def read_ports(folders: list[Path]) -> Mapping[str, Mapping[str, float]]:
-    """Bytes and errors since boot by metric key and port; a counter that a port lacks is left out."""
+    """Bytes and errors since boot by metric key and port; missing counters are left out."""
     return {key: dict(_counts(folders, names, key)) for key, names in _COUNTERS.items()}
 
 
 def is_over_infiniband(root: Path, interface: str) -> bool:
-    """Whether an interface is IP over InfiniBand, whose bytes its port counts, too."""
+    """Whether an interface is IP over InfiniBand, whose bytes its port also counts."""
     return text_of(root / "sys/class/net" / interface / "type").strip() == _ARP_INFINIBAND
 
 

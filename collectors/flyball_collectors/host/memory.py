@@ -14,7 +14,7 @@ _VMSTAT = frozenset(("pgmajfault",))
 def read_memory(root: Path) -> Values:
     """Memory and swap in bytes, and major page faults since boot.
 
-    In use is what is neither free nor reclaimable cache, as ``free`` prints it.
+    Used memory is neither free nor reclaimable cache, as ``free`` prints it.
     """
     kib = _table(root / "proc/meminfo", _MEMINFO)
     values: dict[str, float] = {}

@@ -8,10 +8,10 @@ from flyball_collectors.kernel import numbers, text_of
 
 
 def read_network(root: Path) -> Values:
-    """Bytes and errors since boot, for each interface but the loopback, and for each InfiniBand port.
+    """Bytes and errors since boot, for each interface except the loopback, and for each InfiniBand port.
 
-    It is read as process 1 sees it where that is allowed, so an agent in a container whose ``root`` is the
-    host's sees the host's interfaces.
+    It is read in the namespace of process 1 if permitted, so an agent in a container whose ``root`` is the host's sees
+    the host's interfaces.
     """
     received: dict[str, float] = {}
     sent: dict[str, float] = {}

@@ -24,7 +24,7 @@ _UTILIZATION = NUMA.column("system.cpu.utilization")
 class NumaCollector:
     """NUMA nodes as they were at the start.
 
-    A host with a single one has no rows: they would say again what the host's row says.
+    A host with a single one has no rows: they would repeat the host's row.
     """
 
     name = "numa"
@@ -62,11 +62,11 @@ class NumaCollector:
         return self._parts
 
     def events(self) -> list[NodeEvent]:
-        """Nothing: NUMA nodes report values only."""
+        """Empty: NUMA nodes report values only."""
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _row(self, row: int) -> NDArray[np.float32]:
         folder = self._folders[row]
@@ -87,7 +87,7 @@ class NumaCollector:
 
 
 def cpus_of_list(text: str) -> frozenset[int]:
-    """CPUs of a kernel list such as ``0-3,8,10-11``; what makes no sense in it is left out."""
+    """CPUs of a kernel list such as ``0-3,8,10-11``; invalid parts are left out."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         ends = numbers(part.split("-"))
@@ -120,7 +120,7 @@ def _memory(folder: Path) -> dict[str, int]:
 
 
 def _cpu_times(root: Path) -> dict[int, tuple[int, int]]:
-    """Busy time and all time of each CPU, in jiffies; the guests' time is in the user's, waiting is not busy."""
+    """Busy and total time of each CPU, in jiffies; user time includes guests, waiting is not busy."""
     times: dict[int, tuple[int, int]] = {}
     for line in text_of(root / "proc/stat").splitlines():
         if not line.startswith("cpu"):

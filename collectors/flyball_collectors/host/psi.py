@@ -1,4 +1,4 @@
-"""Pressure stall information from ``/proc/pressure`` (Linux 4.20 and later, when it is switched on)."""
+"""Pressure stall information from ``/proc/pressure`` (Linux 4.20 and later, if enabled)."""
 
 from pathlib import Path
 

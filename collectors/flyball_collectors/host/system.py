@@ -1,4 +1,4 @@
-"""Uptime, processes, and what the agent itself uses."""
+"""Uptime, processes, and resource use of the agent itself."""
 
 import os
 import resource
@@ -27,7 +27,7 @@ def read_system(root: Path) -> Values:
 
 
 def read_self(_: Path) -> Values:
-    """CPU time (s) and resident bytes of this process; always of the real ``/proc``, whatever the root."""
+    """CPU time (s) and resident bytes of this process; always from the real ``/proc``, whatever the root."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     values: dict[str, float] = {"flyball.agent.cpu.time": usage.ru_utime + usage.ru_stime}
     pages = numbers(text_of(Path("/proc/self/statm")).split())

@@ -1,4 +1,4 @@
-"""The kernel log as a source of events: what the GPU driver, the memory controllers and PCIe complain of."""
+"""The kernel log as a source of events: errors of the GPU driver, the memory controllers and PCIe."""
 
 from flyball_collectors.kmsg.collector import KernelLog as KernelLog, open_kmsg as open_kmsg
-from flyball_collectors.kmsg.witness import Witness as Witness
+from flyball_collectors.kmsg.event_merger import EventMerger as EventMerger

@@ -1,4 +1,4 @@
-"""Adds up equal faults between two ticks: a single broken GPU can write thousands of lines a second."""
+"""Counts equal faults between two ticks: a single broken GPU can write thousands of lines a second."""
 
 import threading
 from typing import NamedTuple
@@ -10,7 +10,7 @@ MOST_NAMES = 64  # of places or processes that a tally remembers
 
 
 class Tally(NamedTuple):
-    """Faults reported as one: the first of them, when it was read, how many, where and whom they struck."""
+    """Faults reported as one: the first of them, its time, their number, places and processes."""
 
     first: Fault
     first_ns: int
@@ -24,7 +24,7 @@ class Tally(NamedTuple):
 class Burst:
     """Counts faults from one thread until another drains them; its memory is bounded, its counts are exact.
 
-    Faults beyond :data:`_MOST` kinds are counted together under what they are, without what they struck.
+    Faults beyond :data:`_MOST` kinds are counted together by kind of error, without the affected process.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Burst:
             )
 
     def drain(self) -> list[Tally]:
-        """What was counted since the last call, the earliest first; a repetition alone counts once."""
+        """Counts since the last call, the earliest first; a repetition alone counts once."""
         with self._lock:
             tallies, self._tallies = self._tallies, {}
         return [tally._replace(times=max(tally.times, 1)) for tally in tallies.values()]

@@ -7,18 +7,19 @@ from pathlib import Path
 
 from flyball_collectors.base import Parts, Reading
 from flyball_collectors.kmsg.burst import Burst, Tally
+from flyball_collectors.kmsg.classifier import FaultClassifier
 from flyball_collectors.kmsg.fault import Fault
 from flyball_collectors.kmsg.host_lines import aer_of, edac_of, killed_of
 from flyball_collectors.kmsg.nvidia_lines import gone_of, sxid_of, xid_of
 from flyball_collectors.kmsg.reader import KmsgReader
 from flyball_collectors.kmsg.record import LogRecord
-from flyball_collectors.kmsg.verdicts import Judge
 from flyball_collectors.nvml import Absent
 from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
 
 SLOT = "PCI:"
-"""Begins the device of an event that is known by its slot only; :class:`Witness` puts the device's id there."""
+"""Prefix of the device of an event that is known by its slot only; :class:`EventMerger` replaces it by the device's id.
+"""
 _PARSERS: Sequence[Callable[[str], Fault | None]] = (xid_of, sxid_of, gone_of, edac_of, aer_of, killed_of)
 _HOW = (
     "give the agent CAP_SYSLOG and read access to /dev/kmsg (systemd: ProtectKernelLogs=no, PrivateUsers=no, "
@@ -28,7 +29,7 @@ _HOW = (
 
 
 def fault_of(text: str) -> Fault | None:
-    """What a line of the kernel complains of, ``None`` for the many that are of no concern here."""
+    """The fault in a kernel line, ``None`` for most lines."""
     return next((fault for parse in _PARSERS if (fault := parse(text)) is not None), None)
 
 
@@ -48,8 +49,8 @@ def open_kmsg(node: str, root: Path = Path("/")) -> "KernelLog | Absent":
 class KernelLog:
     """Events of the lines that the kernel writes from now on; equal ones between two calls of :meth:`events` are one.
 
-    Lines that processes write to the log are not heeded: anybody could write them. The device of an event is
-    ``PCI:dddd:bb:dd``. ``reader`` counts what was missed. Raises :class:`OSError` when the log cannot be opened.
+    Lines that processes write to the log are ignored: anybody could write them. The device of an event is
+    ``PCI:dddd:bb:dd``. ``reader`` counts missed lines. Raises :class:`OSError` when the log cannot be opened.
     """
 
     name = "kmsg"
@@ -64,22 +65,22 @@ class KernelLog:
         self._node = node
         self._clock = clock
         self._burst = Burst()
-        self._judge = Judge()
+        self._classifier = FaultClassifier()
         self._reported_missed = 0
         self._reported_deaf = False
         self.reader = KmsgReader(path, self._take, clock, read)
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """Nothing: the log has events only."""
+        """Empty: the log has events only."""
         del now_ns, period_ns
         return []
 
     def parts(self) -> Parts:
-        """Nothing."""
+        """Empty."""
         return Parts()
 
     def events(self) -> list[NodeEvent]:
-        """What the kernel complained of since the last call, and what of the log was not read."""
+        """Faults since the last call, and how much of the log was not read."""
         events = [self._event_of(tally) for tally in self._burst.drain()]
         missed = self.reader.missed
         if missed > self._reported_missed:
@@ -102,7 +103,7 @@ class KernelLog:
 
     def _event_of(self, tally: Tally) -> NodeEvent:
         fault = tally.first
-        severity, remedy, message = self._judge.verdict(tally)
+        severity, remedy, message = self._classifier.verdict(tally)
         device = f"{SLOT}{fault.pci}" if fault.pci else ""
         return node_event(
             self._node,

@@ -1,4 +1,4 @@
-"""What a line of the kernel log can say; the parsers beside this file make it from text."""
+"""A fault in the kernel log; the parsers beside this file make it from text."""
 
 import re
 from typing import NamedTuple
@@ -11,12 +11,12 @@ _PCI = re.compile(PCI)
 
 
 class Fault(NamedTuple):
-    """One complaint.
+    """One fault.
 
     ``pci`` is the slot ``dddd:bb:dd`` it is about, empty for the host. ``code`` is the number of the XID or SXID, and
-    ``fatal`` what the line says of that, if anything. ``subject`` keeps apart what must not be counted together.
-    ``times`` is 0 for a line that only repeats another. ``place`` is where on the GPU it happened, ``process`` which
-    process it struck, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it requests.
+    ``fatal`` what the line states about that, if anything. Faults with different ``subject`` are counted separately.
+    ``times`` is 0 for a line that only repeats another. ``place`` is the location on the GPU, ``process`` the affected
+    process, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it requests.
     """
 
     kind: EventKind
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
 
 def slot_of(address: str) -> str:
-    """Slot ``dddd:bb:dd`` of a PCI address in any of the forms that the kernel, the driver and NVML write."""
+    """Slot ``dddd:bb:dd`` of a PCI address in any format of the kernel, the driver or NVML."""
     found = _PCI.fullmatch(address.strip())
     if found is None:
         return ""
@@ -42,6 +42,6 @@ def slot_of(address: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """A detail from the log, fit for a message."""
+    """A detail from the log, shortened for a message."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST_DETAIL else text[: LONGEST_DETAIL - 3] + "..."

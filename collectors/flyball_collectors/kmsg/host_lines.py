@@ -18,7 +18,7 @@ _KILLED = re.compile(r"ut of memory(?: \([^)]*\))?: Killed process (?P<pid>\d+) 
 
 
 def edac_of(text: str) -> Fault | None:
-    """Fault of a memory controller's line: corrected (CE) or uncorrected (UE) errors, as many as it says."""
+    """Fault of a memory controller's line: corrected (CE) or uncorrected (UE) errors, with their count."""
     found = _EDAC.search(text)
     if found is None:
         return None

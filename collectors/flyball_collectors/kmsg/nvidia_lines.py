@@ -1,4 +1,4 @@
-"""Lines of NVIDIA's driver: XIDs of GPUs, SXIDs of NVSwitches, and a GPU that has gone.
+"""Lines of NVIDIA's driver: XIDs of GPUs, SXIDs of NVSwitches, and lost GPUs.
 
 NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
 NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:01): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No
@@ -32,7 +32,7 @@ _SXID_TEXT = re.compile(r"(?P<fatal>Fatal|Non-?fatal),?\s*(?P<text>.*)")
 
 
 def xid_of(text: str) -> Fault | None:
-    """Fault of a line with an XID; one that cannot be read is an XID without a code, never nothing."""
+    """Fault of a line with an XID; an unreadable one is an XID without a code."""
     if "NVRM: Xid (" not in text:
         return None
     found = _XID.search(text)
@@ -59,13 +59,13 @@ def xid_of(text: str) -> Fault | None:
 
 
 def gone_of(text: str) -> Fault | None:
-    """Fault of the line that follows XID 79, or comes alone where the driver had no time for it."""
+    """Fault of the line that follows XID 79, or comes alone if the driver had no time for it."""
     found = _GONE.search(text)
     return None if found is None else Fault("xid", slot_of(found["pci"]), OFF_THE_BUS, times=0)
 
 
 def sxid_of(text: str) -> Fault | None:
-    """Fault of a line with an SXID; the lines with its registers that follow are none of their own."""
+    """Fault of a line with an SXID; the lines with its registers that follow are not faults."""
     if ": SXid (" not in text:
         return None
     found = _SXID.search(text)
@@ -80,7 +80,7 @@ def sxid_of(text: str) -> Fault | None:
 
 
 def _nvlink_detail(link: re.Match[str]) -> str:
-    """What the extended form says; the subcode is in bits 20 to 25 of the first word."""
+    """Detail of the extended format; the subcode is in bits 20 to 25 of the first word."""
     parts = [f"{link['unit']} {link['fatal'].lower()}"]
     if int(link["link"]) >= 0:
         parts.append(f"link {int(link['link'])}")

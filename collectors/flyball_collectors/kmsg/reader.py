@@ -20,11 +20,11 @@ Take = Callable[[LogRecord, int], None]
 
 
 class KmsgReader:
-    """Gives each record, with the wall time in nanoseconds when it was read, to ``take`` until :meth:`close`.
+    """Passes each record, with the wall time in nanoseconds when it was read, to ``take`` until :meth:`close`.
 
-    ``take`` is called in the reader's thread. ``read`` counts the records taken, ``missed`` those that the kernel
-    overwrote before they were read, by the gaps in their numbers, and ``strange`` the lines that could not be taken.
-    ``reason`` says why the log is not read any more, or is empty. Raises :class:`OSError` when it cannot be opened.
+    ``take`` is called in the reader's thread. ``read`` counts the records, ``missed`` those that the kernel overwrote
+    before they were read, by the gaps in their numbers, and ``strange`` the unreadable lines. ``reason`` says why the
+    log is no longer read, or is empty. Raises :class:`OSError` when it cannot be opened.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class KmsgReader:
                 return
 
     def _read_all(self) -> bool:
-        """Take what there is; false when nothing could be read although something seemed to be there."""
+        """Read all available lines; return false when nothing could be read although data were signalled."""
         any_read = False
         for _ in range(_AT_ONCE):  # an endless storm must not keep the thread from ending
             try:

@@ -19,12 +19,12 @@ class LogRecord(NamedTuple):
 
     @property
     def by_kernel(self) -> bool:
-        """Whether the kernel wrote it: what a process writes to the device has another facility."""
+        """Whether the kernel wrote it: records of processes have another facility."""
         return self.priority < _SEVERITIES
 
 
 def parse_record(line: bytes) -> LogRecord | None:
-    """Record of a line, ``None`` when it is not one."""
+    """Record of a line, ``None`` for an invalid one."""
     head, semicolon, text = line.partition(b";")
     fields = head.split(b",")
     if not semicolon or len(fields) < 4 or not all(field.isdigit() for field in fields[:3]):

@@ -18,11 +18,11 @@ Values = dict[str, float]
 
 
 class NoBinding(Exception):
-    """The binding is not to be had; the text says why."""
+    """The binding is not available; the text says why."""
 
 
 class Binding:
-    """Calls of the binding by the names of NVML; raises :class:`NoBinding` when it is not there or does not start."""
+    """Calls of the binding by the names of NVML; raises :class:`NoBinding` if it is absent or does not start."""
 
     def __init__(self) -> None:
         try:
@@ -49,7 +49,7 @@ class Binding:
             return
 
     def structure(self, call: str, handle: c_void_p) -> Values | None:
-        """Members of the struct that a call fills, by the names of :mod:`.abi`; ``None`` where it cannot be read."""
+        """Members of the struct that a call fills, by the names of :mod:`.abi`; ``None`` if it cannot be read."""
         read = self._structs.get(call)
         try:
             return None if read is None else read(self._device(handle))
@@ -57,7 +57,7 @@ class Binding:
             return None
 
     def identity(self, handle: c_void_p) -> Mapping[str, str]:
-        """Who a GPU is."""
+        """Identity of a GPU."""
         device, found = self._device(handle), dict[str, str]()
         for what in ("UUID", "Name", "Serial"):
             text = self._try(getattr(self.nvml, f"nvmlDeviceGet{what}"), device)
@@ -65,7 +65,7 @@ class Binding:
         return found
 
     def processes(self, handle: c_void_p) -> Mapping[int, float]:
-        """Bytes of each process that computes, computes through MPS or draws; NaN where they are not known."""
+        """Bytes of each process that computes, computes through MPS or draws; NaN if unknown."""
         device, found = self._device(handle), dict[int, float]()
         for what in ("Compute", "MPSCompute", "Graphics"):
             listed = self._try(getattr(self.nvml, f"nvmlDeviceGet{what}RunningProcesses_v3"), device)
@@ -84,7 +84,7 @@ class Binding:
         return len({one.pid for read in lists for one in self._try(read, device) or ()})
 
     def current(self, handle: c_void_p) -> Values:
-        """Its values of a GPU now, by the keys of the ``GPU`` layout; counters as they are."""
+        """Current values of a GPU, by the keys of the ``GPU`` layout; raw counters."""
         return self._all(_CURRENT, self._device(handle))
 
     def detail(self, handle: c_void_p) -> Values:
@@ -119,7 +119,7 @@ class Binding:
         return None if sample is None else self._try(self.nvml.nvmlGpmSampleGet, self._device(handle), sample)
 
     def activity(self, before: Any, after: Any, ids: Sequence[int]) -> Mapping[int, float]:
-        """What GPM says of the time between two samples, by metric id, in its own units."""
+        """GPM metrics of the time between two samples, by metric id, in their own units."""
         get = self.nvml.c_nvmlGpmMetricsGet_t()
         get.version, get.numMetrics, get.sample1, get.sample2 = 1, len(ids), before, after
         for place, id in enumerate(ids):

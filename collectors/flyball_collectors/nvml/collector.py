@@ -10,10 +10,10 @@ import msgspec
 from flyball_collectors.base import NAN, Parts, Reading
 from flyball_collectors.nvml.calls.library import Library
 from flyball_collectors.nvml.calls.workers import Workers
-from flyball_collectors.nvml.devices.gpu import Found, GpuReader
+from flyball_collectors.nvml.devices.gpu import GpuReader, GpuReading
 from flyball_collectors.nvml.devices.roster import Change, Roster
 from flyball_collectors.nvml.devices.topology import links_of
-from flyball_collectors.nvml.events import happenings
+from flyball_collectors.nvml.events import event_records
 from flyball_collectors.nvml.events.slowdown import Slowdowns
 from flyball_collectors.nvml.events.watch import MIG_CHANGED, XID, EventWatch
 from flyball_collectors.nvml.readings.link_errors import LinkWatch
@@ -32,8 +32,8 @@ _LEAST_PATIENCE_S = 0.25  # a busy machine may let a thread wait as long
 class NvmlCollector:
     """GPUs and their MIG instances through NVML, one row each in the order of :meth:`parts`.
 
-    A GPU that is lost, or about which a call does not come back, keeps its rows, all NaN. ``unreadable`` says which
-    never gave an identity; they have no row until they do, which is tried again with each look at the details.
+    A GPU that is lost, or whose call hangs, keeps its rows, all NaN. ``unreadable`` names those that never returned an
+    identity; they have no row until they do, which is retried with each read of the details.
     """
 
     name = "nvml"
@@ -56,7 +56,7 @@ class NvmlCollector:
         self._roster = Roster(library, self.watch, self._workers, root)
         self.latest: Reading | None = None
         self._events: list[NodeEvent] = []
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, GpuReading] = {}
         self._plain: tuple[Device, ...] = ()
         self._reported_unreadable: set[str] = set()
         self._reported_stalled: set[str] = set()
@@ -80,13 +80,13 @@ class NvmlCollector:
 
     @property
     def unreadable(self) -> list[str]:
-        """GPUs that never gave an identity, and why."""
+        """GPUs that never returned an identity, and why."""
         return [f"{name}: {reason}" for name, reason in self._roster.unreadable.items()]
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
-        """A reading with a row for each device, and now and then a second one with their details.
+        """A reading with a row for each device, and periodically a second one with details.
 
-        A GPU that is lost, stalled, new, come back, or divided anew since the last read is an event.
+        A GPU that was lost, stalled, added, recovered, or repartitioned since the last read is an event.
         """
         self.latest = None
         self._since_detail_ns += period_ns
@@ -100,7 +100,7 @@ class NvmlCollector:
         }
         patience_s = max(_PATIENCE * period_ns / NS_PER_S, _LEAST_PATIENCE_S)
         answers = self._workers.run(jobs, min(patience_s, self._settings.stalled_after_s))
-        found: dict[str, Found] = {}
+        found: dict[str, GpuReading] = {}
         for name, reader in self._roster.readers.items():
             found[name] = one = answers.get(name) or self._silence(name, reader, detail=detail)
             self._compare(one, self._found.get(name), now_ns)
@@ -113,9 +113,9 @@ class NvmlCollector:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Calls in which the driver has another version of the struct, and why they are not read, empty where they are.
+        """Calls whose struct has another version in the driver, and why they are not read, empty if they are.
 
-        NVIDIA's own binding stands in for our layer where it knows the driver's version.
+        NVIDIA's own binding is used instead of our layer if it knows the driver's version.
         """
         binding = self._library.binding() if self._library.mismatched else ""
         lacking = {name for reader in self.readers for name in reader.gate.unread}
@@ -127,11 +127,11 @@ class NvmlCollector:
         return self._parts
 
     def processes(self) -> list[Process]:
-        """The processes that the last :meth:`read` saw, device by device in the order of the rows."""
+        """The processes of the last :meth:`read`, by device in the order of the rows."""
         return [process for found in self._found.values() for process in found.processes]
 
     def events(self) -> list[NodeEvent]:
-        """Devices lost and back, XIDs, ECC errors and row remaps since the last call."""
+        """Lost and recovered devices, XIDs, ECC errors and row remaps since the last call."""
         events, self._events = self._events, []
         for what, (first_ns, count) in self.watch.drain().items():
             if what.kind == MIG_CHANGED:
@@ -139,11 +139,11 @@ class NvmlCollector:
                 continue
             if what.kind == XID:
                 self.rows.xids[what.device] += count
-            events.append(happenings.event_of(self._node, what, first_ns, count, self._recovery.get(what.device)))
+            events.append(event_records.event_of(self._node, what, first_ns, count, self._recovery.get(what.device)))
         return events
 
     def close(self) -> None:
-        """Stop the threads and leave NVML, unless a call of it hangs."""
+        """Stop the threads and shut NVML down, unless a call hangs."""
         if not self._open:
             return
         self._open = False
@@ -158,16 +158,16 @@ class NvmlCollector:
         for name, reason in self._roster.unreadable.items():
             if name not in self._reported_unreadable:
                 self._reported_unreadable.add(name)
-                self._events.append(happenings.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
+                self._events.append(event_records.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
         if self._begun:  # else it was there at the start
             self._report_change(change, now_ns)
         self._begun = True
 
     def _report_change(self, change: Change, now_ns: int) -> None:
         for uuid in change.added:
-            self._events.append(happenings.there(self._node, now_ns, uuid, "the GPU is new"))
+            self._events.append(event_records.there(self._node, now_ns, uuid, "the GPU is new"))
         for uuid in change.gone:
-            self._events.append(happenings.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
+            self._events.append(event_records.gone(self._node, now_ns, uuid, "the GPU is not there any more"))
         if change.gone:
             here = {reader.uuid for reader in self.readers}
             self._slowdowns.keep(here)
@@ -178,37 +178,37 @@ class NvmlCollector:
                 name: by_uuid[reader.uuid] for name, reader in self._roster.readers.items() if reader.uuid in by_uuid
             }
 
-    def _silence(self, name: str, reader: GpuReader, *, detail: bool) -> Found:
-        """What is known of a GPU about which a call has not come back."""
+    def _silence(self, name: str, reader: GpuReader, *, detail: bool) -> GpuReading:
+        """Known facts of a GPU whose call has not returned."""
         before = self._found.get(name)
         devices = before.devices if before else (reader.device,)
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
-        return Found(devices, [[NAN] * len(GPU) for _ in devices], details, [])
+        return GpuReading(devices, [[NAN] * len(GPU) for _ in devices], details, [])
 
-    def _compare(self, found: Found, before: Found | None, now_ns: int) -> None:
+    def _compare(self, found: GpuReading, before: GpuReading | None, now_ns: int) -> None:
         device = found.devices[0].id
         action = found.rows[0][_ACTION]
         if action == action:
             self._recovery[device] = int(action)
         if found.lost and not (before and before.lost):
             message = f"the GPU does not answer any more ({found.lost}); its row is empty until it does"
-            self._events.append(happenings.gone(self._node, now_ns, device, message))
+            self._events.append(event_records.gone(self._node, now_ns, device, message))
         elif before and before.lost and not found.lost:
-            self._events.append(happenings.there(self._node, now_ns, device, "the GPU answers again"))
+            self._events.append(event_records.there(self._node, now_ns, device, "the GPU answers again"))
         if before and _division(found.devices) != _division(before.devices):
-            self._events.append(happenings.divided(self._node, now_ns, found.devices))
+            self._events.append(event_records.divided(self._node, now_ns, found.devices))
 
     def _note_stalls(self, now_ns: int, period_ns: int) -> None:
-        """Report GPUs that have not answered for too long, and those that answer again."""
+        """Report GPUs that have not responded for too long, and those that respond again."""
         after_s = self._settings.stalled_after_s
         after_s = 0.0 if period_ns > after_s * NS_PER_S else after_s  # else the next look would be too late
         stuck = {name: seconds for name, seconds in self._workers.stuck().items() if seconds >= after_s}
         for name, reader in self._roster.readers.items():
             if name in stuck and name not in self._reported_stalled:
-                self._events.append(happenings.stalled(self._node, now_ns, reader.uuid, stuck[name]))
+                self._events.append(event_records.stalled(self._node, now_ns, reader.uuid, stuck[name]))
                 self._reported_stalled.add(name)
             elif name in self._reported_stalled and name not in self._workers.stuck():
-                self._events.append(happenings.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
+                self._events.append(event_records.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
                 self._reported_stalled.discard(name)
 
     def _note_refused(self, now_ns: int) -> None:
@@ -216,10 +216,10 @@ class NvmlCollector:
             return
         for call, without in self.refused.items():
             if call not in self._reported_refused:
-                self._events.append(happenings.refused(self._node, now_ns, call, without))
+                self._events.append(event_records.refused(self._node, now_ns, call, without))
                 self._reported_refused.add(call)
 
-    def _readings(self, found: Mapping[str, Found], period_ns: int, *, detail: bool) -> list[Reading]:
+    def _readings(self, found: Mapping[str, GpuReading], period_ns: int, *, detail: bool) -> list[Reading]:
         devices = [device for one in found.values() for device in one.devices]
         self._set_devices(devices)
         if not devices:
@@ -239,7 +239,7 @@ class NvmlCollector:
         return readings
 
     def _set_devices(self, devices: Sequence[Device]) -> None:
-        """Let ``devices`` be the rows; their links name each other by row, so they follow from all of them."""
+        """Set the rows to ``devices``; links name each other by row, so they are computed from all devices."""
         plain = tuple(devices)
         if plain == self._plain:
             return

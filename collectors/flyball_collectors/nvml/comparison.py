@@ -1,7 +1,7 @@
-"""Every value twice: by our layer and by NVIDIA's own binding, side by side, with a verdict.
+"""Compares every value as read by our layer and by NVIDIA's own binding.
 
-Our layer declares NVML's structs and numbers itself. On a GPU of the user's own this says whether it read them right:
-the binding is queried between two of our reads, wherever NVML has one by another call than ours.
+Our layer declares NVML's structs and numbers itself. On a user's GPU this verifies that it reads them correctly: the
+binding is queried between two of our reads, by another NVML call if there is one.
 """
 
 import time
@@ -13,7 +13,7 @@ from flyball_collectors.base import NAN
 from flyball_collectors.nvml.binding import Binding
 from flyball_collectors.nvml.calls.fields import Field
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.devices.gpu import GpuReading
 from flyball_collectors.nvml.readings import current, detail
 from flyball_collectors.nvml.readings.gpm import IDS, scaled
 from flyball_collectors.nvml.readings.link_errors import FIELDS as LINK_FIELDS, KINDS, Counts, by_link, sum_of
@@ -34,7 +34,7 @@ _EXACT = ("limit", "pcie.link", "row_remap", "rows.remapped", "recovery_action",
 
 
 class Compared(NamedTuple):
-    """One value of one GPU; NaN where a side has none. ``close`` is within what may change between two reads."""
+    """One value of one GPU; NaN if a side has none. ``close`` is within the possible change between two reads."""
 
     gpu: int
     key: str
@@ -45,7 +45,7 @@ class Compared(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether our layer has what the binding has."""
+        """Whether our layer has the binding's value."""
         return self.verdict not in ("differs", "missing")
 
 
@@ -61,7 +61,7 @@ class Mismatch(NamedTuple):
 def compare(
     collector: NvmlCollector, binding: Binding, wait: Callable[[float], object] = time.sleep
 ) -> tuple[list[Compared], list[Mismatch]]:
-    """Read all whole GPUs by both sides; raises nothing for what one of them cannot read."""
+    """Read all whole GPUs by both sides; does not raise if one of them fails."""
     rows: list[Compared] = []
     wrong: list[Mismatch] = []
     for reader in collector.readers:
@@ -98,8 +98,8 @@ def compare(
     return rows, wrong
 
 
-def _values(gpu: int, first: Found, second: Found, theirs: list[dict[str, float]]) -> Iterator[Compared]:
-    """Values of both layouts, of the second read where the first had none: GPM refuses reads that follow closely."""
+def _values(gpu: int, first: GpuReading, second: GpuReading, theirs: list[dict[str, float]]) -> Iterator[Compared]:
+    """Values of both layouts, from the second read if the first had none: GPM rejects reads in short succession."""
     sides = ((GPU, first.rows, second.rows), (GPU_DETAIL, first.details, second.details))
     for (layout, one, other), values in zip(sides, theirs, strict=True):
         for key, their in values.items():
@@ -112,7 +112,7 @@ def _values(gpu: int, first: Found, second: Found, theirs: list[dict[str, float]
 
 
 def _by_fields(binding: Binding, handle: c_void_p, fields: Sequence[Field], layout: Layout) -> dict[str, float]:
-    """Values by key of what our layer reads as fields, added up as it does."""
+    """Values by key that our layer reads as fields, added up in the same way."""
     answers = binding.fields(handle, [(field.id, field.scope) for field in fields])
     found: dict[str, float] = {}
     for field in fields:
@@ -124,7 +124,7 @@ def _by_fields(binding: Binding, handle: c_void_p, fields: Sequence[Field], layo
 
 
 def _link_errors(binding: Binding, handle: c_void_p) -> dict[int, dict[str, float]]:
-    """Errors of each NVLink: by field where the GPU has these, else by the older call."""
+    """Errors of each NVLink: by field if the GPU has these, else by the older call."""
     answers = binding.fields(handle, [(field.id, field.scope) for field in LINK_FIELDS])
     row = [NAN] * (1 + max(field.column for field in LINK_FIELDS))
     for field in LINK_FIELDS:
@@ -145,8 +145,8 @@ def _links(gpu: int, first: Counts, second: Counts, theirs: Counts) -> Iterator[
                 )
 
 
-def _processes(gpu: int, first: Found, second: Found, held: Mapping[int, float]) -> Iterator[Compared]:
-    """Memory of each process that was there all the time, and those that one side has and the other has not."""
+def _processes(gpu: int, first: GpuReading, second: GpuReading, held: Mapping[int, float]) -> Iterator[Compared]:
+    """Memory of each process that existed throughout, and those that only one side has."""
     before, after = ({p.pid: p.memory_bytes for p in found.processes} for found in (first, second))
     for pid in sorted(before.keys() & after.keys() | (held.keys() - before.keys() - after.keys())):
         if not first.devices[0].mig_enabled:

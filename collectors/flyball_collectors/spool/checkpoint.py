@@ -1,7 +1,7 @@
 """The last acknowledged id, in a file of its own.
 
-It only saves repeats. Nothing is lost by an old, broken or missing one: records are then read again from the
-oldest segment there is. So it is replaced atomically, and never synced.
+It only avoids repeats. An old, damaged or missing one loses nothing: records are then read again from the oldest
+segment. So it is replaced atomically, and never synced.
 """
 
 import struct
@@ -14,7 +14,7 @@ RESERVED_BYTES = 2 * _FORMAT.size  # the old one and the new one
 
 
 def read_checkpoint(folder: Path) -> int:
-    """Last acknowledged id, or 0 where it is not known."""
+    """Last acknowledged id, or 0 if unknown."""
     try:
         data = (folder / "acked").read_bytes()
     except OSError:
@@ -26,7 +26,7 @@ def read_checkpoint(folder: Path) -> int:
 
 
 def write_checkpoint(folder: Path, id: int) -> None:
-    """Replace it; a disk that does not take it keeps the old one, or none."""
+    """Replace it; if the write fails, the old one stays."""
     start = struct.pack("<4sQ", _MAGIC, id)
     fresh = folder / "acked.new"
     try:

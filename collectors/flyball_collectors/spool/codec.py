@@ -15,7 +15,7 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(payload: bytes) -> Message:
-    """Message of its bytes; raises :class:`DecodeError` for what is none, as from another version."""
+    """Decode a message; raises :class:`DecodeError` for invalid bytes, as from another version."""
     try:
         return _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

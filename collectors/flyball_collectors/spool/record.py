@@ -1,4 +1,4 @@
-"""One record on disk, and how records are found again in damaged bytes.
+"""One record on disk, and recovery of records from damaged bytes.
 
 A record is a header (little-endian: magic, id, time, length, CRC-32 of the payload, CRC-32 of the header before
 it), then the payload. Ids rise by one from record to record.
@@ -17,7 +17,7 @@ LAST_ID = 2**63 - 1
 
 
 class Record(NamedTuple):
-    """A record read back; ``time_ns`` is what :meth:`Spool.append` was given."""
+    """A decoded record; ``time_ns`` is the argument of :meth:`Spool.append`."""
 
     id: int
     payload: bytes
@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What stands at the end of a segment: where the readable part ends, and what is lost behind it."""
+    """End of a segment: where the readable part ends, and what is lost behind it."""
 
     next_id: int
     end: int
@@ -40,18 +40,18 @@ def encode(id: int, time_ns: int, payload: bytes) -> bytes:
 
 
 def scan(data: bytes, first_id: int, end_id: int) -> list[Record]:
-    """Every sound record in ``data`` with an id from ``first_id`` to before ``end_id``, ids rising.
+    """Every intact record in ``data`` with an id from ``first_id`` to before ``end_id``, ids rising.
 
-    What is between them is skipped: after damage the next header that proves itself is the next record.
+    Bytes between them are skipped: after damage the next header with a correct checksum starts the next record.
     """
     return [record for record, _ in _sound(data, first_id, end_id)]
 
 
 def inspect_tail(data: bytes, first_id: int) -> Tail:
-    """Look at the end of the newest segment, whose first id is ``first_id``.
+    """Inspect the end of the newest segment, whose first id is ``first_id``.
 
-    Behind the last sound record, each whole record with a sound header is one that is corrupt; bytes without one
-    are a record whose writing was torn.
+    Behind the last intact record, each whole record with an intact header is corrupt; bytes without one are an
+    incompletely written record.
     """
     next_id, end = first_id, 0
     for record, after in _sound(data, first_id, LAST_ID):
@@ -64,7 +64,7 @@ def inspect_tail(data: bytes, first_id: int) -> Tail:
 
 
 def _sound(data: bytes, first_id: int, end_id: int) -> Iterator[tuple[Record, int]]:
-    """Sound records, each with where it ends."""
+    """Intact records, each with its end."""
     view = memoryview(data)
     start, unpack = data.find(_MAGIC), _HEADER.unpack_from
     while 0 <= start <= len(data) - _HEADER.size:
@@ -85,7 +85,7 @@ def _sound(data: bytes, first_id: int, end_id: int) -> Iterator[tuple[Record, in
 
 
 def _headers(data: bytes, start: int) -> Iterator[tuple[int, int, int]]:
-    """Sound headers from ``start`` on, whatever their payload: id, where the record starts, and where it ends."""
+    """Intact headers from ``start`` on, whatever their payload: id, start and end of the record."""
     view = memoryview(data)
     start = data.find(_MAGIC, start)
     while 0 <= start <= len(data) - _HEADER.size:

@@ -1,4 +1,4 @@
-"""One file of records; its name is the id of its first."""
+"""One file of records, named by its first id."""
 
 import logging
 import os
@@ -14,9 +14,9 @@ _LAST_FIRST_ID = LAST_ID // 2  # ids count records, so a name beyond it was not 
 
 
 class Segment:
-    """A file of records with rising ids, from ``first_id`` on; ``size`` is how many bytes hold records.
+    """A file of records with rising ids, from ``first_id`` on; ``size`` is the number of bytes with records.
 
-    ``fd`` is what it is written through, below 0 when it is only read.
+    ``fd`` is the descriptor for writing, below 0 when it is only read.
     """
 
     def __init__(self, path: Path, first_id: int, size: int) -> None:
@@ -29,18 +29,18 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Path, first_id: int) -> "Segment":
-        """Start a new file; raises ``OSError`` when the disk does not take it."""
+        """Create a file; raises ``OSError`` if that fails."""
         segment = cls(folder / f"{first_id:0{_DIGITS}d}{_SUFFIX}", first_id, 0)
         segment.fd = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         return segment
 
     @property
     def unread(self) -> bool:
-        """Whether :meth:`load` has not seen all of it yet."""
+        """Whether :meth:`load` has not read all of it yet."""
         return self._loaded < self.size
 
     def write(self, data: bytes) -> None:
-        """Append one record; raises ``OSError`` when it does not fit, and then the file is as before."""
+        """Append one record; raises ``OSError`` when it does not fit, and then the file is unchanged."""
         try:
             written = os.write(self.fd, data)
             while written < len(data):  # a disk that fills up takes a part, and then refuses
@@ -51,7 +51,7 @@ class Segment:
         self.size += len(data)
 
     def load(self, end_id: int) -> list[Record]:
-        """Records not loaded before, with ids before ``end_id``; a disk that cannot be read yields none."""
+        """Records not loaded before, with ids before ``end_id``; an unreadable disk yields none."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self._loaded)
@@ -65,7 +65,7 @@ class Segment:
         return records
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -80,7 +80,7 @@ class Segment:
         return 0
 
     def _cut(self) -> None:
-        """Undo a part of a write; where even that fails nothing more is written behind it."""
+        """Undo a partial write; if that fails, nothing more is written behind it."""
         try:
             os.ftruncate(self.fd, self.size)
         except OSError:
@@ -89,7 +89,7 @@ class Segment:
 
 
 def find_segments(folder: Path) -> list[Segment]:
-    """Segments in a folder, oldest first; other files are left alone, with a warning where the name is like one's."""
+    """Segments in a folder, oldest first; other files are left alone, with a warning if the name is similar."""
     found: list[Segment] = []
     for path in folder.glob(f"*{_SUFFIX}"):
         if len(path.stem) == _DIGITS and path.stem.isdecimal() and path.stem.isascii():

@@ -1,4 +1,4 @@
-"""The spool itself: append at one end, peek and acknowledge at the other."""
+"""The spool: append at one end, peek and acknowledge at the other."""
 
 import fcntl
 import logging
@@ -25,8 +25,8 @@ class SpoolStats(NamedTuple):
 
     ``spooled`` were appended, ``replayed`` acknowledged. Lost are: ``dropped``, over budget or refused by the disk;
     ``corrupt``, damaged on disk; ``torn``, cut off while being written. ``records`` wait now, in ``bytes`` of files;
-    the oldest is of ``oldest_ns``. Damage is counted when reading passes it, until then such a record is one that
-    waits. Always: waiting when opened + appended + refused = ``replayed + dropped + corrupt + records``.
+    the oldest is of ``oldest_ns``. Damage is counted when it is read, until then such a record counts as waiting.
+    Always: waiting when opened + appended + refused = ``replayed + dropped + corrupt + records``.
     """
 
     spooled: int
@@ -42,16 +42,16 @@ class SpoolStats(NamedTuple):
 class Spool:
     """Queue of records in the files of one folder, at most ``budget_bytes`` of them (names and blocks not counted).
 
-    All there is to know is in the segments, which are scanned: ids rise by one, a segment is named by its first id,
-    so that a gap in the ids is a count of what is missing. The checkpoint beside them only saves repeats. An
-    acknowledged segment is deleted as a whole; when the budget is used up, so is the oldest, and its records are
-    counted. Each opening starts a segment of its own: nothing is ever written behind old data.
+    The segments contain the whole state and are scanned: ids rise by one, and a segment is named by its first id, so
+    that a gap in the ids counts the missing records. The checkpoint only avoids repeats. An acknowledged segment is
+    deleted as a whole; when the budget is used up, so is the oldest, and its records are counted. Each opening starts a
+    segment of its own: nothing is ever written behind old data.
 
-    A killed process loses no record whose ``append`` returned. Syncing happens in a thread, ``sync_s`` after the
-    first record that is not synced yet: a power cut loses what was appended in about that time. Records lost at the
-    very end of the newest segment by that leave no gap of ids here; who reads the frames sees it in their ``seq``.
+    A killed process loses no record whose ``append`` returned. Syncing happens in a thread, ``sync_s`` after the first
+    record that is not synced yet: a power cut loses what was appended in about that time. Records lost at the end of
+    the newest segment leave no gap of ids here; readers of the frames notice it by their ``seq``.
 
-    Not thread-safe. After opening, ``OSError`` is never raised: what the disk does not take is dropped and counted.
+    Not thread-safe. After opening, ``OSError`` is never raised: records that cannot be written are dropped and counted.
     Raises ``OSError`` when the folder cannot be used, ``BlockingIOError`` when another process uses it.
     """
 
@@ -81,17 +81,17 @@ class Spool:
         self._syncer = Syncer(self._folder_fd, sync_s)
 
     def __len__(self) -> int:
-        """Records that wait."""
+        """Number of waiting records."""
         return self._next_id - 1 - self._acked
 
     @property
     def lost(self) -> int:
-        """Records that never come out: dropped, corrupt or torn."""
+        """Number of lost records: dropped, corrupt or torn."""
         return self._dropped + self._corrupt + self._torn
 
     @property
     def replayed(self) -> int:
-        """Records that came out and were acknowledged."""
+        """Number of records that were read and acknowledged."""
         return self._replayed
 
     @property
@@ -110,7 +110,7 @@ class Spool:
         )
 
     def append(self, record: bytes, time_ns: int = 0) -> bool:
-        """Add one record of that time; false when it is not kept, which is counted as dropped."""
+        """Add one record with its time; return false if it is not kept, which is counted as dropped."""
         size = OVERHEAD_BYTES + len(record)
         try:
             if not self._make_room(size):
@@ -132,7 +132,7 @@ class Spool:
         return True
 
     def peek(self, n: int, after: int = 0) -> list[Record]:
-        """Return the ``n`` oldest records that wait, or those behind id ``after``; fewer where there are no more."""
+        """Return the ``n`` oldest waiting records, or those behind id ``after``; fewer if there are no more."""
         start = bisect_right(self._ready, after, key=_id_of)
         while len(self._ready) - start < n and self._load():
             start = bisect_right(self._ready, after, key=_id_of)
@@ -141,7 +141,7 @@ class Spool:
         return self._ready[start : start + n]
 
     def ack(self, id: int) -> None:
-        """Forget the records up to ``id``; what was unreadable among them is counted as corrupt."""
+        """Drop the records up to ``id``; unreadable ones among them are counted as corrupt."""
         id = min(id, self._next_id - 1)
         if id <= self._acked:
             return
@@ -157,7 +157,7 @@ class Spool:
             self._save()
 
     def close(self) -> None:
-        """Sync, and let go of the folder; the counts stay. A second call does nothing."""
+        """Sync, and release the folder; the counts stay. A second call does nothing."""
         if self._folder_fd < 0:
             return
         self._save()
@@ -168,7 +168,7 @@ class Spool:
         self._folder_fd = -1
 
     def _recover(self) -> None:
-        """Find out what is there; cut off what is torn."""
+        """Read the existing segments; cut off an incompletely written record."""
         self._segments = find_segments(self._path)
         self._bytes = sum(segment.size for segment in self._segments)
         self._acked = read_checkpoint(self._path)
@@ -204,7 +204,7 @@ class Spool:
         return True
 
     def _segment_for(self, size: int) -> Segment:
-        """The segment to write to: the newest, or a new one when that is full or not ours."""
+        """The segment to write to: the newest, or a new one if that is full or from an earlier run."""
         newest = self._segments[-1] if self._segments else None
         if newest is not None and newest.fd >= 0:
             if newest.size + size <= self._segment_bytes or newest.size == 0:
@@ -217,7 +217,7 @@ class Spool:
         return fresh
 
     def _load(self) -> bool:
-        """Read on; false when all is read."""
+        """Read on; return false when all is read."""
         for index, segment in enumerate(self._segments):
             if segment.unread:
                 self._ready += (r for r in segment.load(self._end_id(index)) if r.id > self._acked)
@@ -225,7 +225,7 @@ class Spool:
         return False
 
     def _forget(self, id: int) -> None:
-        """Go on behind ``id``."""
+        """Continue behind ``id``."""
         self._acked = max(self._acked, id)
         del self._ready[: bisect_right(self._ready, self._acked, key=_id_of)]
 

@@ -1,4 +1,4 @@
-"""Brings written data to the disk from a thread of its own, so that nobody waits for the disk."""
+"""Syncs written data to disk in a thread of its own, so that no caller waits for the disk."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Syncer:
-    """Syncs what is marked, at most every ``period_s`` seconds; the thread starts with the first mark."""
+    """Syncs marked files, at most every ``period_s`` seconds; the thread starts with the first mark."""
 
     def __init__(self, folder_fd: int, period_s: float) -> None:
         self.failures = 0
@@ -22,7 +22,7 @@ class Syncer:
         self._thread: threading.Thread | None = None
 
     def mark(self, id: int, fd: int) -> None:
-        """File ``fd``, the one named by ``id``, was written; it may be closed or deleted afterwards."""
+        """Note that file ``fd``, named by ``id``, was written; it may be closed or deleted afterwards."""
         if id in self._marked:  # without the lock: it may go at this moment, and then its sync has yet to begin
             return
         try:
@@ -39,7 +39,7 @@ class Syncer:
         self._dirty.set()
 
     def close(self) -> None:
-        """Sync what is marked and end."""
+        """Sync marked files and end."""
         self._closing.set()
         self._dirty.set()
         if self._thread is not None:

@@ -1,4 +1,4 @@
-"""Fills the ``WORKLOAD`` layout: one row for each replica that reports something."""
+"""Fills the ``WORKLOAD`` layout: one row for each replica with a report."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flyball_collectors.base import KeyedReading, Parts
 from flyball_collectors.parameters import WorkloadsParameters
-from flyball_collectors.workload.discovery.base import Found, Watch
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
 from flyball_collectors.workload.discovery.targets import configured, discovered
@@ -64,9 +64,9 @@ class _Log(NamedTuple):
 
 
 class WorkloadCollector:
-    """Replicas that are configured or discovered, and training jobs that speak up.
+    """Configured or discovered replicas, and training jobs that send reports.
 
-    ``node`` names replicas that have no name of their own. Raises :class:`ConfigError` for settings that cannot work.
+    ``node`` names replicas without a name of their own. Raises :class:`ConfigError` for invalid settings.
     """
 
     name = "workload"
@@ -106,8 +106,8 @@ class WorkloadCollector:
         self._logs = logs
         self._jobs: dict[Key, Job] = {}
         self._refused = 0
-        self._followed: list[tuple[Found, ...]] = []
-        self._found: dict[Found, Scraper | None] = {}
+        self._followed: list[tuple[DiscoveredReplica, ...]] = []
+        self._found: dict[DiscoveredReplica, Scraper | None] = {}
         self._scrapers: dict[Key, Scraper] = {}
         self._socket = LineSocket(config.listen) if config.listen else None
         self._watches: dict[str, Watch] = {}
@@ -123,13 +123,13 @@ class WorkloadCollector:
 
     @property
     def errors(self) -> int:
-        """Scrapes that failed, looks for replicas that did, and lines that were refused, so far."""
+        """Number of failed scrapes, failed discoveries, and rejected lines."""
         refused = self._refused + (self._socket.refused if self._socket else 0)
         looks = sum(watch.errors for watch in self._watches.values())
         return sum(one.errors for one in self._all_scrapers()) + looks + refused
 
     def problems(self) -> dict[str, str | None]:
-        """What is queried, and why it cannot be had: empty where it can, ``None`` where no answer has come yet."""
+        """Queried pages and their problems: empty without one, ``None`` before the first response."""
         problems = {f"{workload}/{replica}": one.problem for (workload, replica), one in self._scrapers.items()}
         for found, scraper in self._found.items():
             problems[f"{found.workload}/{found.replica}"] = (
@@ -140,7 +140,7 @@ class WorkloadCollector:
         return problems | {name: watch.problem for name, watch in self._watches.items()}
 
     def read(self, now_ns: int, period_ns: int) -> list[KeyedReading]:
-        """What each replica reported last; none of it is requested here."""
+        """The last report of each replica; requests nothing now."""
         del now_ns, period_ns
         now_s = self._clock()
         for watch in self._watches.values():
@@ -163,7 +163,7 @@ class WorkloadCollector:
         return [*readings, KeyedReading(SERVING.schema, serving)] if served else readings
 
     def parts(self) -> Parts:
-        """An allocation for each replica that is configured, discovered or named by lines lately."""
+        """An allocation for each replica that is configured, discovered or recently named by lines."""
         known = dict(self._allocations)
         for found in self._found:
             known[found.workload, found.replica] = Allocation(
@@ -174,7 +174,7 @@ class WorkloadCollector:
         return Parts(allocations=tuple(known.values()))
 
     def events(self) -> list[NodeEvent]:
-        """None: replicas report values."""
+        """Empty: replicas report values."""
         return []
 
     def close(self) -> None:
@@ -208,8 +208,8 @@ class WorkloadCollector:
     def _all_scrapers(self) -> list[Scraper]:
         return [*self._scrapers.values(), *(one for one in self._found.values() if one is not None)]
 
-    def _follow(self, answers: list[tuple[Found, ...]]) -> None:
-        """Scrape the replicas that are there now, and no others."""
+    def _follow(self, answers: list[tuple[DiscoveredReplica, ...]]) -> None:
+        """Scrape exactly the current replicas."""
         if all(new is old for new, old in zip_longest(answers, self._followed)):
             return
         self._followed = answers
@@ -222,7 +222,7 @@ class WorkloadCollector:
             if found not in self._found:
                 self._found[found] = self._open(found)
 
-    def _open(self, found: Found) -> Scraper | None:
+    def _open(self, found: DiscoveredReplica) -> Scraper | None:
         if found.pending:
             return None
         try:
@@ -239,7 +239,10 @@ def _row_of(reading: ServerReading) -> Row:
 
 
 def _add_progress(rows: dict[Key, Row], key: Key, progress: Progress | None) -> None:
-    """Add what a training job reported to its row; it is ready while it speaks, where no server says otherwise."""
+    """Add a training job's report to its row.
+
+    The job is ready while it sends reports, unless a server reports otherwise.
+    """
     row = rows.setdefault(key, np.full(len(WORKLOAD), np.nan, np.float32))
     if progress is not None:
         values = np.array(progress, np.float32)

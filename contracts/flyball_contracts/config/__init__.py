@@ -35,12 +35,6 @@ from flyball_contracts.config.fleet import (
     Training as Training,
 )
 from flyball_contracts.config.keys import DecisionKey as DecisionKey
-from flyball_contracts.config.loader import (
-    load_config as load_config,
-    located as located,
-    parse_config as parse_config,
-)
-from flyball_contracts.config.paths import key_paths as key_paths
 from flyball_contracts.config.policies import (
     GuardPolicy as GuardPolicy,
     Limit as Limit,
@@ -49,6 +43,12 @@ from flyball_contracts.config.policies import (
     Window as Window,
 )
 from flyball_contracts.config.pools import PoolConfig as PoolConfig, PoolsConfig as PoolsConfig
+from flyball_contracts.config.reading.loader import (
+    load_config as load_config,
+    located as located,
+    parse_config as parse_config,
+)
+from flyball_contracts.config.reading.paths import key_paths as key_paths
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,

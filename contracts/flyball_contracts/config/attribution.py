@@ -1,4 +1,4 @@
-"""Configuration of whom the use of this node is put down to."""
+"""Configuration of the attribution of a node's use to workloads."""
 
 from typing import Annotated, Literal
 
@@ -12,9 +12,9 @@ Label = Literal["runtime", "namespace", "pod", "uid", "job", "container", "unit"
 
 
 class NamingRule(Section, frozen=True, kw_only=True):
-    """Names a workload: that of units all of whose labels in ``match`` fit the glob patterns there.
+    """Names the workload of units whose labels fit all glob patterns in ``match``.
 
-    Labels are ``runtime`` (kubernetes, slurm, container or process) and what that calls the unit: ``namespace``,
+    Labels are ``runtime`` (kubernetes, slurm, container or process) and the runtime's names of the unit: ``namespace``,
     ``pod`` and ``uid``; ``job``; ``container``; ``unit``.
     """
 
@@ -23,10 +23,10 @@ class NamingRule(Section, frozen=True, kw_only=True):
 
 
 class AttributionConfig(Section, frozen=True, kw_only=True):
-    """Who uses the devices and the host.
+    """Attribution of devices and host.
 
-    Whoever uses a device is reported, and with ``without_devices`` each pod and job. The first of the ``rules`` that
-    fits names a workload.
+    Every unit that uses a device is reported, and with ``without_devices`` every pod and job. The first matching one of
+    the ``rules`` names its workload.
     """
 
     without_devices: bool = False

@@ -1,4 +1,4 @@
-"""What all sections of the configuration share; unknown keys are refused, units are in the names."""
+"""Common base of the configuration sections; unknown keys are errors, units are in the names."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Configuration of the choice among what can be bought: GPU types, parts of GPUs, on-demand, spot and reserved."""
+"""Configuration of machine choice: GPU types, MIG profiles, on-demand, spot and reserved machines."""
 
 from typing import Annotated, Literal
 
@@ -14,21 +14,19 @@ Risk = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
 class Offer(Section, frozen=True, kw_only=True):
-    """One kind of machine that may be used, in one market and place.
+    """One kind of machine, in one market and place, that may be used.
 
-    ``gpu_model`` is the name that the inventories have for it; with ``gpu_profile`` each machine has ``gpus`` instances
-    of that profile, else as many whole GPUs. A replica pays for its part of a machine. What runs on a node counts as
-    this offer where model, profile and market are its own, and ``instance_type`` and ``zone`` too where they are
-    named; ``zone`` may also be the node's availability zone. ``reserved`` stands for owned machines as well.
-
-    ``signals`` is the zone under which the feeds publish ``spot_price`` (of a machine) and ``spot_risk``, empty:
-    that of ``zone``; for spot they go before ``price_usd_per_hour`` and ``loss_per_hour``, which count while the
-    feeds have nothing. Carbon is that of ``zone``, empty: the workload's. Spot of one GPU type in one zone counts
-    as reclaimed together. ``power_w`` is a machine's. ``at_most`` machines are to be had in a cell, one is there
-    ``start_s`` after it was requested. Of ``reserved`` ones those that are there are all; an offer with the
-    ``name`` of a pool of the cell has those that are there and those that the pool may buy. ``speed`` is the work
-    of a replica relative to the other offers that say so, for workloads whose architecture is not known. Only the
-    ``cells`` named may use it; none: all.
+    ``gpu_model`` is its name in the inventories; with ``gpu_profile`` each machine has ``gpus`` instances of that
+    profile, else as many whole GPUs. A replica pays for its share of a machine. A node counts as this offer if model,
+    profile and market are equal, and also ``instance_type`` and ``zone`` if they are given; ``zone`` may also be the
+    node's availability zone. ``reserved`` includes owned machines. ``signals`` is the zone under which the feeds
+    publish ``spot_price`` (of a machine) and ``spot_risk``; empty: that of ``zone``. For spot they take precedence over
+    ``price_usd_per_hour`` and ``loss_per_hour``, which are used while the feeds have no value. Carbon is that of
+    ``zone``; empty: the workload's. Spot machines of one GPU type in one zone count as reclaimed together. ``power_w``
+    is a machine's. A cell may have ``at_most`` machines; one starts within ``start_s``. A ``reserved`` offer is limited
+    to existing machines; an offer with the ``name`` of a pool of the cell to existing ones and those that the pool may
+    buy. ``speed`` is the work of a replica relative to other offers with a ``speed``, for workloads whose architecture
+    is not known. Only the named ``cells`` may use it; none named: all.
     """
 
     name: OfferName
@@ -48,7 +46,7 @@ class Offer(Section, frozen=True, kw_only=True):
     cells: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an offer without any source of a price."""
+        """Reject an offer without any source of a price."""
         has_signals = self.market == "spot" and (self.signals or self.zone)
         if self.price_usd_per_hour is None and not has_signals:
             raise ValueError(
@@ -60,14 +58,13 @@ class Offer(Section, frozen=True, kw_only=True):
 class ChoiceConfig(Section, frozen=True):
     """Which machines serve an inference workload, by cost and carbon; without ``offers`` nothing is chosen.
 
-    ``advise`` only says so, on the topic of insights and the dashboard; ``act`` also decides, by a ``Scale`` with a
-    ``mix``, and then sizes by it: give it a driver that heeds the mix.
-
-    A workload is chosen for anew at most once in ten minutes, and moved only for a saving of a tenth of what it costs;
-    in between it only gets more, or less, of what there is. Moving is paid back in an hour. An offer that did not
-    deliver, or lost what it had delivered, gives no more for half an hour. Spot is bounded by the objective of the
-    workload; beside that ``survive`` of the work must still be served after the loss of any one spot pool. A kilogram
-    of carbon costs ``usd_per_carbon_kg``.
+    ``advise`` publishes choices as insights and on the dashboard; ``act`` also decides, by a ``Scale`` with a ``mix``,
+    and then sizes by it: its driver must support the mix. A new choice for a workload is made at most once in ten
+    minutes, and moves replicas only if it saves a tenth of their cost; in between, replicas are only added to or
+    removed from the offers in use. Moving must pay back within an hour. An offer that did not deliver, or lost
+    delivered machines, is not used for half an hour. The workload's objective limits spot; in addition, the share
+    ``survive`` of the work must still be served after the loss of any one spot pool. A kilogram of carbon costs
+    ``usd_per_carbon_kg``.
     """
 
     mode: Literal["off", "advise", "act"] = "advise"
@@ -76,7 +73,7 @@ class ChoiceConfig(Section, frozen=True):
     usd_per_carbon_kg: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse two offers of one name."""
+        """Reject two offers with one name."""
         names = [offer.name for offer in self.offers]
         twins = sorted({name for name in names if names.count(name) > 1})
         if twins:

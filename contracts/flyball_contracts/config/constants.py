@@ -1,4 +1,4 @@
-"""Sections of the configuration, extended by constants that no file may set."""
+"""Configuration sections extended by constants that no file can set."""
 
 import typing
 from typing import Any, TypeVar
@@ -9,10 +9,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def with_constants(kind: type[T], section: msgspec.Struct) -> T:
-    """Return ``section`` as a ``kind``, which extends its type by fields that have defaults; as it is, if it is one.
+    """Return ``section`` as a ``kind``, which extends its type by fields with defaults; unchanged if it is one.
 
-    A part adds its constants to its section so: tests and benchmarks vary them, and a file cannot. Sections within
-    are extended alike, by the types of the fields of ``kind``.
+    Parts add their constants to their section this way: tests and benchmarks vary them, and a file cannot. Nested
+    sections are extended likewise, by the types of the fields of ``kind``.
     """
     if isinstance(section, kind):
         return section

@@ -1,4 +1,4 @@
-"""Configuration of what the agent offers beside Kafka."""
+"""Configuration of the agent's outputs other than Kafka."""
 
 from typing import Annotated
 
@@ -21,11 +21,11 @@ Endpoint = Annotated[
 
 
 class ExportConfig(Section, frozen=True):
-    """Outputs beside Kafka; both are off unless named.
+    """Outputs other than Kafka; both are off by default.
 
     ``metrics_listen`` is ``HOST:PORT`` of ``/metrics`` and ``/health``; ``dcgm`` adds the names of NVIDIA's exporter.
-    ``otlp_endpoint`` takes OTLP over HTTP. Headers for it are read from the variable
-    OTEL_EXPORTER_OTLP_HEADERS, ``name=value`` with commas between. Readings are sent every ten seconds.
+    ``otlp_endpoint`` receives OTLP over HTTP. Its headers are read from the variable OTEL_EXPORTER_OTLP_HEADERS,
+    comma-separated ``name=value``. Readings are sent every ten seconds.
     """
 
     metrics_listen: Listen = ""

@@ -11,10 +11,7 @@ ZoneName = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class FeedSettings(Section, frozen=True, kw_only=True, tag_field="source"):
-    """What all feeds have.
-
-    ``zone`` is the zone of the nodes, whatever the provider calls it.
-    """
+    """Common settings of all feeds. ``zone`` is the zone of the nodes, whatever the provider's name for it."""
 
     zone: ZoneName
 
@@ -54,7 +51,7 @@ class WattTimeSettings(FeedSettings, frozen=True, kw_only=True, tag="watttime"):
 
 
 class SpotSettings(FeedSettings, frozen=True, kw_only=True):
-    """What all spot feeds have: the cloud's region and type of machine; ``zone`` is that of the nodes of the kind."""
+    """Common settings of all spot feeds: the cloud's region and machine type; ``zone`` is that of such nodes."""
 
     region: Annotated[
         str, msgspec.Meta(pattern=r"^[a-z0-9-]+$", description="the cloud's name of a region, e.g. us-east-2")
@@ -65,9 +62,9 @@ class SpotSettings(FeedSettings, frozen=True, kw_only=True):
 
 
 class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_price"):
-    """AWS: the spot price in force, of Linux; without ``availability_zone`` the lowest of the region's.
+    """AWS: the current spot price with Linux; without ``availability_zone`` the lowest of the region's.
 
-    The key is read from the environment, as AWS's own tools read it; without one there it is the instance role's.
+    The key is read from the environment, as AWS's own tools do; if there is none, it is the instance role's.
     """
 
     availability_zone: Annotated[
@@ -76,7 +73,7 @@ class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spo
 
 
 class AwsSpotAdvisorSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_advisor"):
-    """AWS: how often spot machines of a type were taken back in the last month; free, no account."""
+    """AWS: how often spot machines of a type were interrupted in the last month; free, no account."""
 
 
 class AzureSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="azure_spot_price"):
@@ -86,8 +83,8 @@ class AzureSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="azure
 class GcpSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="gcp_spot_price"):
     """Google Cloud: the spot price of a machine, as the sum of its parts; the key is an API key.
 
-    ``parts`` is how much an hour has of each row of the catalogue, by its description up to ``attached to`` or
-    ``running in``; empty: those of a type that is known. Prices change at most once a month.
+    ``parts`` gives the hourly amount of each row of the catalogue, by its description up to ``attached to`` or
+    ``running in``; empty: those of a known type. Prices change at most once a month.
     """
 
     parts: Mapping[str, Positive] = {}
@@ -103,4 +100,4 @@ AnyFeed = (
     | AzureSpotPriceSettings
     | GcpSpotPriceSettings
 )
-"""One feed; its key ``source`` says which."""
+"""One feed; its key ``source`` selects the kind."""

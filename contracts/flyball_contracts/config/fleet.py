@@ -1,4 +1,4 @@
-"""Configuration of the simulated fleet; all times are seconds after the start of the fleet's own event time."""
+"""Configuration of the simulated fleet; all times are seconds since the start of the fleet's event time."""
 
 from typing import Annotated, Literal
 
@@ -14,9 +14,10 @@ Name = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
 
 
 class GridZone(Section, frozen=True, kw_only=True):
-    """A grid zone; ``hour_at_start`` is its local time of day when the fleet starts.
+    """A grid zone; ``hour_at_start`` is its local hour when the fleet starts.
 
-    ``carbon_g_per_kwh`` and ``price_usd_per_kwh`` are the means of its curves, ``solar_share`` how deep noon dips.
+    ``carbon_g_per_kwh`` and ``price_usd_per_kwh`` are the means of its curves, ``solar_share`` the depth of the noon
+    dip.
     """
 
     name: Name
@@ -27,14 +28,13 @@ class GridZone(Section, frozen=True, kw_only=True):
 
 
 class NodePool(Section, frozen=True, kw_only=True):
-    """Nodes that are alike; node ``i`` is called ``NAME-00i``.
+    """Equal nodes; node ``i`` is called ``NAME-00i``.
 
-    Where ``max_nodes`` is more than ``nodes``, the others are bought when something finds no room, and are there
-    ``provision_s`` later. One that has been empty for ``return_after_s`` is given back. Where ``managed``, that rule
-    holds for the fleet without Flyball alone: machines of it come and go by decisions about ``pool:NAME``.
-
-    In the order of their numbers ``nodes_per_rack`` nodes are in each of the racks ``NAME-rack-01``, ``NAME-rack-02``
-    and so on, and ``racks_per_leaf`` racks hang on each of the switches ``NAME-leaf-01`` and so on. With 0 nobody says.
+    If ``max_nodes`` is more than ``nodes``, the others are bought when a replica finds no room, and arrive
+    ``provision_s`` later. One that has been empty for ``return_after_s`` is returned. In a ``managed`` pool, this rule
+    holds only for the baseline without Flyball: otherwise decisions about ``pool:NAME`` buy and return machines. By
+    node number, each of the racks ``NAME-rack-01``, ``NAME-rack-02`` and so on has ``nodes_per_rack`` nodes, and each
+    of the switches ``NAME-leaf-01`` and so on connects ``racks_per_leaf`` racks. 0 nodes per rack: racks are unknown.
     """
 
     name: Name
@@ -56,9 +56,9 @@ class NodePool(Section, frozen=True, kw_only=True):
 
 
 class FleetWorkload(Section, frozen=True, kw_only=True):
-    """What all workloads of the fleet have; ``replicas`` run at the start, in ``pools``, the first preferred.
+    """Common fields of the fleet's workloads; ``replicas`` run at the start, in ``pools``, the first preferred.
 
-    A replica that is ordered to stop takes nothing more and holds its GPUs for ``stop_s``.
+    A replica that is ordered to stop accepts no more work and holds its GPUs for ``stop_s``.
     """
 
     name: Name
@@ -72,7 +72,7 @@ class FleetWorkload(Section, frozen=True, kw_only=True):
 
 
 class Training(FleetWorkload, frozen=True, kw_only=True):
-    """A gang: all replicas or none, in step; it writes a checkpoint at regular times."""
+    """A gang: all replicas or none, in step; it writes a checkpoint at regular intervals."""
 
     step_s: Positive = 0.9
     checkpoint_every_s: Positive = 300.0
@@ -80,7 +80,7 @@ class Training(FleetWorkload, frozen=True, kw_only=True):
 
 
 class Burst(Section, frozen=True, kw_only=True):
-    """Load that rises to ``factor`` times the usual, stays, and falls as fast as it rose."""
+    """Load that rises to ``factor`` times the usual, stays there, and falls at the same rate."""
 
     from_s: NotNegative
     rise_s: NotNegative = 10.0
@@ -91,11 +91,10 @@ class Burst(Section, frozen=True, kw_only=True):
 class Service(FleetWorkload, frozen=True, kw_only=True):
     """An inference service: a daily season, a slow wave, planned and random bursts, noise.
 
-    ``base_load`` is the load at the start over the capacity of the initial replicas; work is counted in tokens. The
-    season swings by ``daily_share`` about its mean and is highest at ``daily_peak_s``. With ``arrivals``, a series of
-    work per second in steps of ``arrivals_step_s``, demand is that instead of all these; at its end it begins anew.
-    ``model`` describes the transformer that it serves; the simulation goes by
-    ``capacity_tokens_per_s`` alone.
+    ``base_load`` is the load at the start relative to the capacity of the initial replicas; work is counted in tokens.
+    The season varies by ``daily_share`` about its mean and peaks at ``daily_peak_s``. With ``arrivals``, a series of
+    work per second in steps of ``arrivals_step_s``, demand is that series alone, repeated from its end. ``model``
+    describes the served transformer; the simulation uses ``capacity_tokens_per_s`` alone.
     """
 
     min_replicas: Count = 1
@@ -123,10 +122,10 @@ class Notebooks(FleetWorkload, frozen=True, kw_only=True):
 
 
 class Batch(FleetWorkload, frozen=True, kw_only=True):
-    """A job that needs ``duration_s`` with ``nominal_replicas``; with a deadline it can be put off.
+    """A job that needs ``duration_s`` with ``nominal_replicas``; with a deadline it is deferrable.
 
-    As a ``gang`` it runs with all of them or not at all. It writes a checkpoint at regular times, and before it stops
-    where it is ordered to.
+    A ``gang`` runs with all of them or not at all. It writes a checkpoint at regular intervals, and before an ordered
+    stop.
     """
 
     nominal_replicas: Count
@@ -138,9 +137,9 @@ class Batch(FleetWorkload, frozen=True, kw_only=True):
 
 
 class FailingGpu(Section, frozen=True, kw_only=True):
-    """The first GPU of replica ``replica`` (counted at the start) errs from ``from_s`` and dies of ``xid`` later.
+    """The first GPU of replica ``replica`` (by the initial placement) has errors from ``from_s`` and fails later.
 
-    An ``xid`` that is the program's fault, such as 13 or 31, is an event only: the GPU stays well.
+    It fails with ``xid``; one caused by the program, such as 13 or 31, is an event only: the GPU stays healthy.
     """
 
     workload: Name
@@ -151,7 +150,7 @@ class FailingGpu(Section, frozen=True, kw_only=True):
 
 
 class StragglingGpu(Section, frozen=True, kw_only=True):
-    """The first GPU of replica ``replica`` (counted at the start) gets hot and clocks down to ``clock_ratio``.
+    """The first GPU of replica ``replica`` (by the initial placement) overheats and clocks down to ``clock_ratio``.
 
     It recovers ``lasts_s`` after ``from_s``.
     """
@@ -164,10 +163,12 @@ class StragglingGpu(Section, frozen=True, kw_only=True):
 
 
 class FailingLink(Section, frozen=True, kw_only=True):
-    """NVLink ``link`` of the first GPU of replica ``replica`` (counted at the start) is faulty; null: its PCIe link.
+    """NVLink ``link`` of the first GPU of replica ``replica`` (by the initial placement) is faulty.
+
+    Null: its PCIe link.
 
     It has errors from ``from_s`` on, and work on the GPU is slower. Half a minute later it fails, with XID 74 or a
-    fatal PCIe error, and ``lasts_s`` after ``from_s`` it is mended.
+    fatal PCIe error, and ``lasts_s`` after ``from_s`` it is repaired.
     """
 
     workload: Name
@@ -180,8 +181,8 @@ class FailingLink(Section, frozen=True, kw_only=True):
 class RackFault(Section, frozen=True, kw_only=True):
     """A rack loses one of its power feeds: the power brake halves the clocks of its GPUs.
 
-    ``dark_after_s`` later, where given, it loses the other one: its nodes are off, and say nothing any more. It has
-    power again ``lasts_s`` after ``from_s``; nodes that were off boot then.
+    If ``dark_after_s`` is given, it loses the other one that much later: its nodes are off and silent. It has power
+    again ``lasts_s`` after ``from_s``; nodes that were off boot then.
     """
 
     rack: Name
@@ -191,10 +192,10 @@ class RackFault(Section, frozen=True, kw_only=True):
 
 
 class LeafFault(Section, frozen=True, kw_only=True):
-    """A leaf switch passes nothing for ``lasts_s``.
+    """A leaf switch is down for ``lasts_s``.
 
-    Its nodes run on, but nobody reaches them: gangs with members on them and elsewhere stand still, services there
-    answer nobody, and what agents say is delivered, late, when the switch is back.
+    Its nodes run on but are unreachable: gangs with members on them and elsewhere stall, services there answer no
+    requests, and the agents' messages arrive late, when the switch is back.
     """
 
     leaf: Name
@@ -203,10 +204,10 @@ class LeafFault(Section, frozen=True, kw_only=True):
 
 
 class Reclaim(Section, frozen=True, kw_only=True):
-    """The cloud takes a spot machine back: its agent says so at ``from_s``, and ``notice_s`` later it is gone.
+    """The cloud reclaims a spot machine: its agent reports it at ``from_s``, and ``notice_s`` later it is gone.
 
-    What still runs there stops at once and loses its work since the last checkpoint. For ``lasts_s`` the machine cannot
-    be had. Then it is back, or can be bought again where its pool buys machines.
+    Replicas on it stop at once and lose their work since the last checkpoint. The machine is unavailable for
+    ``lasts_s``; then it is back, or can be bought again if its pool buys machines.
     """
 
     node: Name
@@ -216,10 +217,10 @@ class Reclaim(Section, frozen=True, kw_only=True):
 
 
 class FleetConfig(Section, frozen=True, kw_only=True):
-    """The simulated fleet; the default is a laptop-sized one with a day of its own; much happens in its first minute.
+    """The simulated fleet; the default has the size of a laptop's and many events in its first minute.
 
-    An operation that finds no room is given up after ``room_wait_s``. A replica on a dead GPU is started elsewhere
-    after ``pod_timeout_s``, and a gang that waits for one goes on without it, from its last checkpoint, after
+    An operation without room is given up after ``room_wait_s``. A replica on a dead GPU is restarted elsewhere after
+    ``pod_timeout_s``, and a gang that waits for one continues without it, from its last checkpoint, after
     ``collective_timeout_s``.
     """
 

@@ -1,4 +1,4 @@
-"""Who may decide what."""
+"""Configuration of the keys that may sign decisions."""
 
 from flyball_contracts.config.base import Section
 from flyball_contracts.config.policies import Patterns
@@ -6,9 +6,9 @@ from flyball_contracts.records.commands.outcomes import DecisionType
 
 
 class DecisionKey(Section, frozen=True, kw_only=True):
-    """A public key, and the decisions that it may sign: cells and workloads by glob patterns, types by name (all).
+    """A public key and the decisions that it may sign: cells and workloads by glob patterns, types by name.
 
-    ``public`` is the base64 of its 32 bytes, as ``flyball keys show`` prints it.
+    Empty ``types`` mean all. ``public`` is the base64 of its 32 bytes, as ``flyball keys show`` prints it.
     """
 
     public: str

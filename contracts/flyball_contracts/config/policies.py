@@ -1,4 +1,4 @@
-"""Rules of the guard for some decisions only, beside the limits that hold for all."""
+"""Rules of the guard for some decisions only, in addition to the general limits."""
 
 import re
 from functools import cache
@@ -18,19 +18,18 @@ _DAY_MIN, WEEK_MIN = 1_440, 10_080
 
 
 class Span(NamedTuple):
-    """Minutes of the week, from Monday 00:00, that a window begins at, and how many it lasts."""
+    """First minute of a window in the week, from Monday 00:00, and its length in minutes."""
 
     first_min: int
     length_min: int
 
 
 class Window(Section, frozen=True, kw_only=True):
-    """A time that comes each week, on the clock of ``zone`` (an IANA name); ``end`` does not belong to it.
+    """A weekly time window on the clock of ``zone`` (an IANA name); ``end`` is exclusive.
 
-    In the configuration it is a text, see :func:`window`.
-
-    Daily, on ``days`` (none named: on all), from ``start: "22:00"`` to ``end: "06:00"``, past midnight where the end is
-    earlier. Or once a week, from ``start: "fri 16:00"`` to ``end: "mon 08:00"``.
+    In the configuration it is a text, see :func:`window`. Daily, on ``days`` (none given: on all), from ``start:
+    "22:00"`` to ``end: "06:00"``, past midnight if the end is earlier. Or weekly, from ``start: "fri 16:00"`` to ``end:
+    "mon 08:00"``.
     """
 
     start: str
@@ -39,7 +38,7 @@ class Window(Section, frozen=True, kw_only=True):
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
-        """Refuse what is no time of the week."""
+        """Reject an invalid time of the week."""
         start, end = _TIME.fullmatch(self.start), _TIME.fullmatch(self.end)
         if start is None or end is None:
             wrong = self.start if start is None else self.end
@@ -67,10 +66,9 @@ class Window(Section, frozen=True, kw_only=True):
 
 
 class Limit(Section, frozen=True, kw_only=True):
-    """Most that may be granted in any ``window_s`` seconds in a cell, counted apart for each of what ``per`` names.
+    """Maximum in any ``window_s`` seconds in a cell, counted separately for each value of ``per``.
 
-    ``actions`` are decisions, ``replicas`` those that are taken away, and ``usd_per_hour`` what decisions expect to
-    add to the cost.
+    ``actions`` are decisions, ``replicas`` those taken away, and ``usd_per_hour`` the expected increase of the cost.
     """
 
     per: Literal["target", "workload", "tenant", "cell"] = "cell"
@@ -80,13 +78,13 @@ class Limit(Section, frozen=True, kw_only=True):
     usd_per_hour: NotNegative | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a limit of nothing."""
+        """Reject a limit without a maximum."""
         if self.actions is None and self.replicas is None and self.usd_per_hour is None:
             raise ValueError("it limits nothing; give actions, replicas or usd_per_hour")
 
 
 class Quota(Section, frozen=True, kw_only=True):
-    """Most that a tenant may run in a cell after a decision that adds: ``replicas``, ``gpus``, or both."""
+    """Maximum that a tenant may run in a cell after a decision that adds: ``replicas``, ``gpus``, or both."""
 
     replicas: Count | None = None
     gpus: Positive | None = None
@@ -95,10 +93,9 @@ class Quota(Section, frozen=True, kw_only=True):
 class GuardPolicy(Section, frozen=True, kw_only=True):
     """Rules for the decisions that match.
 
-    ``cells``, ``workloads`` and ``tenants`` are glob patterns; of ``types`` and ``urgencies``, none named means all.
-    ``protect`` refuses, ``only_during`` and ``never_during`` are maintenance windows and freezes on the clock of
-    ``zone`` (see :func:`window`), and with
-    ``approval`` a person must agree first (``flyball approve``).
+    ``cells``, ``workloads`` and ``tenants`` are glob patterns; empty ``types`` and ``urgencies`` mean all. ``protect``
+    refuses, ``only_during`` and ``never_during`` are maintenance windows and freezes on the clock of ``zone`` (see
+    :func:`window`), and with ``approval`` a person must agree first (``flyball approve``).
     """
 
     name: str
@@ -116,7 +113,7 @@ class GuardPolicy(Section, frozen=True, kw_only=True):
     quota: Quota | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a policy without a rule, and one that matches nothing."""
+        """Reject a policy without a rule, and one that matches nothing."""
         if not self.name:
             raise ValueError("name: it is empty; refusals name the policy by it")
         for key in ("cells", "workloads", "tenants"):
@@ -138,9 +135,9 @@ class GuardPolicy(Section, frozen=True, kw_only=True):
 
 @cache
 def window(text: str, zone: str = "UTC") -> Window:
-    """Read ``22:00-06:00`` (daily), ``mon,tue 22:00-06:00`` (on some days) or ``fri 16:00-mon 08:00`` (once a week).
+    """Parse ``22:00-06:00`` (daily), ``mon,tue 22:00-06:00`` (on some days) or ``fri 16:00-mon 08:00`` (weekly).
 
-    Raises ``ValueError`` for what is no time of the week, or no zone.
+    Raises ``ValueError`` for an invalid time or zone.
     """
     found = _WINDOW.fullmatch(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Configuration of the machines that may be bought and returned."""
+"""Configuration of machines that may be bought and returned."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -39,18 +39,17 @@ class PoolsConfig(Section, frozen=True, kw_only=True):
 
 
 class PoolConfig(Section, frozen=True, kw_only=True):
-    """One pool of machines, and what holds it in the cloud.
+    """One pool of machines, and the cloud resource behind it.
 
-    Of driver aws, ``kind`` is ``auto_scaling_group`` or ``node_group`` (in the EKS cluster ``within``), and
-    ``resource`` its name, or ``fleet``, and ``resource`` the launch template of its machines. Of gcp it is
-    ``instance_group`` or ``resize_request``, both on a managed instance group of the zone ``within``; of azure
-    ``scale_set``, in the resource group ``within``; of slurm ``partition``, whose nodes Slurm turns off and on; of
-    simulated ``machines``, of the fleet's pool ``resource``. Of karpenter it is ``node_pool``, and ``per_machine`` what
-    each machine counts against the limits of that NodePool, such as ``nvidia.com/gpu: 8``. ``zones`` are availability
-    zones, or subnets of a fleet. A machine is of ``instance_type`` and counts ``price_usd_per_hour``; there are never
-    to be fewer than ``min_machines``, or more than ``max_machines``. Workers buy from a pool once they know the
-    ``gpus`` of a machine: how many, by the model as inventories name it. Where they are left out, that is once one was
-    seen.
+    Driver aws: ``kind`` is ``auto_scaling_group`` or ``node_group`` (in the EKS cluster ``within``) with its name in
+    ``resource``, or ``fleet`` with the launch template of its machines in ``resource``. gcp: ``instance_group`` or
+    ``resize_request``, both on a managed instance group of the zone ``within``. azure: ``scale_set``, in the resource
+    group ``within``. slurm: ``partition``, whose nodes Slurm turns off and on. simulated: ``machines``, of the fleet's
+    pool ``resource``. karpenter: ``node_pool``; ``per_machine`` is what each machine counts toward the limits of that
+    NodePool, such as ``nvidia.com/gpu: 8``. ``zones`` are availability zones, or subnets of a fleet. A machine has
+    ``instance_type`` and counts ``price_usd_per_hour``; the pool always has between ``min_machines`` and
+    ``max_machines``. Workers buy from a pool once they know the ``gpus`` of a machine: the number by model, as
+    inventories name it. If it is left out, they learn it from the first machine.
     """
 
     name: PoolName
@@ -67,7 +66,7 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     gpus: Mapping[str, Annotated[int, msgspec.Meta(ge=1, le=1024)]] = {}
 
     def __post_init__(self) -> None:
-        """Refuse a pool that can have no size, and one that nothing holds."""
+        """Reject a pool with contradictory sizes, and one without a resource."""
         if self.min_machines > self.max_machines:
             raise ValueError(f"min_machines is {self.min_machines} and max_machines {self.max_machines}; swap them")
         if not self.resource or not self.instance_type:

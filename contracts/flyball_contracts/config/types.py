@@ -1,4 +1,4 @@
-"""Configuration of every part; unknown keys are refused, units are in the names."""
+"""Configuration of all parts; unknown keys are errors, units are in the names."""
 
 import difflib
 from typing import Annotated, Literal
@@ -28,15 +28,15 @@ from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
 
 MAX_AGE_S = 900.0
-"""A decision that is older is refused, however late it says that it expires."""
+"""A decision older than this is refused, whatever its expiry."""
 HORIZON_TICKS = 60
 """How far ahead the workers forecast; a season must be longer."""
 
 
 class KafkaConfig(Section, frozen=True):
-    """Where the broker is; ``client`` holds further librdkafka settings (TLS, SASL).
+    """The broker; ``client`` holds further librdkafka settings (TLS, SASL).
 
-    With an empty ``bootstrap`` the agent feeds only what ``agent.export`` names; all else needs a broker.
+    With an empty ``bootstrap`` the agent feeds only the outputs of ``agent.export``; everything else needs a broker.
     """
 
     bootstrap: str = "127.0.0.1:9092"
@@ -44,7 +44,7 @@ class KafkaConfig(Section, frozen=True):
     partitions: dict[str, Count] = msgspec.field(default_factory=dict[str, Count])
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a wrong address, and for a topic that is not Flyball's."""
+        """Raise ``ValueError`` for an invalid address, and for a topic that is not Flyball's."""
         if (wrong := wrong_address(self.bootstrap)) is not None:
             raise ValueError(f"bootstrap: {wrong!r} is not a broker address; give HOST:PORT, several with commas")
         for topic in self.partitions:
@@ -55,16 +55,13 @@ class KafkaConfig(Section, frozen=True):
 
 
 class AgentConfig(Section, frozen=True):
-    """The node agent; an empty ``node`` means what ``FLYBALL_NODE`` says, else the host's name.
+    """The node agent; an empty ``node`` means the variable ``FLYBALL_NODE``, else the host's name.
 
-    An empty ``region``, ``instance_type`` or ``capacity_type`` is what the cloud's metadata says. They are requested
-    where ``provider`` is aws, gcp or azure, or is empty and the firmware's names (DMI) are of one of these.
-
-    ``rack`` and ``leaf`` (the switch that the GPUs' network hangs on) are names in the cell.
-
-    Collectors that are ``disabled`` do not run. ``root`` is where ``/proc`` and ``/sys`` are looked for, for agents in
-    containers. What Kafka does not take waits on disk, in at most ``spool_bytes`` of files in ``state_dir``; 0: in
-    memory only.
+    An empty ``region``, ``instance_type`` or ``capacity_type`` comes from the cloud's metadata, which is requested if
+    ``provider`` is aws, gcp or azure, or is empty and the firmware (DMI) names one of these. ``rack`` and ``leaf`` (the
+    switch of the GPUs' network) are names in the cell. Collectors that are ``disabled`` do not run. ``root`` is the
+    parent of ``/proc`` and ``/sys``, for agents in containers. Messages that Kafka does not accept wait on disk, in at
+    most ``spool_bytes`` of files in ``state_dir``; 0: in memory only.
     """
 
     node: str = ""
@@ -90,12 +87,10 @@ class AgentConfig(Section, frozen=True):
 class ForecastConfig(Section, frozen=True):
     """Point forecasts with conformal quantiles.
 
-    ``damped`` is exponential smoothing on log1p. ``ensemble`` weighs it and others online by what each was worth; with
-    ``season_ticks`` (a day, in ticks) also those that know a season, over seven of them, which takes 130 bytes for each
-    tick of it and workload.
-
-    ``history`` is the path of a recording: forecasts of its workloads start from what it shows, where no snapshot
-    knows better; "" is a start from nothing.
+    ``damped`` is exponential smoothing on log1p. ``ensemble`` weights it and others online by their recent errors; with
+    ``season_ticks`` (a day, in ticks) it includes seasonal models over seven days, which take 130 bytes per tick of the
+    season and workload. ``history`` is the path of a recording: forecasts of its workloads start from it, unless a
+    snapshot has newer state; "" starts without data.
     """
 
     model: Literal["damped", "ensemble"] = "damped"
@@ -103,7 +98,7 @@ class ForecastConfig(Section, frozen=True):
     history: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a season that is not longer than the forecast."""
+        """Reject a season that is not longer than the forecast."""
         ahead = getattr(self, "horizon_ticks", HORIZON_TICKS)
         if self.model == "ensemble" and 0 < self.season_ticks <= ahead + 1:
             raise ValueError(f"season_ticks is {self.season_ticks}; pass more than {ahead + 1}, or 0 for no season")
@@ -123,32 +118,33 @@ class HealthConfig(Section, frozen=True):
 class SizingConfig(Section, frozen=True):
     """How demand becomes target replicas; evaluated every five seconds, and at once where requests wait and none runs.
 
-    ``slo_headroom`` provides for the recent level of work plus z times its spread. z follows the share of work that
-    was served in time: towards the attainment of the workload's objective or, where it has none, towards the share at
-    which late work, at ``late_cost`` times the cost of idle capacity, is worth no more of it, within five seconds. The
-    largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast may raise it
-    to its median, by a quarter at most; z takes back what is always too high. ``lead_time_headroom`` does the same
-    with a spread half of which is that of the need about the level one cold start earlier, and keeps for two minutes
-    what present work needed. ``forecast_band`` keeps the replicas between the quantiles 0.75 and 0.95 of the forecast.
+    ``slo_headroom`` provides capacity for the recent level of work plus z times its spread. z follows the share of work
+    that was served in time: towards the attainment of the workload's objective or, without one, towards the share
+    within five seconds at which late work, at ``late_cost`` times the cost of idle capacity, does not justify more
+    capacity. The largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast
+    may raise it to its median, by a quarter at most; z falls if this is always too high. ``lead_time_headroom`` does
+    the same with a spread that comes half from the need's deviation from the level one cold start earlier, and holds
+    the need of present work for two minutes. ``forecast_band`` keeps the replicas between the quantiles 0.75 and 0.95
+    of the forecast.
 
-    ``shadow_selection`` runs 17 policies of fixed caution on the same demand, each with a simulated fleet. The one acts
-    that would have cost least in the last two weeks, in replica seconds and late work at a price. The price follows the
-    share that may be late. Forecasts are not used. It needs the ``backtest`` extra.
+    ``shadow_selection`` runs 17 policies of fixed caution on the same demand, each with a simulated fleet. The policy
+    with the least cost over the last two weeks acts; the cost is replica seconds and late work at a price. The price
+    follows the share that may be late. Forecasts are not used. It needs the ``backtest`` extra.
 
-    z is part of a snapshot. A worker that starts without one begins with the z of a usual tail. z rises as fast as work
-    is late; it falls by no more than 0.02 times the share that may be late in a minute, which at 99 % is 0.3 a day.
+    z is part of a snapshot. A worker without a snapshot starts with the z of a typical tail. z rises as fast as work is
+    late; it falls by at most 0.02 times the allowed late share per minute, which at 99 % is 0.3 a day.
 
-    The target is never more than four times what is ready, or four more. After ``scale_to_zero_after_s`` without
+    The target is never more than four times the ready replicas, or four more. After ``scale_to_zero_after_s`` without
     any work a workload of ``min_replicas`` 0 is scaled to zero; 0 means never, because then something other than its
     replicas (a gateway) must report new demand.
 
     A workload is scaled at most once in fifteen seconds, and in the opposite direction only ``reversal_cooldown_s``
-    after its last decision. A change of at most a tenth of its replicas is not decided, and one decision takes
-    away at most ``max_scale_in`` of them.
+    after its last decision. A change of at most a tenth of its replicas is not decided, and one decision removes at
+    most ``max_scale_in`` of them.
 
-    ``measured`` says which of a replica's capacity and time to ready come from measurements, and not from the
-    specification. They start from it and move away only on evidence: for capacity after three windows at saturation,
-    and no further than threefold.
+    ``measured`` names the values (capacity, time to ready) that are measured instead of taken from the specification.
+    They start from the specification and change only on evidence: capacity after three windows at saturation, and by a
+    factor of three at most.
     """
 
     policy: Literal["slo_headroom", "lead_time_headroom", "forecast_band", "shadow_selection"] = "slo_headroom"
@@ -163,10 +159,10 @@ class SizingConfig(Section, frozen=True):
 class WorkerConfig(Section, frozen=True):
     """The stream worker.
 
-    ``table_age_s`` is how old a specification, curve or outcome must be at the end of a tick to count in it, and a tick
-    old at least: those that are younger may be on their way still. A target gets at most one decision in
-    ``decision_interval_s``, unless a device fails or nothing of it runs.
-    ``signing_key`` is the PEM file of the private key with which decisions are signed, empty for none.
+    ``table_age_s`` is the minimum age of a specification, curve or outcome at the end of a tick to count in it, at
+    least one tick: younger ones may still be in transit. A target gets at most one decision in ``decision_interval_s``,
+    unless a device fails or nothing of it runs. ``signing_key`` is the PEM file of the private key with which decisions
+    are signed, empty for none.
     """
 
     app: str = "flyball"
@@ -191,9 +187,8 @@ class RateLimit(Section, frozen=True):
 class BlastRadius(Section, frozen=True):
     """Most replicas of a cell that may be taken away in any ten minutes.
 
-    The larger of ``share`` of the replicas that the cell is known to run and ``replicas``, but never more than
-    ``most``, whatever inventories claim. Moves off failing devices are counted apart, with as much room again; so are
-    dry runs.
+    The limit is the larger of ``replicas`` and ``share`` of the cell's known replicas, but never more than ``most``,
+    whatever inventories claim. Moves off failing devices count separately, with the same limit; so do dry runs.
     """
 
     share: Ratio = 0.3
@@ -202,12 +197,11 @@ class BlastRadius(Section, frozen=True):
 
 
 class ScalerConfig(Section, frozen=True):
-    """Where autoscalers ask how many replicas to run, each a HOST:PORT; empty: not there.
+    """Addresses at which autoscalers query the number of replicas, each a HOST:PORT; empty: not served.
 
-    ``metrics`` is the external metrics API, for HorizontalPodAutoscalers, over TLS with ``certificate``, whose key is
-    beside it in a file that ends in .key; it answers the cluster's API server alone. ``keda`` is an external scaler of
-    KEDA over gRPC: over TLS where there is a certificate, and for clients of ``client_ca`` alone where that is named.
-    All are PEM files.
+    ``metrics`` is the external metrics API, for HorizontalPodAutoscalers, over TLS with ``certificate``, whose key is a
+    file beside it that ends in .key; it answers only the cluster's API server. ``keda`` is an external scaler of KEDA
+    over gRPC: over TLS with a certificate, and only for clients of ``client_ca`` if that is given. All are PEM files.
     """
 
     metrics: str = ""
@@ -217,27 +211,26 @@ class ScalerConfig(Section, frozen=True):
 
 
 class PlatformConfig(Section, frozen=True):
-    """Who carries out the decisions of some cells; the first entry with a matching pattern in ``cells`` counts.
+    """The platform that carries out the decisions of some cells.
 
-    ``inventory`` plans on the inventories that agents publish and can change nothing. ``simulated`` is the simulated
-    fleet behind ``url``, and machines of its ``pools``. ``kubernetes`` commands the controllers in ``namespaces`` of
-    the cluster that ``kubeconfig`` names as its current one (empty: the cluster of the actuator's own pod). ``slurm``
-    commands the jobs in ``partitions`` of the cluster whose slurm.conf is ``conf`` (empty: the machine's own), and
-    turns nodes on and off that are in ``pools``.
-    ``autoscaler`` answers the autoscalers in ``namespaces``, which query ``scaler``, and writes nothing. ``kueue`` has
-    the jobs in ``namespaces`` started and stopped by Kueue, and answers AdmissionCheck ``flyball``.
-    Glob patterns in ``workloads`` leave all other workloads of the cells to the next entry. ``webhook`` is
-    a server of your own behind ``url``, which is shown the bearer token in the variable ``token_env``. ``docker``
-    commands the labelled containers of the engine behind the Unix socket ``url`` (empty: the usual one). An answer is
-    waited for ``timeout_s``, and what is under way is looked at every ``poll_s``. ``check`` is what ``kubernetes`` and
-    ``slurm`` run on a node before it takes work again.
+    The first entry with a matching pattern in ``cells`` counts.
 
-    ``aws``, ``gcp`` and ``azure`` buy and return the machines of ``pools`` for one cell, with what the cloud's own
-    library finds of credentials; all other decisions of that cell go to another entry. ``region`` is that of aws,
-    ``account`` the project of gcp or the subscription of azure, ``url`` an endpoint instead of the public one. All
-    pools of the entry together may cost ``budget_usd_per_hour``; null: no budget, which live does not take.
-    ``karpenter`` sets the limits of the NodePools of a cluster, named in ``pools`` likewise, and keeps pods in
-    ``namespaces`` from Karpenter while they must not be moved.
+    ``inventory`` plans on the inventories that agents publish and cannot change anything. ``simulated`` is the
+    simulated fleet behind ``url``, and machines of its ``pools``. ``kubernetes`` changes the controllers in
+    ``namespaces`` of the current cluster of ``kubeconfig`` (empty: the cluster of the actuator's own pod). ``slurm``
+    changes the jobs in ``partitions`` of the cluster with the slurm.conf ``conf`` (empty: the machine's own), and turns
+    nodes in ``pools`` on and off. ``autoscaler`` answers the autoscalers in ``namespaces``, which query ``scaler``, and
+    writes nothing. ``kueue`` starts and stops the jobs in ``namespaces`` through Kueue, and answers AdmissionCheck
+    ``flyball``. With glob patterns in ``workloads``, all other workloads of the cells go to the next entry. ``webhook``
+    is a server of your own behind ``url``, which gets the bearer token in the variable ``token_env``. ``docker``
+    changes the labelled containers of the engine behind the Unix socket ``url`` (empty: the default one). A call times
+    out after ``timeout_s``, and operations are polled every ``poll_s``. ``check`` is the check that ``kubernetes`` and
+    ``slurm`` run on a node before it takes work again. ``aws``, ``gcp`` and ``azure`` buy and return the machines of
+    ``pools`` for one cell, with the default credentials of the cloud's library; all other decisions of that cell go to
+    another entry. ``region`` is that of aws, ``account`` the project of gcp or the subscription of azure, ``url`` an
+    endpoint instead of the public one. All pools of the entry together may cost ``budget_usd_per_hour``; null: no
+    budget, which mode live rejects. ``karpenter`` sets the limits of the NodePools in ``pools``, and protects pods in
+    ``namespaces`` from Karpenter's disruption while they must not be moved.
     """
 
     cells: tuple[str, ...] = ("*",)
@@ -262,24 +255,22 @@ class PlatformConfig(Section, frozen=True):
     poll_s: Positive = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse pools of no certain cell."""
+        """Reject pools without a definite cell."""
         if self.pools and (len(self.cells) != 1 or any(sign in self.cells[0] for sign in "*?[")):
             raise ValueError("cells: pools belong to one cell; name that cell alone, without a pattern")
 
 
 class ActuatorConfig(Section, frozen=True):
-    """The actuator service; nothing is carried out but in mode ``live``.
+    """The actuator service; only mode ``live`` carries anything out.
 
-    In dry run, cells that no entry of ``platforms`` names are planned on the inventories; live, their decisions are
-    refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. A pool is
-    covered only by a pattern that begins with ``pool:``. ``kill_switch`` is
-    a file: while it exists, everything is refused. ``clock`` is ``event`` only for replays, where now is the newest
-    time in the records. Unless all ``platforms`` are simulated, mode ``live`` takes an ``allow``, a ``kill_switch`` and
-    clock ``wall``. A decision older than
-    :data:`MAX_AGE_S` is refused. ``policies``
-    are rules for some decisions only; each of those that match must agree. Where there are ``keys``, a decision must be
-    signed by one that may. ``audit`` is the file that records every decision received, check, call and observation;
-    empty: none.
+    In dry run, cells without an entry in ``platforms`` are planned on the inventories; live, their decisions are
+    refused. ``allow`` are glob patterns of workloads that may be acted on; null: all, but not live. A pool needs a
+    pattern that begins with ``pool:``. ``kill_switch`` is a file: while it exists, everything is refused. ``clock`` is
+    ``event`` only for replays, where now is the newest time in the records. Unless all ``platforms`` are simulated,
+    mode ``live`` requires ``allow``, ``kill_switch`` and clock ``wall``. A decision older than :data:`MAX_AGE_S` is
+    refused. ``policies`` are rules for some decisions only; each matching one must agree. With ``keys``, a decision
+    must be signed by an authorized one. ``audit`` is the file that records every decision received, check, call and
+    observation; empty: none.
     """
 
     mode: Literal["off", "dry_run", "live"] = "dry_run"
@@ -297,7 +288,7 @@ class ActuatorConfig(Section, frozen=True):
     keys: tuple[DecisionKey, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse two policies or pools of one name, and pools whose machines nobody can tell apart."""
+        """Reject two policies or pools with one name, and pools whose machines cannot be told apart."""
         names = [policy.name for policy in self.policies]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -317,10 +308,10 @@ class ActuatorConfig(Section, frozen=True):
 
 
 class ControllerConfig(Section, frozen=True):
-    """What is seen of one Kubernetes cluster; ``cell`` is the name of that cluster in records.
+    """The controller of one Kubernetes cluster; ``cell`` is the name of that cluster in records.
 
-    ``kubeconfig`` is as in ``actuator.platforms``: empty means the cluster of its own pod.
-    Nodes and pods are those of the whole cluster; objects and policies are read in ``namespaces``, empty: in all.
+    ``kubeconfig`` is as in ``actuator.platforms``: empty means the cluster of its own pod. It reads nodes and pods of
+    the whole cluster; objects and policies in ``namespaces``, empty: in all.
     """
 
     cell: str = "default"
@@ -329,7 +320,7 @@ class ControllerConfig(Section, frozen=True):
 
 
 class DashboardConfig(Section, frozen=True):
-    """The live page; ``names`` are further host names that browsers may call it by.
+    """The live page; ``names`` are additional host names under which browsers may open it.
 
     The token is read from the environment variable FLYBALL_DASHBOARD_TOKEN; a ``host`` that is not loopback needs one.
     """
@@ -348,7 +339,7 @@ class InfluxConfig(Section, frozen=True):
 
 
 class Config(Section, frozen=True):
-    """The whole file; every section may be left out. Of ``feeds`` there is one for each zone and kind of curve."""
+    """The whole file; every section is optional. ``feeds`` has one for each zone and kind of curve."""
 
     kafka: KafkaConfig = KafkaConfig()
     agent: AgentConfig = AgentConfig()

@@ -1,4 +1,4 @@
-"""Configuration of what replicas report about their work: metrics pages, training lines and logs."""
+"""Configuration of workload metrics: pages of replicas and gateways, training lines and logs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
@@ -33,11 +33,11 @@ PageKind = Literal[
 
 
 class Series(Section, frozen=True, kw_only=True):
-    """Which series of a page mean what.
+    """Meaning of the series of a page.
 
-    Each holds alternatives, of which the first that the page has counts: one selector ``name{label="value"}`` or
-    several joined by `` + ``. What one selects is summed over all labels. Requests that came in are counted by
-    ``arrived``; without it they are those that ``ended`` and what ``active`` and ``queued`` grew by. ``latency``,
+    Each field holds alternatives, of which the first on the page counts: one selector ``name{label="value"}`` or
+    several joined by `` + ``. The selected series are summed over all labels. Arrivals are counted by ``arrived``;
+    without it they are the requests that ``ended`` plus the growth of ``active`` and ``queued``. ``latency``,
     ``first_token`` (time to the first token) and ``output_token`` (time from one token to the next) are histograms or
     summaries, in seconds unless their name ends in ``_ms`` or ``_us``. ``kv_cache`` is the share of the cache of keys
     and values in use, the mean over its series. ``ready`` is 0 while the server cannot serve.
@@ -61,22 +61,22 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     """A page of metrics: of one replica on this node, or of a gateway in front of several workloads.
 
     ``url`` is that of the page, ``unix:///socket:/path`` for one on a Unix socket. ``series`` is for ``generic`` alone.
-    A bearer token is read anew from ``token_file`` at each scrape. ``ca_file`` holds the authorities to trust, empty:
-    the system's.
+    A bearer token is read from ``token_file`` at each scrape. ``ca_file`` holds the authorities to trust, empty: the
+    system's.
 
-    A replica is of ``workload``; without a name it is called as the node is. ``health`` is a path on the same server or
-    a whole URL; empty: what the server is known to have, else a page is a sign of health. Work is counted in requests
+    A replica belongs to ``workload``; without a name it has the node's. ``health`` is a path on the same server or a
+    complete URL; empty: the server's known path, else a readable page is a sign of health. Work is counted in requests
     or, with ``token_weights``, in tokens, those of a prompt and of an answer with a weight each: that is the unit of
-    ``capacity_per_replica``. ``match`` keeps the series whose labels are so, where they have these labels; a page on
-    which no series has one of them, or none the value, cannot be read. ``devices`` are the indexes of its GPUs, where
-    nobody else knows.
+    ``capacity_per_replica``. ``match`` keeps the series with these label values, and those without these labels; a page
+    without any series with a label, or with its value, is an error. ``devices`` are the indexes of its GPUs, if no
+    other source has them.
 
-    A gateway, router or interceptor has ``workloads``, by the values of the label ``label``; an empty one is the label
-    that ``server`` is known to have, an empty value stands for the whole page. Series without the label belong to the
-    workload where there is only one, and to none of several; a page that has the label nowhere is an error. Only one
-    agent may ask a gateway. The pages of several replicas of a gateway, each with a name in ``replica``, are added up.
-    Of ``series`` it has ``arrived`` (else requests that came in are those that ``ended`` and what is held grew by),
-    ``queued``, held back at the gateway, and ``active``, without an answer yet.
+    A gateway, router or interceptor has ``workloads``, by the values of the label ``label`` (empty: the known label of
+    ``server``); an empty value is the whole page. Series without the label belong to the workload if there is only one,
+    and to none of several; a page without the label is an error. Only one agent may query a gateway. The pages of
+    several replicas of a gateway, each with a name in ``replica``, are added up. Its ``series`` are ``arrived`` (else
+    arrivals are the requests that ``ended`` plus the growth of those held), ``queued`` at the gateway, and ``active``,
+    without a response yet.
     """
 
     workload: Annotated[str, msgspec.Meta(max_length=253)] = ""
@@ -94,7 +94,7 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     ca_file: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is neither the page of a replica nor that of a gateway."""
+        """Reject a target that is neither a replica nor a gateway."""
         if bool(self.workload) == bool(self.workloads):
             raise ValueError("give the workload of a replica, or the workloads of a gateway")
         if self.workload:
@@ -123,11 +123,11 @@ class LogSettings(Section, frozen=True, kw_only=True):
 
 
 class WorkloadsConfig(Section, frozen=True, kw_only=True):
-    """What replicas report about their work.
+    """Metrics of replicas' work.
 
     Pages of replicas are read every five seconds, those of gateways each second. Training scripts send lines to
-    ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: nowhere); what was reported by line or log is true for
-    five minutes.
+    ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: no listener); a report by line or log is valid for five
+    minutes.
 
     ``discover`` finds replicas on this node: pods by their annotations, through the API server, for which the agent is
     a pod itself whose service account may ``list`` pods; Slurm jobs by variables of their environment, which are read

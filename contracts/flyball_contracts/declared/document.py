@@ -1,4 +1,4 @@
-"""One workload as its owner writes it down, and the specification that it becomes."""
+"""A workload as its owner declares it, and its conversion to a specification."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,9 @@ Name = Annotated[
         description="letters, digits, and '.', '_' or '-' between them, at most 253",
     ),
 ]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,253}$", description="1 to 253 characters on one line")]
+OneLine = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,253}$", description="1 to 253 characters on one line")
+]
 Replicas = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Gang = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
@@ -44,11 +46,11 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
     workload: Name
     kind: WorkloadKind
     cell: Name = "default"
-    tenant: Word = "default"
+    tenant: OneLine = "default"
     priority: Priority = 0
     gang_size: Gang = 1
     gpus_per_replica: Amount = 1.0
-    gpu_models: tuple[Word, ...] = ()
+    gpu_models: tuple[OneLine, ...] = ()
     min_replicas: Replicas = 0
     max_replicas: Replicas = 1
     capacity_per_replica: Amount = 0.0
@@ -81,7 +83,7 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
         return None
 
     def spec(self, now_ns: int) -> WorkloadSpec:
-        """The specification, as of now; raises :class:`ValueError` for what is no deadline."""
+        """The specification as of now; raises :class:`ValueError` for an invalid deadline."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         deadline, objective = fields.pop("deadline"), self.objective
         fields["deadline_ns"] = None if deadline is None else moment_ns(deadline, now_ns)
@@ -90,14 +92,14 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
 
 
 def plain(spec: WorkloadSpec) -> dict[str, Any]:
-    """All that the owner says, in the words and the order of a document, as built-in types."""
+    """All declared values in the terms and order of a document, as built-in types."""
     data: dict[str, Any] = msgspec.to_builtins(spec)
     data["deadline"] = None if spec.deadline_ns is None else moment_text(spec.deadline_ns)
     return {name: data[name] for name in WorkloadDocument.__struct_fields__}
 
 
 def written(spec: WorkloadSpec) -> dict[str, Any]:
-    """:func:`plain` without what is so by default."""
+    """:func:`plain` without default values."""
     blank = plain(WorkloadSpec(workload="", cell="default", time_ns=0, kind="inference"))
     data = {key: value for key, value in plain(spec).items() if key in ("workload", "kind") or value != blank[key]}
     for key, kind in (("objective", Objective), ("model", Architecture)):

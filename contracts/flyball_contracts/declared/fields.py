@@ -10,21 +10,21 @@ from flyball_contracts.records import Architecture
 
 PREFIX = "flyball.dev/"
 FROM_CLUSTER = ("workload", "cell", "tenant")
-"""Fields that the cluster settles: what the object is called, and its namespace."""
+"""Fields that the cluster determines: the object's name, and its namespace."""
 POLICY_FIELDS = tuple(name for name in WorkloadDocument.__struct_fields__ if name not in FROM_CLUSTER)
 CARBON_FIELDS = ("interruptible", "checkpoint_s", "deadline", "duration_s", "power_w_per_replica")
-"""What timing by carbon and price reads."""
+"""Fields for timing by carbon and price."""
 _WORDS = {"s": "seconds", "w": "watts", "kv": "keyValue"}
 
 
 def camel(field: str) -> str:
-    """A field as custom resources name it: ``cold_start_s`` is ``coldStartSeconds``."""
+    """Name of a field in custom resources: ``cold_start_s`` is ``coldStartSeconds``."""
     first, *rest = (_WORDS.get(part, part) for part in field.split("_"))
     return first + "".join(part[0].upper() + part[1:] for part in rest)
 
 
 def annotation(field: str) -> str:
-    """A field as annotations name it: ``max_replicas`` is ``flyball.dev/max-replicas``."""
+    """Name of a field in annotations: ``max_replicas`` is ``flyball.dev/max-replicas``."""
     return PREFIX + field.replace("_", "-")
 
 

@@ -32,7 +32,7 @@ def moment_ns(text: str, now_ns: int) -> int:
 
 
 def moment_text(time_ns: int) -> str:
-    """The moment in UTC, in full, as :func:`moment_ns` takes it."""
+    """The moment in UTC, in full, as :func:`moment_ns` accepts it."""
     seconds, rest = divmod(time_ns, NS_PER_S)
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"

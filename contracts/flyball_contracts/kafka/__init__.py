@@ -5,7 +5,7 @@ from flyball_contracts.kafka.clients import (
     open_consumer as open_consumer,
     open_producer as open_producer,
 )
-from flyball_contracts.kafka.log import ClientLog as ClientLog, Storms as Storms
+from flyball_contracts.kafka.log import ClientLog as ClientLog, RepeatFilter as RepeatFilter
 from flyball_contracts.kafka.metadata import list_topics as list_topics, raise_if_stopped as raise_if_stopped
 from flyball_contracts.kafka.offsets import Bounds as Bounds, Place as Place, bounds as bounds, ends as ends
 from flyball_contracts.kafka.settings import (

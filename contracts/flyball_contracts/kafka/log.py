@@ -10,20 +10,20 @@ from confluent_kafka import KafkaError
 
 EVERY_S = 30.0
 AWAY_S = 60.0
-"""A broker that is away is reported once a process, and again after so long or for another reason."""
+"""An unreachable broker is reported once per process, and again after this time or for another reason."""
 _DETAILS = re.compile(r" \(after \d+ms in state \w+.*\)|^[^ ]+: ")  # of each attempt
 _AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)
 
 
 class Outages:
-    """Brokers that are away, as reported by any client of the process; any thread may call."""
+    """Unreachable brokers, as reported by any client of the process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reported_s: dict[tuple[str, str], float] = {}
 
     def is_news(self, bootstrap: str, reason: str, now_s: float) -> bool:
-        """Whether to report that ``bootstrap`` is away for a ``reason`` (empty: any) at ``now_s``, a monotonic time."""
+        """Whether to report that ``bootstrap`` is unreachable for a ``reason`` (empty: any) at ``now_s``, monotonic."""
         reason = _DETAILS.sub("", reason)
         with self._lock:
             for (address, known), at_s in self._reported_s.items():
@@ -40,8 +40,8 @@ class ClientLog:
     """The ``logger=`` and ``error_cb`` of one confluent-kafka client.
 
     librdkafka repeats each failure for each connection and each attempt: its own lines are logged for debugging only,
-    and of its errors at most one in :data:`EVERY_S` seconds. A broker that is away concerns all clients of the process
-    alike, so ``outages`` decides who reports it.
+    and of its errors at most one in :data:`EVERY_S` seconds. An unreachable broker concerns all clients of the process,
+    so ``outages`` decides which one reports it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ClientLog:
         self._logged_s: float | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
-        """Take a line of librdkafka's own log."""
+        """Handle a line of librdkafka's own log."""
         del level
         self._log.debug(text, *args)
 
@@ -75,10 +75,10 @@ class ClientLog:
         self._log.warning("%s: Kafka at %s: %s", self._who, self._bootstrap, error.str())
 
 
-class Storms(logging.Filter):
-    """Lets one record of each line of foreign code through in :data:`EVERY_S` seconds, with how many were left out.
+class RepeatFilter(logging.Filter):
+    """Passes one record of each line of third-party code in :data:`EVERY_S` seconds, with the number left out.
 
-    aiokafka logs hundreds of lines while a broker is away. Put it on a handler; records of other loggers pass.
+    aiokafka logs hundreds of lines while a broker is unreachable. Put it on a handler; records of other loggers pass.
     """
 
     def __init__(self, *names: str, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -88,7 +88,7 @@ class Storms(logging.Filter):
         self._left_out: dict[tuple[str, int], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is to be shown."""
+        """Return whether a record is to be shown."""
         if record.name.partition(".")[0] not in self._names:
             return True
         place, now_s = (record.pathname, record.lineno), self._monotonic()

@@ -1,4 +1,4 @@
-"""Asking a broker for its topics, in a way that a signal can end."""
+"""Requests a broker's topics in a way that a signal can interrupt."""
 
 import time
 from threading import Event
@@ -17,7 +17,7 @@ _AGAIN_S = 0.05
 _AWAY = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 
 
-class Asking(Protocol):
+class TopicLister(Protocol):
     """A consumer, a producer or an admin client."""
 
     def list_topics(self, topic: str = ..., timeout: float = ...) -> "ClusterMetadata":
@@ -26,7 +26,7 @@ class Asking(Protocol):
 
 
 def list_topics(
-    client: Asking, within_s: float, stop: Event | None = None, topic: str | None = None
+    client: TopicLister, within_s: float, stop: Event | None = None, topic: str | None = None
 ) -> "ClusterMetadata":
     """Return the broker's metadata of all topics, or of one.
 

@@ -1,4 +1,4 @@
-"""Where partitions begin and end."""
+"""Begin and end offsets of partitions."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 class Bounds(NamedTuple):
-    """What a partition holds: the offset of its first message, and the one after its last."""
+    """Offset of a partition's first message, and the one after its last."""
 
     first: int
     following: int
@@ -59,7 +59,7 @@ def bounds(consumer: Consumer, places: Iterable[Place], within_s: float = 10.0) 
 def _ask(
     consumer: Consumer, places: Iterable[Place], what: int, timeout_s: float
 ) -> tuple[dict[Place, int], KafkaError | None]:
-    """Return the offsets that the broker gave, and one error where it did not give all."""
+    """Return the offsets that the broker reported, and one error if some are missing."""
     requests = [TopicPartition(*place, what) for place in places]
     if not requests:
         return {}, None

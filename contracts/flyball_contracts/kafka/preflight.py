@@ -31,16 +31,16 @@ _CERTIFICATE = "check ssl.ca.location and the host name in kafka.bootstrap"
 
 
 def secured(config: Config) -> bool:
-    """Say whether clients prove to the broker who they are, so that it can refuse them something."""
+    """Return whether clients authenticate, so that the broker can deny them something."""
     return config.kafka.client.get("security.protocol", "plaintext").lower() != "plaintext"
 
 
 def preflight(config: Config, role: str, *, stop: Event | None = None, patient: bool = False) -> None:
-    """Check that this user has every right of a role; without security, only that the broker wants none.
+    """Check that this user has every right of a role; without security, only that the broker requires none.
 
-    It queries the operations that the user is authorized for, and changes nothing. Missing topics are reported by the
-    caller. Raises :class:`ConfigError` with the first missing right, or with the reason why the broker refuses the
-    login; :class:`TransportError` if no broker responds, unless ``patient``.
+    It queries the operations that the user is authorized for, and changes nothing. The caller reports missing topics.
+    Raises :class:`ConfigError` with the first missing right, or with the reason why the broker refuses the login;
+    :class:`TransportError` if no broker responds, unless ``patient``.
     """
     if not config.kafka.bootstrap or (patient and not secured(config)):
         return

@@ -1,4 +1,4 @@
-"""What a layout is: which column of a frame's block is which metric."""
+"""Metric layouts: the metric of each column of a frame's block."""
 
 from collections.abc import Mapping
 from functools import cached_property

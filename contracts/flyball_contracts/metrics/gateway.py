@@ -1,4 +1,4 @@
-"""What a gateway sees of the requests for a workload, whether or not the workload has a replica."""
+"""A gateway's metrics of the requests for a workload, whether or not the workload has a replica."""
 
 from flyball_contracts.metrics.base import Layout, gauge
 

@@ -1,4 +1,4 @@
-"""What decisions need of each device, at each tick."""
+"""Metrics of each device that decisions need, at each tick."""
 
 from flyball_contracts.metrics.base import Layout, count, gauge
 

@@ -1,4 +1,4 @@
-"""What operators need of each device, read less often than what decisions need."""
+"""Metrics of each device for operators, read less often than those for decisions."""
 
 from flyball_contracts.metrics.base import Layout, count, gauge
 

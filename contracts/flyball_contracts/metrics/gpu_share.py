@@ -1,7 +1,7 @@
 """How each device is divided: the three parts of a row add up to the device, or are all missing.
 
-The row of a GPU that is divided into MIG instances is the sum of theirs, of each the slices it has; so what adds up to
-the node are the rows of devices without a parent.
+The row of a GPU that is divided into MIG instances is the sum of theirs, weighted with their slices; so the rows of
+devices without a parent add up to the node.
 """
 
 from flyball_contracts.metrics.base import Layout, count, gauge

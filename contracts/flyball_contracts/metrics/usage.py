@@ -1,4 +1,4 @@
-"""What each replica uses of the host and of the devices; reported less often than the devices themselves."""
+"""Use of the host and the devices by each replica; reported less often than the devices themselves."""
 
 from flyball_contracts.metrics.base import Layout, count, gauge
 

@@ -1,8 +1,8 @@
-"""What all records share.
+"""Common base of all records.
 
-Times are nanoseconds since the Unix epoch (UTC) as ``int``, durations are seconds as ``float``, ratios lie
-in 0..1, and money is USD. Records are frozen, refuse unknown types, and ignore unknown *fields*, so
-that an old reader survives a newer writer.
+Times are nanoseconds since the Unix epoch (UTC) as ``int``, durations are seconds as ``float``, ratios lie in 0..1, and
+money is USD. Records are frozen, reject unknown types, and ignore unknown *fields*, so that an old reader accepts a
+newer writer's records.
 """
 
 from typing import Annotated
@@ -27,9 +27,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Part, frozen=True, kw_only=True):
-    """One number that a conclusion rests on, with the record it was read from.
+    """One number that supports a conclusion, with the record it was read from.
 
-    ``unit`` is UCUM; ``record`` is the id of a record, or empty where the number comes from a setting.
+    ``unit`` is UCUM; ``record`` is the id of a record, or empty if the number comes from a setting.
     """
 
     name: str

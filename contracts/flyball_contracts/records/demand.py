@@ -46,7 +46,7 @@ class Clocks(Part, frozen=True, kw_only=True):
 
 
 class Features(Part, frozen=True, kw_only=True):
-    """What the telemetry of a workload looks like, the mean over ``devices`` GPUs that were seen for ``seen_s``.
+    """Features of a workload's telemetry, the mean over ``devices`` GPUs that were seen for ``seen_s``.
 
     ``values`` are in the order of ``flyball_models.profile.course.FEATURES``, ``None`` where unknown. ``step_s`` is the
     time of an iteration.

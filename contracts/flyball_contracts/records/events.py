@@ -1,4 +1,4 @@
-"""Things that happen to a node at an instant."""
+"""Events of a node at an instant."""
 
 from typing import Literal
 

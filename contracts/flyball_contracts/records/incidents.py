@@ -1,4 +1,4 @@
-"""What is wrong: symptoms that lanes saw, and the incidents that they belong to."""
+"""Symptoms that lanes detected, and the incidents that they belong to."""
 
 from typing import Literal
 
@@ -18,11 +18,11 @@ IncidentStatus = Literal["open", "resolved", "merged"]
 
 
 class Symptom(Part, frozen=True, kw_only=True):
-    """What one lane saw in a tick of one GPU, node or workload, ``count`` times.
+    """A finding of one lane in a tick about one GPU, node or workload, ``count`` times.
 
-    A ``device`` or else a ``node`` is the place that it points at; with neither, or with ``gang``, the workload as a
-    whole shows it. ``since_ns`` is when it began. ``score`` is that of the anomaly, 1 of an event. ``record`` is the id
-    of the first event or of the anomaly. ``statistical`` ones may be false, and labels make them rarer.
+    A ``device`` or else a ``node`` is the place that it points at; with neither, or with ``gang``, the whole workload
+    shows it. ``since_ns`` is when it began. ``score`` is that of the anomaly, 1 for an event. ``record`` is the id of
+    the first event or of the anomaly. ``statistical`` ones may be false, and labels make them rarer.
     """
 
     detector: str
@@ -63,8 +63,8 @@ class Incident(Record, frozen=True, kw_only=True):
     ``score`` is that of the strongest symptom. ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in
     all. ``devices``, ``nodes`` and ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are
     the other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. ``silence``
-    is the name of the silence that matches it: then no decision follows and nobody is notified. ``label`` is an
-    operator's verdict whether it is true, ``None`` without one.
+    is the name of the silence that matches it: then no decision and no notification follows. ``label`` is an operator's
+    verdict whether it is true, ``None`` without one.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What the lanes found out; ``subject`` is a device, node or workload."""
+"""Findings of the lanes; ``subject`` is a device, node or workload."""
 
 from typing import Literal
 
@@ -165,10 +165,9 @@ class Capacity(Record, frozen=True, kw_only=True):
 
 
 class MachineChoice(Record, frozen=True, kw_only=True):
-    """The machines that the cell lane chose for a workload, and why; in mode ``advise`` nothing else comes of it.
+    """The machines that the cell lane chose for a workload, and why; mode ``advise`` publishes only this.
 
-    ``replicas`` are those of ``mix`` and those on machines that no offer describes. ``proposal`` is the one that it was
-    chosen for.
+    ``replicas`` are those of ``mix`` and those on machines of no offer. ``proposal`` is the one that it was chosen for.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What a node is made of and who runs on it; one compacted record for each node."""
+"""The hardware of a node and its replicas; one compacted record per node."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -73,7 +73,7 @@ class Allocation(Part, frozen=True, kw_only=True):
 
 
 class Gateway(Part, frozen=True, kw_only=True):
-    """What counts the requests for a workload in front of it; its place in :attr:`Inventory.gateways` is its row."""
+    """A gateway that counts the requests for a workload; its place in :attr:`Inventory.gateways` is its row."""
 
     workload: str
     name: str

@@ -1,4 +1,4 @@
-"""What workloads are found to be, and which of their GPU time is wasted; both are insights."""
+"""Profiles of workloads, and wasted GPU time; both are insights."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ class Opinion(Part, frozen=True, kw_only=True):
 
 
 class Similar(Part, frozen=True, kw_only=True):
-    """Another workload whose telemetry is alike: 1 is the same."""
+    """Another workload with similar telemetry; 1 is identical."""
 
     workload: str
     similarity: float

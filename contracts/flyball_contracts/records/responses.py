@@ -29,10 +29,10 @@ class Acknowledgement(Response, frozen=True, kw_only=True):
 
 
 class Silence(Response, frozen=True, kw_only=True):
-    """Matching incidents are listed only: nobody is notified, and no decision follows.
+    """Matching incidents are listed only: no notification and no decision follows.
 
-    It holds from ``starts_ns`` until ``ends_ns``, so that a maintenance window can be announced. The others are glob
-    patterns, all of which must match; an incident of several nodes or workloads matches if all of them do.
+    It holds from ``starts_ns`` until ``ends_ns``, so that a maintenance window can be announced. The other fields are
+    glob patterns, all of which must match; an incident of several nodes or workloads matches if all of them do.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Silence(Response, frozen=True, kw_only=True):
     def matches(
         self, incident: str, cause: str, devices: tuple[str, ...], nodes: tuple[str, ...], workloads: tuple[str, ...]
     ) -> bool:
-        """Whether an incident is meant; nothing that is not known matches only ``*``."""
+        """Whether it matches an incident; only ``*`` matches an unknown value."""
         return (
             _all_match((incident,), self.incident)
             and _all_match((cause,), self.cause)
@@ -68,7 +68,7 @@ class Silence(Response, frozen=True, kw_only=True):
 
 
 class Label(Response, frozen=True, kw_only=True):
-    """Whether an incident of a ``cause`` on a ``model`` of GPU was ``true``: limits of the like follow from it."""
+    """Whether an incident of a ``cause`` on a ``model`` of GPU was ``true``: it adjusts the limits of similar ones."""
 
     incident: str
     cause: Cause
@@ -94,7 +94,7 @@ class Readmission(Response, frozen=True, kw_only=True):
 
 
 AnyResponse: TypeAlias = Acknowledgement | Silence | Label | Readmission
-"""One response; what reads them takes these, since the base class has no key."""
+"""One response; readers use this type, because the base class has no key."""
 
 
 def _all_match(names: tuple[str, ...], pattern: str) -> bool:

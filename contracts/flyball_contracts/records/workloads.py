@@ -1,4 +1,4 @@
-"""What a workload is and what its owner promised and allows."""
+"""Specification of a workload: its objective, and what its owner allows."""
 
 from typing import Annotated, Literal
 
@@ -14,8 +14,8 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 class Objective(Part, frozen=True, kw_only=True):
     """Service-level objective: ``attainment`` of the requests wait less than ``delay_s``.
 
-    ``token_s``, where it is promised, is the most that the mean time from one token of an answer to the next may be,
-    and so is ``first_token_s`` of the mean time to its first token.
+    ``token_s``, if given, bounds the mean time from one token of an answer to the next, ``first_token_s`` the mean time
+    to the first token.
     """
 
     delay_s: float
@@ -25,7 +25,7 @@ class Objective(Part, frozen=True, kw_only=True):
 
 
 class Architecture(Part, frozen=True, kw_only=True):
-    """The transformer that an inference workload serves, for a first estimate of what a replica sustains.
+    """The transformer that an inference workload serves, for a first estimate of a replica's capacity.
 
     ``active_parameters`` are those that one token uses (``None``: all, a dense model); with ``experts`` above 1 the
     others belong to experts. ``weight_bytes`` and ``cache_bytes`` are per number, ``most_at_once`` is the engine's
@@ -78,3 +78,8 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     power_w_per_replica: float | None = None
     model: Architecture | None = None
     removed: bool = False
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its replicas stop together: those of training, and of gangs of more than one."""
+        return self.kind == "training" or self.gang_size > 1

@@ -18,7 +18,7 @@ _MESSAGES = "#/components/messages/"
 
 
 def asyncapi() -> dict[str, Any]:
-    """The document as plain data, in the order in which a person would read it."""
+    """The document as plain data, in reading order."""
     _, schemas = components(RECORD_TYPES.values(), _SCHEMAS + "{name}")
     return {
         "asyncapi": "3.0.0",

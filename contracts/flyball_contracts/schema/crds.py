@@ -47,7 +47,7 @@ _RULES = (
 
 
 def crds() -> list[Schema]:
-    """Both definitions, as Kubernetes takes them."""
+    """Both definitions, in the format of Kubernetes."""
     fields = _fields()
     workload: Schema = {
         "type": "object",

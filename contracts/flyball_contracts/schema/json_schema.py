@@ -33,7 +33,7 @@ def json_schemas() -> dict[str, Schema]:
 
 
 def components(kinds: Iterable[type], ref_template: str) -> tuple[list[Schema], dict[str, Schema]]:
-    """References to, and definitions of, some types and all that they hold; descriptions are their docstrings."""
+    """References to, and definitions of, types and everything they contain; descriptions are their docstrings."""
     refs, found = msgspec.json.schema_components(kinds, ref_template=ref_template)
     for definition in found.values():
         if "description" in definition:

@@ -1,4 +1,4 @@
-"""AsyncAPI messages of the formats that are not JSON: telemetry frames and snapshots, both msgpack."""
+"""AsyncAPI messages of the formats other than JSON: telemetry frames and snapshots, both msgpack."""
 
 import inspect
 

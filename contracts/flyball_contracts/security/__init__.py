@@ -1,1 +1,1 @@
-"""Secrets, signatures, and who may do what on Kafka."""
+"""Secrets, signatures, and access rights on Kafka."""

@@ -1,4 +1,4 @@
-"""Who may do what on Kafka: one table for the access lists, the check at the start and the AsyncAPI document."""
+"""Access rights on Kafka: one table for the access lists, the check at the start and the AsyncAPI document."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple

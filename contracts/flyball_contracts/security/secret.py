@@ -6,7 +6,7 @@ from flyball_contracts.errors import ConfigError
 
 
 def secret(environ: Mapping[str, str], variable: str, key: str, *, in_header: bool = False) -> str:
-    """Value of an environment variable, without a line end; one ``in_header`` must be fit for an HTTP header.
+    """Value of an environment variable, without a line end; one ``in_header`` must be valid in an HTTP header.
 
     Raises :class:`ConfigError`, which names ``key`` but never the value.
     """

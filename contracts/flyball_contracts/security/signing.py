@@ -30,13 +30,13 @@ _BYTES = 32
 
 
 class Unsigned(DecodeError):
-    """A message without a valid signature of a known key: nobody knows who sent it."""
+    """A message without a valid signature of a known key; its sender is unknown."""
 
 
 class Signer:
-    """Signs messages with the private key in a PEM file that nobody else may read.
+    """Signs messages with the private key in a PEM file that only its owner may read.
 
-    Raises :class:`ConfigError` where the file cannot be used; ``where`` names the setting in it.
+    Raises :class:`ConfigError` if the file cannot be used; ``where`` names the setting in it.
     """
 
     def __init__(self, path: Path, where: str = "worker.signing_key") -> None:
@@ -68,7 +68,7 @@ class Signer:
 class Keyring:
     """Public keys, by their ids; ``publics`` are their base64, each named in errors by its ``where``.
 
-    Raises :class:`ConfigError` for what is no key, and for one that is there twice.
+    Raises :class:`ConfigError` for an invalid key, and for a duplicate.
     """
 
     def __init__(self, publics: Mapping[str, str]) -> None:
@@ -88,7 +88,7 @@ class Keyring:
             self.ids.append(name)
 
     def signer(self, topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> str:
-        """Id of the key that signed a message; :class:`Unsigned` where none of these did."""
+        """Id of the key that signed a message; raises :class:`Unsigned` if none of these did."""
         text = header(headers, HEADER)
         if text is None:
             raise Unsigned(f"it has no header {HEADER}; set worker.signing_key where it is sent from")
@@ -104,7 +104,7 @@ class Keyring:
 
 
 def new_key(path: Path) -> Signer:
-    """Make a key, and write it into a file that did not exist; :class:`ConfigError` where it cannot be written."""
+    """Make a key, and write it into a new file; :class:`ConfigError` if it cannot be written."""
     text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -117,7 +117,7 @@ def new_key(path: Path) -> Signer:
 
 
 def key_id(public: bytes) -> str:
-    """How a raw public key is called."""
+    """Id of a raw public key."""
     return hashlib.sha256(public).hexdigest()[:16]
 
 

@@ -1,1 +1,1 @@
-"""Anomalies: a series against its own past, and a device against its peers."""
+"""Anomalies: a series compared with its own past, and a device compared with its peers."""

@@ -1,4 +1,4 @@
-"""Calibrated departures: a device departs from its own baseline and its peers, further than healthy ones do.
+"""Calibrated departures: a device departs further from its own baseline and its peers than healthy ones do.
 
 For each series with value x, and the median of its group where the group has at least three members (else 0):
 
@@ -30,7 +30,7 @@ from flyball_models.anomaly.peers import Floats, medians
 
 
 class Config(NamedTuple):
-    """Time constants of the means and of the scale's fading, s; warm-up time, and time between reports of a series.
+    """Time constants of the means and of the scale's decay, s; warm-up time, and time between reports of a series.
 
     The tail includes at most one reported departure of a series in `trust_s`, so that one faulty device does not raise
     the limit for all. A series without a value for `stale_s` is reset.
@@ -56,12 +56,12 @@ _NOWHERE, _NO_PEAK = np.zeros(0, np.int64), np.zeros(0)
 class State(NamedTuple):
     """All but the last [M, N]; times in s.
 
-    `seen_s` is how long it was seen; `peered` whether r was taken against peers: when that changes the series begins
-    anew. `fast` and `slow` are means of r, `record` the largest d. `over_s` is how long it has departed, `rest_s` until
-    it is reported again. `peak` and `top` are the largest d and u of the excursion that lasts: when it ends the first
-    goes to the record, if it was no departure, and the second to the tail. `last` is the u of the tick before.
-    `doubt_s` is until the tail learns a departure of it again, `gap_s` how long it has had no value. `quiet_s` [N] is
-    until a peak of the device is another event.
+    `seen_s` is the observed time; `peered` whether r was relative to peers: a change resets the series. `fast` and
+    `slow` are means of r, `record` the largest d. `over_s` is the duration of the departure, `rest_s` the time until it
+    is reported again. `peak` and `top` are the largest d and u of the current excursion: when it ends, the first goes
+    to the record, if it was no departure, and the second to the tail. `last` is the u of the previous tick. `doubt_s`
+    is the time until the tail includes a departure of it again, `gap_s` the time without a value. `quiet_s` [N] is the
+    time until a peak of the device counts as another event.
     """
 
     seen_s: Floats
@@ -79,10 +79,10 @@ class State(NamedTuple):
     quiet_s: Floats
 
 
-class Found(NamedTuple):
-    """All [M, N]: u where a departure is reported, else 0; what was expected in the unit of x, NaN where not known.
+class Detections(NamedTuple):
+    """All [N]: u where a departure is reported, else 0; the expected value in the unit of x, NaN if unknown.
 
-    `since_s` is how long the departure has lasted, 0 where there is none.
+    `since_s` is the duration of the departure, 0 if there is none.
     """
 
     ratio: Floats
@@ -90,7 +90,7 @@ class Found(NamedTuple):
     since_s: Floats
 
 
-class Ended(NamedTuple):
+class EndedExcursions(NamedTuple):
     """Excursions that ended in a tick, all [n]: metric, device, largest u, and whether it had peers."""
 
     metric: NDArray[np.int64]
@@ -100,7 +100,7 @@ class Ended(NamedTuple):
 
 
 def init(n: int, metrics: int) -> State:
-    """Return the state of `n` devices with `metrics` metrics that have had no value."""
+    """Return the state of `n` devices with `metrics` metrics, without data."""
     shape = (metrics, n)
     kinds = {"peered": (shape, np.bool_), "quiet_s": ((n,), np.float32)}
     return State._make(np.zeros(*kinds.get(name, (shape, np.float32))) for name in State._fields)
@@ -122,11 +122,11 @@ def step(
     period_s: float,
     rate: float,
     config: Config = DEFAULT,
-) -> tuple[State, tail.State, Found]:
+) -> tuple[State, tail.State, Detections]:
     """Score and learn `x` [N, M] where `mask` [N], in ticks of `period_s`.
 
-    `group` int32 [N] puts peers together, a number out of 0..N-1 means none; `floor` [M] is more than 0. `rate` is how
-    often a clean series may be reported, per series-second; `known_tail` has 2 M strata.
+    `group` int32 [N] numbers groups of peers; a number outside 0..N-1 means none; `floor` [M] is more than 0. `rate` is
+    the allowed rate of reports of a clean series, per series-second; `known_tail` has 2 M strata.
     """
     x, group = np.asarray(x, np.float32), np.asarray(group, np.int64)
     known = np.asarray(mask)[:, None] & np.isfinite(x)
@@ -142,7 +142,7 @@ def step(
     metric, device = np.nonzero(peaks)
     if len(metric):
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
-        ended = Ended(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
+        ended = EndedExcursions(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
         over = known_tail.over[np.where(ended.peered, metric, metric + len(peaks))]
         departed = np.unique(device[ended.size > over])
         events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))
@@ -155,9 +155,10 @@ def step(
 def _of_group(
     record: Floats, x: Floats, known: NDArray[np.bool_], established: NDArray[np.bool_], group: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """Median of x [M, N] over the group, NaN without peers, and the largest record [M, N] of it.
+    """Median of x [M, N] over the group, NaN without peers, and its largest record [M, N].
 
-    Where three or more are veterans they alone make the median: who joins a group moves nobody else.
+    If three or more members are warmed up, they alone make the median: a new member of a group does not shift the
+    others.
     """
     n, metrics = x.shape
     placed = (group >= 0) & (group < n)
@@ -188,12 +189,12 @@ def _update(
     scale: Floats,
     period_s: float,
     config: Config,
-) -> tuple[State, Found, Floats, NDArray[np.bool_]]:
-    """Return the state, what is found, the u of excursions that ended, and who is watched, all [M, N].
+) -> tuple[State, Detections, Floats, NDArray[np.bool_]]:
+    """Return the state, detections, the u of excursions that ended, and the monitored series, all [M, N].
 
     `middle` is the median of the group, NaN without one. NumPy, not JAX: these are simple operations on few numbers,
-    and to call what is compiled takes longer. What most ticks have nothing of, new series and departures, is passed
-    over where there is none.
+    faster than a call of a compiled function. New series and departures, which are rare, are skipped when there are
+    none.
     """
     metrics = len(x)
     peered = np.isfinite(middle)
@@ -247,11 +248,13 @@ def _update(
     gap = np.where(known, _ZERO, state.gap_s + np.float32(period_s))
     kept = State._make((*series, gap, state.quiet_s))
     expected = np.where(fresh, np.float32(np.nan), base + slow)
-    return kept, Found(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
+    return kept, Detections(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
 
 
-def _pooled(ended: Ended, home: NDArray[np.int64], metrics: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Strata and sizes of the excursions that ended: of a group that ends one together, the largest."""
+def _pooled(
+    ended: EndedExcursions, home: NDArray[np.int64], metrics: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Strata and sizes of the excursions that ended; of a group that ends one together, the largest."""
     metric, device, size, peered = ended
     stratum = np.where(peered, metric, metric + metrics)
     if len(size) < 2:
@@ -264,5 +267,5 @@ def _pooled(ended: Ended, home: NDArray[np.int64], metrics: int) -> tuple[NDArra
 
 
 def _gain(period_s: float, constant_s: float) -> float:
-    """Share of a mean that a tick replaces."""
+    """Weight of a tick in a running mean."""
     return -math.expm1(-period_s / constant_s)

@@ -21,7 +21,11 @@ from flyball_models.anomaly.peers import Floats
 
 
 class Config(NamedTuple):
-    """See above; `usual_s` is the time constant of the means, `capped` the share of the limit that is a cap's work."""
+    """See the module.
+
+    `usual_s` is the time constant of the means, `capped` the share of the limit at which a power cap explains low
+    activity.
+    """
 
     busy: float = 0.95
     share: float = 0.5
@@ -35,7 +39,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """All [N]: mean power in W and SM activity while busy, for how long they were seen and it looks hung, s."""
+    """All [N]: mean power in W and SM activity while busy, the observed time of both, time it has looked hung, s."""
 
     power_w: Floats
     activity: Floats
@@ -44,7 +48,7 @@ class State(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """All [N]: utilisation and SM activity in 0..1, power and power limit in W; NaN where not known."""
+    """All [N]: utilisation and SM activity in 0..1, power and power limit in W; NaN if unknown."""
 
     utilization: Floats
     activity: Floats

@@ -1,8 +1,8 @@
 """Detects links with persistent errors by a leaky sum in which no single report counts for much.
 
 A link that retrains has one burst of errors and is healthy; a failing cable, riser or retimer has errors again and
-again. So a report counts as at most ten errors, and a link raises an alarm once enough came recently. The rule needs no
-peers and no baseline: healthy links have next to none of these errors, whatever runs.
+again. So a report counts as at most ten errors, and a link raises an alarm after enough recent errors. The rule needs
+no peers and no baseline: healthy links have almost no errors, whatever runs.
 """
 
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 WINDOW_S = 300.0
 MOST_OF_ONE = 10.0
 LIMIT = 24.0
-"""Errors, of a report ten at most, from which on a link is loud: three bursts soon after each other, or one in 10 s."""
+"""Errors (at most ten per report) that raise an alarm: three bursts in short succession, or one in 10 s."""
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
 class State(NamedTuple):
-    """Float64 [2, N], NVLink and PCIe, as it was at ``at_s`` [1].
+    """Float64 [2, N], NVLink and PCIe, as of ``at_s`` [1].
 
-    ``errors`` are all in the window, ``weight`` is what counts of them, and ``since_s`` when they began.
+    ``errors`` are all in the window, ``weight`` is their counted part, and ``since_s`` the time when they began.
     """
 
     errors: Floats
@@ -31,12 +31,12 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """Return the state of ``n`` devices without any error."""
+    """Return the state of ``n`` devices without errors."""
     return State(np.zeros((2, n)), np.zeros((2, n)), np.full((2, n), np.nan), np.zeros(1))
 
 
 def resize(state: State, n: int) -> State:
-    """Return the state with room for ``n`` devices, as many or more."""
+    """Return the state with room for ``n`` devices, at least as many as before."""
     fresh = init(n)
     for new, old in zip(fresh[:3], state[:3], strict=True):
         new[:, : old.shape[1]] = old
@@ -44,9 +44,9 @@ def resize(state: State, n: int) -> State:
 
 
 def step(state: State, new: Floats, now_s: float, period_s: float) -> tuple[State, Bools]:
-    """Take in the errors that came in a tick, [2, N] and NaN where unknown; return which devices are loud.
+    """Add the errors of a tick, [2, N], NaN if unknown; return which devices raise an alarm.
 
-    Where there are none, and have been none lately, nothing is computed.
+    Without recent errors, nothing is computed.
     """
     any_ = new > 0
     if not any_.any():

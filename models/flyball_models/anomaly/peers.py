@@ -20,9 +20,10 @@ from flyball_models._arrays import Input, counts
 from flyball_models._padding import grow
 
 LEAST_PEERS = 3
-"""Members that a group needs, per metric, before anyone can deviate from it."""
+"""Minimum number of members of a group, per metric, for a comparison."""
 FAR_Z = 4.0
-"""A straggler is so many robust deviations off its peers, in :data:`SLOW_TICKS` of the last :data:`OF_TICKS` ticks."""
+"""A straggler is this many robust deviations from its peers, in :data:`SLOW_TICKS` of the last :data:`OF_TICKS` ticks.
+"""
 SLOW_TICKS = 6
 OF_TICKS = 10
 _SD_PER_MAD = 1.4826
@@ -33,8 +34,8 @@ Floats: TypeAlias = NDArray[np.float32]
 def deviations(x: Input, group: Input, mask: Input, floor: Input) -> Floats:
     """Return z [N, M] of `x` [N, M] in groups `group` int32 [N], where `mask` [N].
 
-    `floor` [M], in the unit of each metric, is the spread that is not worth noticing; pass more than 0. z is
-    0 for a device without a value or with fewer than 3 members in its group, itself included.
+    `floor` [M], in the unit of each metric, is the spread below which deviations are ignored; more than 0. z is 0 for a
+    device without a value or with fewer than 3 members in its group, itself included.
     """
     x, group, floor = np.asarray(x, np.float32), np.asarray(group, np.int64), np.asarray(floor, np.float32)
     n, metrics = x.shape
@@ -52,10 +53,10 @@ def deviations(x: Input, group: Input, mask: Input, floor: Input) -> Floats:
 
 
 def medians(values: Floats, group_metric: NDArray[np.int64], members: NDArray[np.int64]) -> Floats:
-    """Return the median of the finite `values` of each group and metric, NaN where it has no `members`.
+    """Return the median of the finite `values` of each group and metric, NaN without `members`.
 
-    NumPy, not JAX: group and value go into one integer, and a sort of plain 64-bit integers is vectorised, where a
-    compiled sort by several keys compares them one by one.
+    NumPy, not JAX: group and value are combined in one integer, and a sort of plain 64-bit integers is vectorised,
+    while a compiled sort by several keys compares them one by one.
     """
     bits = values.view(np.uint32)
     ascending = np.where(bits >> 31, ~bits, bits | _SIGN)  # unsigned integers in the order of the floats
@@ -80,7 +81,7 @@ class State(NamedTuple):
 
 
 def init(n: int, metrics: int) -> State:
-    """Return the state of `n` devices with `metrics` metrics and no large deviation behind them."""
+    """Return the state of `n` devices with `metrics` metrics, without large deviations."""
     return State(counts((metrics, n), np.uint32))
 
 
@@ -93,10 +94,10 @@ def resize(state: State, n: int) -> State:
 def persist(
     state: State, z: Input, mask: Input, k: int = 4, m: int = 6, threshold: float = 4.0
 ) -> tuple[State, NDArray[np.bool_]]:
-    """Return alarm bool [N, M]: |z| [N, M] passed `threshold` in `k` of the last `m` values.
+    """Return alarm bool [N, M]: |z| [N, M] exceeded `threshold` in `k` of the last `m` values.
 
-    Ticks where `mask` [N] is false are skipped; m is at most 32. NumPy, too: shifting a few bits takes less than
-    to call what is compiled.
+    Ticks where `mask` [N] is false are skipped; m is at most 32. NumPy, not JAX: shifting a few bits takes less time
+    than a call of a compiled function.
     """
     if not 1 <= k <= m <= 32:
         raise ValueError(f"persist: k is {k} and m is {m}; pass 1 <= k <= m <= 32")

@@ -11,10 +11,9 @@ the half minute before, and ``volatility_factor`` times its usual change. This e
 differences, and gangs whose step times vary a lot. One very long step, as with a checkpoint, counts as ``most``
 spreads. Level and spread are not updated while S is high.
 
-S is divided by the highest that the gang itself reached lately (and ``floor``), so that gangs whose step times wander
-and those that keep time like clocks have one tail (:mod:`flyball_models.anomaly.tail`), which gives the limit. A gang
-that stays slow has a new level after ``accept_s``; one that became faster, which the same sum downwards finds, has it
-at once.
+S is divided by the gang's own recent maximum (at least ``floor``), so that gangs with variable and with constant step
+times have one tail (:mod:`flyball_models.anomaly.tail`), which gives the limit. A gang that stays slow has a new level
+after ``accept_s``; one that became faster, which the same sum downwards finds, has it at once.
 
 Shapes: W workloads.
 """
@@ -65,10 +64,10 @@ DEFAULT = Config()
 class State(NamedTuple):
     """``samples`` [RING, W] and ``recent`` [RECENT, W] are the logarithms of the open window and the last medians.
 
-    All others are [W]: numbers of both so far, how long the window has been open, level and spread (NaN before
-    RECENT windows), the sums up and down. Of the excursion: since when it lasts, its windows, its highest value while
-    it said something, its largest jump (over what a jump has to be), when that was large enough, and 1 where it is an
-    alarm. Of all: the highest lately, and how far the median usually moves in half a minute.
+    All others are [W]: numbers of both so far, how long the window has been open, level and spread (NaN before RECENT
+    windows), the sums up and down. Of the excursion: its start, its windows, its highest value while significant, its
+    largest jump (relative to the required jump), the time when that was large enough, and 1 if it is an alarm. Of all:
+    the recent maximum, and the usual movement of the median in half a minute.
     """
 
     samples: Floats
@@ -90,11 +89,11 @@ class State(NamedTuple):
     volatility: Floats
 
 
-class Found(NamedTuple):
-    """``alarm`` [W] where the sum is over the limit, ``ratio`` [W] how far it goes, 0 where it says nothing.
+class Detections(NamedTuple):
+    """``alarm`` [W] where the sum exceeds the limit, ``ratio`` [W] the normalized sum, 0 if not significant.
 
-    ``slower`` [W] is by what share steps take longer now, and ``expected_s`` [W] what they took. ``ended`` [W] are the
-    highest ratios of excursions that ended in this tick, else 0; ``exposure_s`` [W] is the exposure.
+    ``slower`` [W] is the share by which steps take longer now, and ``expected_s`` [W] their time before. ``ended`` [W]
+    are the highest ratios of excursions that ended in this tick, else 0; ``exposure_s`` [W] is the exposure.
     """
 
     alarm: Bools
@@ -122,10 +121,10 @@ def resize(state: State, n: int) -> State:
 
 def step(
     state: State, step_s: Floats, now_s: float, period_s: float, limit: float, config: Config = DEFAULT
-) -> tuple[State, Found | None]:
-    """Take in what a tick of ``period_s`` says of step times [W], NaN where nothing; ``None`` where no window ended.
+) -> tuple[State, Detections | None]:
+    """Add the step times [W] of a tick of ``period_s``, NaN if unknown; return ``None`` unless a window ended.
 
-    ``limit`` is the ratio from which on a gang is loud.
+    ``limit`` is the ratio that raises an alarm.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         x = np.where(step_s > 0, np.log(step_s), np.nan)
@@ -141,7 +140,7 @@ def step(
     return _close(state, over, now_s, limit, config)
 
 
-def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> tuple[State, Found]:
+def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> tuple[State, Detections]:
     y = median(state.samples)
     recent = np.where(over, np.concatenate([state.recent[1:], y[None]]), state.recent)
     recent_n = state.recent_n + over
@@ -167,16 +166,16 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     peak = np.fmax(np.where(rises, 0.0, state.peak), np.where(is_significant, up, 0.0))
     usual = state.worst + c.floor
     alarm = np.where(rises, 0.0, state.alarm) + (is_significant & (up / usual >= limit)) > 0
-    anew = first | (known & (down >= c.faster)) | (known & lasts & (now_s - since_s >= c.accept_s))
-    ends = known & (anew | ((state.up > 0) & ~lasts))
+    fresh = first | (known & (down >= c.faster)) | (known & lasts & (now_s - since_s >= c.accept_s))
+    ends = known & (fresh | ((state.up > 0) & ~lasts))
     over_now = np.where(lasts, peak, state.peak)
     was_alarm = np.where(lasts, alarm, state.alarm > 0)
     gain = np.minimum(state.open_s / c.usual_s, 1.0)
     forgets = np.where(over, 0.5 ** (state.open_s / c.forget_s), 1.0)
     reached = np.where(was_alarm, np.minimum(over_now, c.doubt * usual), over_now)
-    level, spread = _learned(state, recent, y, z, known & (up < c.hold), anew, c)
-    stays = np.where(anew | ~lasts, 0.0, 1.0)
-    found = Found(
+    level, spread = _learned(state, recent, y, z, known & (up < c.hold), fresh, c)
+    stays = np.where(fresh | ~lasts, 0.0, 1.0)
+    found = Detections(
         alarm=is_significant & alarm,
         ratio=np.where(is_significant, up / usual, 0.0),
         slower=np.where(is_significant, np.expm1(slower), 0.0),
@@ -193,7 +192,7 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
         level=level,
         spread=spread,
         up=up * stays,
-        down=np.where(anew, 0.0, down),
+        down=np.where(fresh, 0.0, down),
         since_s=since_s,
         windows=windows * stays,
         peak=np.where(known, peak * stays, state.peak),
@@ -207,9 +206,9 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
 
 
 def _learned(
-    state: State, recent: Floats, y: Floats, z: Floats, learns: Bools, anew: Bools, c: Config
+    state: State, recent: Floats, y: Floats, z: Floats, learns: Bools, fresh: Bools, c: Config
 ) -> tuple[Floats, Floats]:
-    """Level and spread after a window, which those begin ``anew`` with their recent ones."""
+    """Level and spread after a window; where ``fresh``, they restart from the recent windows."""
     middle = median(recent)
     around = np.maximum(_MEDIAN * median(np.abs(recent - middle)), c.least_spread)
     gain = np.where(learns, np.minimum(state.open_s / c.usual_s, 1.0), 0.0)
@@ -218,11 +217,11 @@ def _learned(
         off = np.minimum(np.abs(z), 4.0) * state.spread
         spread = np.where(learns, state.spread + gain * (_NORMAL * off - state.spread), state.spread)
     spread = np.where(np.isnan(spread), spread, np.maximum(spread, c.least_spread))
-    return np.where(anew, middle, level), np.where(anew, around, spread)
+    return np.where(fresh, middle, level), np.where(fresh, around, spread)
 
 
 def median(values: Floats) -> Floats:
-    """Median of each column of [R, W] over the values that are known, NaN where none is."""
+    """Median of the known values in each column of [R, W], NaN if there are none."""
     ordered = np.sort(values, axis=0)  # NaN comes last
     n = np.isfinite(ordered).sum(axis=0)
     at: NDArray[np.int64] = np.arange(values.shape[1], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""How often clean series go so far: the tail of their peaks, pooled over all series of a stratum.
+"""Rates of large peaks of clean series: the tail of their distribution, pooled over all series of a stratum.
 
 Peaks over a threshold t follow a generalised Pareto distribution (Pickands 1975). Of n peaks in an exposure of E
 series-seconds, with excesses y in descending order y_0 .. y_(n-1) over t, probability-weighted moments (Hosking and
@@ -6,12 +6,12 @@ Wallis 1987) give its shape and scale without a search:
 
     a0 = mean(y)    a1 = mean(j / (n - 1) * y_j)    shape = 2 - a0 / (a0 - 2 a1)    scale = a0 (1 - shape)
 
-so that peaks above v come at the rate (n / E) (1 + shape (v - t) / scale)^(-1 / shape) per series-second. Each of
-n / E, a0 and shape begins with a prior, as if so much had been seen, and the data outweigh it: of a stratum that nobody
-knows yet much is expected. Half of everything is forgotten once in `forget_s`.
+so that peaks above v come at the rate (n / E) (1 + shape (v - t) / scale)^(-1 / shape) per series-second. Each of n /
+E, a0 and shape starts from a prior with the weight of some observations, which data outweigh: a stratum without data
+has a wide tail. All counts halve once in `forget_s`.
 
-Strata overlap: what moves the power of a device moves its clock, too. Of peaks and of events, which are peaks of one
-device within `event_s`, the numbers are kept, and a stratum may be reported more often by as much as there are more.
+Strata overlap: one cause changes power and clock of a device. Peaks of one device within `event_s` are one event; peaks
+and events are counted, and the allowed rate of a stratum is multiplied by their ratio.
 
 Shapes: K strata, R peaks kept of each, descending, 0 where there are fewer.
 """
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 
 class Config(NamedTuple):
-    """What is kept, the prior, and how long it is remembered.
+    """What is kept, the prior, and the decay.
 
-    It is as if `prior_n` peaks over `least` had been seen in `prior_s` series-seconds; the mean excess `prior_excess`
-    weighs as much as `excess_n` peaks, the shape `prior_shape` as much as `shape_n`. Excess and shape are those of the
-    first half of the strata, of series with peers, and of the second, without: who is alone has nobody to explain it.
+    The prior equals `prior_n` peaks over `least` in `prior_s` series-seconds; the mean excess `prior_excess` weighs as
+    much as `excess_n` peaks, the shape `prior_shape` as much as `shape_n`. Excess and shape have one value for the
+    first half of the strata, series with peers, and one for the second, series without.
     """
 
     kept: int = 64
@@ -52,7 +52,7 @@ class State(NamedTuple):
 
     `counted` [2] counts peaks over the threshold and the events that they belong to.
 
-    `limit` is the value that peaks of clean series pass at the rate asked for.
+    `limit` is the value that peaks of clean series exceed at the given rate.
     """
 
     peaks: NDArray[np.float64]
@@ -64,7 +64,7 @@ class State(NamedTuple):
 
 
 def init(strata: int, rate: float, config: Config = DEFAULT) -> State:
-    """Return the state of strata of which nothing is known, for limits passed `rate` times a series-second."""
+    """Return the state of strata without data, for limits exceeded `rate` times per series-second."""
     none = np.zeros(strata)
     bare = State(
         np.zeros((strata, config.kept)),
@@ -89,7 +89,7 @@ def step(
 ) -> State:
     """Update with peaks [n] that have ended, of strata [n], and the exposure [K] of a tick of `period_s`.
 
-    `events` is how many of the devices with peaks over the threshold had none for long.
+    `events` is the number of devices whose peaks over the threshold are new events.
 
     A peak above the limit counts as one at the limit: an alarm moves the tail by no more than that, and alarms that
     come too often still move it.
@@ -115,7 +115,7 @@ def step(
 def _inserted(
     peaks: NDArray[np.float64], over: NDArray[np.float64], stratum: NDArray[np.int64], new: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest of old and new peaks, and the threshold: the largest that there was no room for."""
+    """The largest of old and new peaks, and the threshold: the largest dropped one."""
     kept = peaks.shape[1]
     order = np.lexsort((-new, stratum))
     home, value = stratum[order], new[order]
@@ -127,7 +127,7 @@ def _inserted(
 
 
 def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.float64]:
-    """Value [K] that peaks of clean series pass `rate` times a series-second; at least the threshold."""
+    """Value [K] that peaks of clean series exceed `rate` times per series-second; at least the threshold."""
     peak_rate, shape, scale = _fit(state, config)
     share = rate * max(1.0, state.counted[0] / max(state.counted[1], 1.0))
     return state.over + scale * _stretch(np.log(np.maximum(peak_rate / share, 1.0)), shape)
@@ -136,7 +136,7 @@ def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.fl
 def rates(
     state: State, stratum: NDArray[np.int64], value: NDArray[np.float64], config: Config = DEFAULT
 ) -> NDArray[np.float64]:
-    """How often a clean series passes `value` [n] of `stratum` [n], per series-second."""
+    """Rate at which a clean series exceeds `value` [n] of `stratum` [n], per series-second."""
     peak_rate, shape, scale = (x[stratum] for x in _fit(state, config))
     away = np.maximum(value - state.over[stratum], 0.0) / scale
     safe = np.where(np.abs(shape) < 1e-3, 1e-3, shape)
@@ -163,6 +163,6 @@ def _fit(state: State, config: Config) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 def _stretch(log_times: NDArray[np.float64], shape: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(times^shape - 1) / shape, near its limit log(times) where the shape is 0."""
+    """(times^shape - 1) / shape, and its limit log(times) at shape 0."""
     safe = np.where(np.abs(shape) < 1e-3, 1e-3, shape)
     return np.expm1(safe * log_times) / safe

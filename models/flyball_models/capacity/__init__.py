@@ -1,1 +1,1 @@
-"""What one replica sustains: estimates from the architecture, from history, online, and all of them weighed."""
+"""Capacity of one replica: estimates from the architecture, from history, online, and their weighted combination."""

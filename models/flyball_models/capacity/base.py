@@ -22,10 +22,11 @@ FIELDS = (
     "output_token_s",
     "kv_cache",
 )
-"""Rows of what is seen in a tick, float64[F, N], NaN where unknown: sums over the replicas of a workload, but ``busy``
-is the mean utilisation of its GPUs and ``latency_s`` the mean latency. ``work`` is what arrived per second, ``failed``
-the requests that failed per second, ``first_token_s`` and ``output_token_s`` the mean times to the first token and from
-one token to the next, ``kv_cache`` the share of the cache of keys and values in use."""
+"""Rows of a tick's input, float64[F, N], NaN where unknown: sums over the replicas of a workload, except ``busy``, the
+mean utilisation of its GPUs, and ``latency_s``, the mean latency. ``work`` is the arrivals per second, ``failed`` the
+requests that failed per second, ``first_token_s`` and ``output_token_s`` the mean times to the first token and from one
+token to the next, ``kv_cache`` the share of the cache of keys and values in use.
+"""
 
 
 class Point(NamedTuple):
@@ -49,7 +50,7 @@ class Point(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The most that was promised, float64[N], NaN for nothing.
+    """Limits of the objective, float64[N], NaN without one.
 
     These are the mean wait, the mean time from token to token and that to the first token.
     """
@@ -60,7 +61,7 @@ class Limits(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Sustainable work per second of one replica and how wrong it may be, float64[N], NaN where there is none.
+    """Sustainable work per second of one replica and its error, float64[N], NaN without an estimate.
 
     ``error`` is one standard deviation of the logarithm: 0.1 is some 10 %.
     """
@@ -70,7 +71,7 @@ class Estimate(NamedTuple):
 
 
 def is_late(point: Point, limits: Limits) -> Bools:
-    """Return where a promise was broken."""
+    """Return where a limit is exceeded."""
     late: Bools = point.wait_s > limits.wait_s
     return late | (point.token_s > limits.token_s) | (point.first_token_s > limits.first_token_s)
 
@@ -81,5 +82,5 @@ def empty(*shape: int) -> Floats:
 
 
 def known_or(value: Floats, other: Any) -> Floats:
-    """Return the value where it is known, and `other` elsewhere."""
+    """Return the value where it is known, else `other`."""
     return np.where(np.isnan(value), other, value)

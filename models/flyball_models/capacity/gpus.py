@@ -12,7 +12,7 @@ T, G = 1e12, 1e9
 
 
 class Gpu(NamedTuple):
-    """Peak figures of one GPU; ``flops_8`` equals ``flops_16`` where 8-bit floats bring nothing."""
+    """Peak figures of one GPU; ``flops_8`` equals ``flops_16`` if 8-bit floats are no faster."""
 
     name: str
     flops_16: float
@@ -41,10 +41,10 @@ GPUS = (
 
 
 def find(model: str) -> Gpu | None:
-    """Return the GPU that a driver's or an owner's name for it means, ``None`` where the table has none.
+    """Return the GPU of a driver's or an owner's name, ``None`` if the table has none.
 
-    All words of the table's name must stand in it as words, so ``NVIDIA H100 80GB HBM3`` and ``h100`` are the same; of
-    several, the one with the most words is meant.
+    All words of the table's name must occur in it as words, so ``NVIDIA H100 80GB HBM3`` and ``h100`` are the same; of
+    several matches, the one with the most words counts.
     """
     parts = set(re.split(r"[^a-z0-9]+", model.lower()))
     fits = [gpu for gpu in GPUS if set(gpu.name.split()) <= parts]

@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """Return the state of `n` workloads without a past."""
+    """Return the state of `n` workloads without history."""
     return State(empty(n))
 
 

@@ -18,9 +18,9 @@ PRIOR_ERRORS = np.array([0.25, 0.7, 0.5, 0.1, 0.25])
 PRIOR = 2.0
 FORGET = 0.9
 WORST = 2.0
-"""Largest error that counts, in e-folds: one absurd window does not silence a method for good."""
+"""Largest error that counts, in e-folds: one absurd window does not exclude a method for good."""
 EVERY = 10
-"""Windows between two judgements while saturation lasts; its start is always one."""
+"""Windows between two comparisons during saturation; its first window is always compared."""
 _HISTORIC = METHODS.index("historic")
 
 
@@ -40,7 +40,7 @@ def init(n: int) -> State:
 
 
 def judge(state: State, estimated: Floats, served: Floats, full: Bools) -> State:
-    """Compare what was `estimated` before a window, [5, N], with what was `served` in it if saturated, [N]."""
+    """Compare the previous estimates, [5, N], with the work `served` in a saturated window, [N]."""
     due = full & (~state.was_full | (state.since >= EVERY))
     with np.errstate(invalid="ignore", divide="ignore"):
         off = np.clip(np.log(estimated / served), -WORST, WORST)
@@ -56,12 +56,12 @@ def judge(state: State, estimated: Floats, served: Floats, full: Bools) -> State
 
 
 def errors(state: State) -> Floats:
-    """Running relative error of each method, [5, N]: the root of its mean square, started from BELIEVED."""
+    """Running relative error of each method, [5, N]: the root of its mean square, starting from PRIOR_ERRORS."""
     prior = PRIOR_ERRORS[:, None] ** 2
     return np.sqrt((PRIOR * prior + state.squares) / (PRIOR + state.judged))
 
 
-class Weighed(NamedTuple):
+class Combined(NamedTuple):
     """Estimates and their errors, [5, N] in the order of NAMES, NaN: none; weights of the methods, [4, N]."""
 
     values: Floats
@@ -70,19 +70,19 @@ class Weighed(NamedTuple):
 
     @property
     def hybrid(self) -> Estimate:
-        """The combination."""
+        """The combined estimate."""
         return Estimate(self.values[-1], self.errors[-1])
 
 
-def nothing(n: int) -> Weighed:
+def nothing(n: int) -> Combined:
     """Return the result for `n` workloads before their first window."""
-    return Weighed(empty(len(NAMES), n), empty(len(NAMES), n), np.zeros((len(METHODS), n)))
+    return Combined(empty(len(NAMES), n), empty(len(NAMES), n), np.zeros((len(METHODS), n)))
 
 
-def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: Estimate, proven: Floats) -> Weighed:
-    """Combine the estimates [N], NaN where there is none; what was `proven` is the least.
+def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: Estimate, proven: Floats) -> Combined:
+    """Combine the estimates [N], NaN without one; the `proven` work is the minimum.
 
-    History counts only after it was compared with saturation: until then it is but the load there was.
+    History counts only once it was compared with saturation: before, it is only the past load.
     """
     values = np.stack([spec, static, historic, online.work_per_s])
     running = errors(state)
@@ -102,4 +102,4 @@ def weigh(state: State, spec: Floats, static: Floats, historic: Floats, online: 
     value = np.where(np.isnan(mean), np.nan, np.fmax(mean, proven))
     own = np.where(np.isfinite(values), own, np.nan)
     of_all = np.where(np.isnan(mean), np.nan, np.fmax(error, judged))
-    return Weighed(np.concatenate([values, value[None]]), np.concatenate([own, of_all[None]]), weights)
+    return Combined(np.concatenate([values, value[None]]), np.concatenate([own, of_all[None]]), weights)

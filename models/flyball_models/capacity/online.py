@@ -1,10 +1,10 @@
 """Online estimate of a replica's capacity: a level observed at saturation, and a curve below it.
 
-A lightly loaded server says only that it can do *at least* this much (its load is a censored observation). What it
-can do shows while requests wait all the time and the GPUs work: then work served is capacity. So the logarithm of
-capacity is a random walk, observed at saturated windows with a few per cent of noise (a Kalman filter of one state;
-Kalman 1960), with innovations clipped (Huber 1964) and the variance opened after some surprises of the same sign, so
-that a change of speed is followed within a few windows.
+A lightly loaded server shows only a lower bound of its capacity (its load is a censored observation). Its capacity
+shows while requests wait all the time and the GPUs work: then work served is capacity. So the logarithm of capacity is
+a random walk, observed at saturated windows with a few per cent of noise (a Kalman filter of one state; Kalman 1960),
+with innovations clipped (Huber 1964) and the variance opened after some surprises of the same sign, so that a change of
+speed is followed within a few windows.
 
 Between saturations the curve is used. In a batching server the latency of a request grows linearly with the batch (time
 per token = alpha + beta batch), so at the share u of the concurrency of the knee
@@ -12,10 +12,11 @@ per token = alpha + beta batch), so at the share u of the concurrency of the kne
     X(u) = C u / (a + (1 - a) u),    0 <= a <= 1
 
 monotone and concave. The line is fitted to stay per work against concurrency in all windows, by least squares with
-forgetting, its slope drawn to that of a = 1/2 while concurrency has varied little. A window at u then says that C is
-X / (u / (a + (1 - a) u)), less surely the further it is from the knee; it can lower or raise the level but hardly make
-it surer. Where a time per token is promised, capacity is X at the u that keeps it. A time to the first token beyond the
-promised one is a wait that is too long, and a full cache of keys and values limits a replica whose compute has room.
+forgetting, its slope drawn to that of a = 1/2 while concurrency has varied little. A window at u then estimates C as X
+/ (u / (a + (1 - a) u)), with a variance that grows with the distance from the knee; it can shift the level but hardly
+reduces its variance. With an objective for the time per token, capacity is X at the u that meets it. A time to the
+first token beyond its objective counts as a wait that is too long, and a full cache of keys and values limits a replica
+before its compute does.
 """
 
 from typing import NamedTuple
@@ -29,21 +30,21 @@ NOISE = 0.05
 DRIFT = 0.0037
 """The same of its change per window: some 20 % in a day of windows of 30 s."""
 FIRST = 0.3
-"""Doubt after the first saturated window, divided by their number: one incident may have been a partial one."""
+"""Error after the first saturated window, divided by their number: one incident may have been a partial one."""
 STRETCH = 0.4
-"""Doubt per e-fold that the curve bridges."""
+"""Error per e-fold that the curve extrapolates."""
 LOWEST = 0.3
-"""Share of the knee's concurrency below which a window says nothing of the level."""
+"""Share of the knee's concurrency below which a window is ignored."""
 CLIP = 2.5
 RUN_AT_KNEE, RUN_BELOW = 2, 4
-"""Surprises in a row that make a change."""
+"""Surprises in a row that count as a change."""
 LEAST_QUEUE, LEAST_BUSY = 1.0, 0.7
-"""Requests per replica that wait at any time, and utilisation, from which on a window counts as saturated."""
+"""Minimum of waiting requests per replica, and of utilisation, at which a window counts as saturated."""
 FULL_CACHE = 0.95
-"""Share of the cache of keys and values from which on requests are held back or put off for want of it."""
+"""Share of the cache of keys and values at which requests are queued or preempted for lack of it."""
 FORGET_LINE = 0.99
 PRIOR_SPREAD = 0.02
-"""Relative variance of the concurrency at which the line is as much its own as the prior's."""
+"""Relative variance of the concurrency at which data and prior determine the line equally."""
 DECAY_PROVEN = 0.5 ** (1.0 / 1440.0)
 """Per window: half of it in twelve hours of 30 s."""
 RATE_KNEE = 0.2
@@ -65,8 +66,8 @@ class State(NamedTuple):
     proven: Floats
 
 
-class Found(NamedTuple):
-    """The estimate under the limits, which windows were saturated, and the most work that was served in time."""
+class WindowEstimate(NamedTuple):
+    """The estimate under the limits, which windows were saturated, and the most work served in time."""
 
     estimate: Estimate
     saturated: Bools
@@ -74,7 +75,7 @@ class Found(NamedTuple):
 
 
 def init(n: int) -> State:
-    """Return the state of `n` workloads that have not been seen."""
+    """Return the state of `n` workloads without data."""
     return State(
         level=empty(n),
         variance=np.ones(n),
@@ -88,10 +89,10 @@ def init(n: int) -> State:
 
 
 def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
-    """Return where a window shows capacity: requests wait all the time, or longer than promised, and the GPUs work.
+    """Return where a window shows capacity: requests wait all the time or too long, and the GPUs work.
 
-    Work must be seen to go on: a queue before idle replicas is a fault of the balancer, not the end of capacity. Where
-    neither utilisation nor concurrency is reported, there is no estimate. A full cache is work, whatever the GPUs do.
+    Work must continue: a queue before idle replicas is a fault of the load balancer, not the limit of capacity. Without
+    utilisation and concurrency there is no estimate. A full cache counts as work, whatever the GPUs do.
     """
     waits = (point.queue >= LEAST_QUEUE) | (np.isnan(point.queue) & (point.wait_s >= limits.wait_s))
     waits |= point.first_token_s >= limits.first_token_s
@@ -103,7 +104,7 @@ def saturated(point: Point, limits: Limits, knee: Floats) -> Bools:
     return (point.served > 0) & ((waits & full & works) | slow)
 
 
-def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
+def step(state: State, point: Point, limits: Limits) -> tuple[State, WindowEstimate]:
     """Update with a window of each workload; where it is NaN, only time passes."""
     with np.errstate(invalid="ignore", divide="ignore"):
         full = saturated(point, limits, state.knee)
@@ -122,7 +123,7 @@ def step(state: State, point: Point, limits: Limits) -> tuple[State, Found]:
         value = np.exp(updated.level) * _in_time(updated, limits)
         error = np.sqrt(updated.variance + (FIRST / np.maximum(updated.windows, 1.0)) ** 2)
     known = ~np.isnan(value)
-    return updated, Found(Estimate(value, np.where(known, error, np.nan)), full, updated.proven)
+    return updated, WindowEstimate(Estimate(value, np.where(known, error, np.nan)), full, updated.proven)
 
 
 def _stay(shape: Floats, u: Floats) -> Floats:
@@ -161,7 +162,7 @@ def _line(sums: Floats, point: Point) -> Floats:
 
 
 def _shape(sums: Floats, knee: Floats) -> Floats:
-    """Stay without company as a share of that at the knee, from the line's elasticity at the mean concurrency."""
+    """Time of a request alone as a share of that at the knee, from the line's elasticity at the mean concurrency."""
     weight, n, stay, squares, products = np.where(sums[0] > 0, sums, np.nan)
     n, stay = n / weight, stay / weight
     spread = np.maximum(squares / weight / n**2 - 1.0, 0.0)
@@ -184,7 +185,10 @@ def _proven(before: Floats, point: Point, limits: Limits, full: Bools) -> Floats
 
 
 def _in_time(state: State, limits: Limits) -> Floats:
-    """Share of the capacity at the knee that keeps the promised time per token; 1 where none is promised or known."""
+    """Share of the capacity at the knee that meets the objective for the time per token.
+
+    1 if none is given or it is unknown.
+    """
     shape = np.minimum(_shape(state.line, state.knee), 0.999)
     allowed = limits.token_s / np.exp(state.knee_token_s)
     u = np.clip((allowed - shape) / (1.0 - shape), 0.02, 1.0)

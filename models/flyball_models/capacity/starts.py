@@ -1,11 +1,11 @@
-"""How long a replica takes from being there to being ready: matched from counts, and its 90th percentile.
+"""Time from a replica's appearance to its readiness: matched from counts, and its 90th percentile.
 
-All that is known are two counts, replicas and those that are ready. A rise of the first opens as many starts, a rise
-of the second ends the oldest open ones, and a fall of the first cancels the newest. What is ready in the very tick in
-which it appears says nothing (many workloads never tell what is ready), so it is no sample.
+The inputs are two counts: replicas and ready replicas. A rise of the first opens as many starts, a rise of the second
+ends the oldest open ones, and a fall of the first cancels the newest. A replica that is ready in the tick of its
+appearance is no sample, because many workloads do not report readiness.
 
-Few samples are no quantile: the 90th percentile of n of them is that of rank 0.9 (n + 1), for n < 10 the largest, drawn
-towards the seed (what the owner says, or what is known of the workload elsewhere) as if that were PRIOR samples more:
+Few samples are no quantile: the 90th percentile of n of them is that of rank 0.9 (n + 1), for n < 10 the largest,
+shrunk towards the seed (the owner's value, or that of the workload elsewhere) with the weight of PRIOR samples:
 
     log p90 = (n log q + PRIOR log seed) / (n + PRIOR)
 """
@@ -19,14 +19,14 @@ PRIOR = 3.0
 KEPT = 32
 """Samples that are kept, the newest."""
 MOST_AT_ONCE = 4
-"""Samples that starts ordered together count for: one slow registry is one event."""
+"""Maximum weight of starts ordered together: one slow registry is one event."""
 LONGEST_S = 7200.0
-"""Starts open for longer are given up."""
+"""Starts that are open longer are dropped."""
 _LEAST_S = 1.0
 
 
 class Counts(NamedTuple):
-    """What is known of a workload at a time; ``open`` are starts, oldest first: when, how many, were others ready."""
+    """Counts of a workload at a time; ``open`` are starts, oldest first: when, how many, were others ready."""
 
     time_s: float
     replicas: int
@@ -57,7 +57,7 @@ def advance(before: Counts, time_s: float, replicas: int, ready: int) -> tuple[C
 
 
 def p90(samples: Sequence[float], seed_s: float) -> float:
-    """Return the 90th percentile in seconds, drawn towards `seed_s` while samples are few."""
+    """Return the 90th percentile in seconds, shrunk towards `seed_s` while samples are few."""
     n = len(samples)
     if not n:
         return seed_s
@@ -80,7 +80,7 @@ def _ended(
 
 
 def _cancelled(waiting: list[tuple[float, int, bool]], gone: int) -> list[tuple[float, int, bool]]:
-    """Take the newest starts away."""
+    """Cancel the newest starts."""
     while gone > 0 and waiting:
         since, n, warm = waiting[-1]
         taken = min(n, gone)

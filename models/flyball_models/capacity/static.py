@@ -1,4 +1,4 @@
-"""What a transformer sustains on a GPU, from its architecture alone: a roofline, its batch limited by memory and pace.
+"""Capacity of a transformer on a GPU, from its architecture alone: a roofline, its batch limited by memory and pace.
 
 A decode step of b sequences reads the weights (of a mixture, those of the experts that b tokens reach) and the cached
 keys and values once, or computes, whichever takes longer; a prompt is computed. With prompts of p and answers of o
@@ -7,8 +7,8 @@ tokens a replica of g GPUs serves, at batch b,
     X(b) = b / (o step(b) + b prefill)    requests per second,    pace(b) = step(b) + b prefill / o
 
 seconds from token to token (Williams, Waterman and Patterson, "Roofline", CACM 2009; Pope et al., "Efficiently scaling
-transformer inference", MLSys 2023). b is the most that fits into memory, that the scheduler admits, and that keeps the
-promised pace.
+transformer inference", MLSys 2023). b is the largest batch that fits into memory, that the scheduler admits, and that
+meets the pace of the objective.
 
 Peaks are never reached. Shares of them that serving engines get, MFU and MBU: Pope et al. report up to 76 % of peak
 FLOP/s for large prompts, common figures for prefill are 40 to 60 %, and for decoding 60 to 80 % of peak bandwidth.
@@ -26,11 +26,11 @@ from flyball_models.capacity.gpus import Gpu
 
 COMPUTE_SHARE, BANDWIDTH_SHARE = 0.5, 0.65
 MEMORY_SHARE = 0.9
-"""Of the memory, what weights and cache may take (the default of common engines)."""
+"""Share of the memory for weights and cache (the default of common engines)."""
 STEP_OVERHEAD_S = 0.002
-"""Launches, sampling and scheduling of a decode step."""
+"""Kernel launches, sampling and scheduling of a decode step."""
 PARALLEL_LOSS = 0.12
-"""Loss per doubling of the GPUs that share a replica."""
+"""Loss per doubling of the GPUs of a replica."""
 
 
 class Model(NamedTuple):
@@ -51,7 +51,7 @@ class Model(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """A mean request, the largest batch of the engine, and the promised time from token to token (infinite: none)."""
+    """A mean request, the engine's largest batch, and the objective's time from token to token (infinite: none)."""
 
     prompt_tokens: float
     answer_tokens: float
@@ -60,7 +60,7 @@ class Traffic(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Sustainable requests and answer tokens per second of a replica, its batch, and what limits that."""
+    """Sustainable requests and answer tokens per second of a replica, its batch, and the limiting resource."""
 
     requests_per_s: float
     tokens_per_s: float
@@ -79,7 +79,7 @@ def flops_per_token(model: Model, context: float) -> float:
 
 
 def estimate(model: Model, gpu: Gpu, gpus: float, traffic: Traffic) -> Bound:
-    """Return what a replica of `gpus` GPUs sustains; all zero with limit ``memory`` when the model does not fit."""
+    """Return the capacity of a replica of `gpus` GPUs; all zero with limit ``memory`` when the model does not fit."""
     p, o = max(traffic.prompt_tokens, 1.0), max(traffic.answer_tokens, 1.0)
     share = gpus * (1.0 - PARALLEL_LOSS) ** math.log2(max(gpus, 1.0))
     peak = gpu.flops_8 if model.weight_bytes <= 1.0 else gpu.flops_16

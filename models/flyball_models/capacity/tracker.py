@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_models.capacity import historic, hybrid, online, window
 from flyball_models.capacity.base import Floats, Limits, Point
-from flyball_models.capacity.hybrid import Weighed
+from flyball_models.capacity.hybrid import Combined
 
 
 class State(NamedTuple):
@@ -18,7 +18,7 @@ class State(NamedTuple):
     online: online.State
     historic: historic.State
     hybrid: hybrid.State
-    latest: Weighed
+    latest: Combined
 
 
 def init(n: int) -> State:
@@ -41,16 +41,16 @@ def resize(state: State, n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Take a tick in, [F, N], see :data:`flyball_models.capacity.base.FIELDS`."""
+    """Add a tick, [F, N], see :data:`flyball_models.capacity.base.FIELDS`."""
     return state._replace(window=window.add(state.window, seen))
 
 
 def close(
     state: State, ticks: int, window_s: float, limits: Limits, spec: Floats, static: Floats
 ) -> tuple[State, Point]:
-    """End the windows, which had `ticks` ticks in `window_s` seconds; return also what they said.
+    """End the windows, which had `ticks` ticks in `window_s` seconds; also return their content.
 
-    `spec` and `static` are what the owners and the architectures say, [N], NaN where they say nothing.
+    `spec` and `static` are the values of the owners and the architectures, [N], NaN if there are none.
     """
     windows, point = window.close(state.window, ticks, window_s)
     curve, found = online.step(state.online, point, limits)

@@ -1,12 +1,12 @@
-"""Ticks to windows: what a replica served, held and made wait over some tens of seconds.
+"""Ticks to windows: served, active and waiting work of a replica over some tens of seconds.
 
-Telemetry counts the work that *arrives*; what was served is that less what the queue grew by (its requests times the
-mean work of one). Under overload clients give up, and what they asked for is neither served nor in the queue: so the
-tokens that were generated are a second witness, by the work of a token that quiet windows have shown, and where there
-are none, the requests that failed are taken off. Waits follow from the queue by Little's law, or, where no queue is
-told, from how far the latency lies above the least seen lately. A window counts only when the number of ready replicas
-was the same throughout and at most a fifth of its ticks is missing. The time between tokens is the servers' own where
-they tell it, and else requests in service over tokens per second.
+Telemetry counts the work that *arrives*; served work is that less the growth of the queue (its requests times the mean
+work of one). Under overload clients give up, and their requests are neither served nor in the queue: so generated
+tokens are a second estimate, by the work of a token in windows without overload; without token counts, failed requests
+are subtracted. Waits follow from the queue by Little's law or, without a queue metric, from the latency above its
+recent minimum. A window counts only when the number of ready replicas was the same throughout and at most a fifth of
+its ticks is missing. The time between tokens is the servers' own if they report it, else requests in service over
+tokens per second.
 """
 
 from typing import NamedTuple
@@ -19,9 +19,9 @@ LEAST_SHARE = 0.8
 KEEP = 0.9
 """Weight of the past in the mean work of a request, for windows without one."""
 APART = 1.1
-"""Work less what the queue grew by may be so many times what the tokens say: the mix of requests changes, too."""
+"""Served work may be at most this many times the token estimate, because the mix of requests changes."""
 CREEP = 1.002
-"""Growth per window of the least latency: it is found again after a change within hours."""
+"""Growth per window of the minimum latency: it adapts to a change within hours."""
 _READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS, _FAILED, _FIRST, _NEXT, _CACHE = range(
     len(FIELDS)
 )
@@ -30,7 +30,7 @@ _READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS, _FAILED, _
 class State(NamedTuple):
     """The open window of each workload: sums and counts are [F, N], the rest [N].
 
-    ``answers`` [3, N] are of the window before: times to the first token and between tokens, cache in use.
+    ``answers`` [3, N] are of the previous window: times to the first token and between tokens, cache in use.
     """
 
     ready: Floats
@@ -64,7 +64,7 @@ def init(n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Take a tick in; `seen` is [F, N] with the rows of FIELDS, NaN where unknown."""
+    """Add a tick; `seen` is [F, N] with the rows of FIELDS, NaN where unknown."""
     ready, queue = seen[_READY], seen[_QUEUED]
     has = ~np.isnan(seen)
     reports = has[_READY]
@@ -79,7 +79,7 @@ def add(state: State, seen: Floats) -> State:
 
 
 def close(state: State, ticks: int, window_s: float) -> tuple[State, Point]:
-    """End the windows after `ticks` ticks that took `window_s` seconds; return what they say and start new ones."""
+    """End the windows after `ticks` ticks that took `window_s` seconds; return their content and start new ones."""
     n = len(state.ready)
     ready = state.ready
     usable = state.steady & (ready > 0) & (state.known[_WORK] >= LEAST_SHARE * ticks)

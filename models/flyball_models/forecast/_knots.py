@@ -1,4 +1,4 @@
-"""Changes at a few judged horizons, drawn out to all horizons."""
+"""Changes at a few judged horizons, interpolated to all horizons."""
 
 from collections.abc import Sequence
 

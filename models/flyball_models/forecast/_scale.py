@@ -1,4 +1,4 @@
-"""Between the unit of the values, series first, and what the models compute with: log(1 + y), series last."""
+"""Conversion between the unit of the values, series first, and the models' log(1 + y), series last."""
 
 from collections.abc import Sequence
 

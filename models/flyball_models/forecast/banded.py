@@ -1,4 +1,4 @@
-"""Damped smoothing and the quantiles around it as one program: one call a tick, with the bits that two calls have."""
+"""Damped smoothing and the quantiles around it as one program: one call per tick, with the same bits as two calls."""
 
 from typing import NamedTuple
 

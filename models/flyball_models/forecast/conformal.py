@@ -7,14 +7,14 @@ running scale s, moves the offset q of each quantile level a:
     q += eta_a (a - 1{u <= q}),    s += rate (|r| - s),    eta_a = eta sqrt(1/2 / min(a, 1 - a))
     quantile(a) = (y^ + 1) exp(q s) - 1
 
-For any sequence of values the share of u <= q tends to a. Gibbs and Candes, "Adaptive conformal inference
-under distribution shift", NeurIPS 2021; Angelopoulos, Candes and Tibshirani, "Conformal PID control for time
-series prediction", NeurIPS 2023 (the P part). Offsets in units of s let a series that calms down narrow at
-the pace of s; offsets in plain log units would stay wide, since their steps shrink with s. Steps are larger in
-the tails: what is a step at the median moves a 99 % quantile by a hundredth only, and heavy tails need more. A bound
-keeps a quantile from exploding where the forecast is small, but never below what the series has shown lately: a
-load that rests at 0 between bursts is not bounded by its rest. A series starts with the mean scale and offsets of the
-others (those with 50 residuals or more).
+For any sequence of values the share of u <= q tends to a. Gibbs and Candes, "Adaptive conformal inference under
+distribution shift", NeurIPS 2021; Angelopoulos, Candes and Tibshirani, "Conformal PID control for time series
+prediction", NeurIPS 2023 (the P part). Offsets in units of s let a series that calms down narrow at the pace of s;
+offsets in plain log units would stay wide, since their steps shrink with s. Steps are larger in the tails: the step of
+the median would move a 99 % quantile by a hundredth only, and heavy tails need more. A bound keeps a quantile from
+exploding where the forecast is small, but never below the recent maximum of the series: a load that is 0 between bursts
+is not bounded by its idle times. A series starts with the mean scale and offsets of the others (those with 50 residuals
+or more).
 
 Shapes: N series, H horizons, Q levels. The series axis is the last one, so that each learned row is
 contiguous.
@@ -43,7 +43,7 @@ class Config(NamedTuple):
     """Quantile `levels`, ascending; `lead` is the horizon, in ticks, whose coverage is judged.
 
     `prior` is the scale before any residual, in log units. 1 + quantile is at most `growth` times 1 + the larger of
-    forecast and last value, or 1 + the peak if that is more; a peak loses `peak_rate` of its log each tick.
+    forecast and last value, or 1 + the peak if that is more; a peak loses `peak_rate` of its log per tick.
     """
 
     horizons: int = 12
@@ -61,7 +61,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """What is learned, and the open forecasts by origin tick (NaN: none was made).
+    """Fitted parameters, and the open forecasts by origin tick (NaN: none was made).
 
     tick []; last = log(1 + newest value), and peak = log(1 + peak) [N], 0 before the first value; issued
     [H + 1, H, N] = log(1 + forecast) by origin modulo H + 1 and horizon; bound [lead + 1, Q, N] = log(1 + quantile) at
@@ -127,7 +127,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def _started(resolved: Array, shared: Array, offset: Array, scale: Array) -> tuple[Array, Array]:
-    """Return offset and scale; those that are shared where nothing is resolved yet."""
+    """Return offset and scale; the shared ones if nothing is resolved yet."""
     new = resolved == 0
     return jnp.where(new, shared[:-1], offset), jnp.where(new, shared[-1], scale)
 

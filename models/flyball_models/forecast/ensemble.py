@@ -27,7 +27,7 @@ _LAGGED = (*_AVERAGES, "yesterday", "last_week", "days")
 
 
 class Expert(Protocol):
-    """What a module of experts offers."""
+    """Interface of a module of experts."""
 
     def init(self, n: int, config: Any) -> Any:
         """Return the state of `n` series."""
@@ -127,7 +127,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
     )
 
 
-def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, weighting.Mixture]:
+def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, weighting.LogBlend]:
     """As `step`, with the forecasts as log(1 + y) [H, N] and the weights [K, J, N]."""
     y, mask = as_array(y), as_array(mask)  # to the device once, not for each member
     states: list[Any] = []

@@ -1,11 +1,11 @@
-"""Start from a recording: what statsmodels fits offline becomes the state that goes on online.
+"""Start from a recording: statsmodels' offline fit becomes the initial state of the online model.
 
 A smoothing of a new series needs several seasons to estimate its own; a long history gives them at once. Level, trend
 and season after the history are those of statsmodels' exponential smoothing (with a season) or of its state-space form
-(without one, initial state estimated with it), at the rates that the online model goes on with. Weights, profiles and
-shared state are estimated online only: the history is replayed first, then the smoothings are fitted.
+(without one, initial state estimated with it), at the rates of the online model. Weights, profiles and shared state are
+estimated online only: the history is replayed first, then the smoothings are fitted.
 
-statsmodels is imported on demand: only a start from history needs it.
+statsmodels is imported only for a start from history.
 """
 
 import importlib
@@ -21,11 +21,11 @@ from flyball_models.forecast import damped, ensemble, holt_winters
 
 Floats = NDArray[np.float32]
 _LEAST = 8
-"""Fewer values than that are no history: the series starts as a new one."""
+"""Minimum number of values; a series with fewer starts as a new one."""
 
 
 def filled(y: Floats) -> NDArray[np.float64]:
-    """Return log(1 + y) of y [T] with its gaps (NaN) bridged by straight lines, for fits that know no gaps."""
+    """Return log(1 + y) of y [T] with its gaps (NaN) interpolated linearly, for fits without gaps."""
     known = np.isfinite(y)
     ticks = np.arange(len(y))
     return np.interp(ticks, ticks[known], np.log1p(np.maximum(y[known].astype(np.float64), 0.0)))
@@ -111,7 +111,7 @@ def fitted(y: Floats, state: ensemble.State, config: ensemble.Config) -> ensembl
 
 
 def _long(y: Floats) -> Sequence[int]:
-    """Return the series with enough values to fit, not all alike: to a constant there is nothing to fit."""
+    """Return the series with enough different values to fit."""
     known = np.isfinite(y)
     moves = np.where(known, y, -np.inf).max(axis=0) > np.where(known, y, np.inf).min(axis=0)
     return np.flatnonzero((known.sum(axis=0) >= _LEAST) & moves).tolist()

@@ -2,8 +2,8 @@
 
     l' = l + alpha (y - l);   y^(h) = l
 
-With alpha = 1 it is the last value: the forecast that any other has to beat. Slow averages are what is left of
-a series that is noise around a level.
+With alpha = 1 it is the last value: the baseline of all forecasts. Slow averages are the best forecast of a series that
+is noise around a level.
 """
 
 from typing import NamedTuple

@@ -28,10 +28,10 @@ from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
-    """A `season` of so many ticks, `seasons` of which make the long one; rates of level, both seasons and scale.
+    """A `season` in ticks, `seasons` of which make the long one; rates of level, both seasons and scale.
 
-    `clip` is c, `phi` how much of the remainder is left a tick later. A forecast is at most a factor `growth` away
-    from the last value.
+    `clip` is c, `phi` the share of the remainder that is left a tick later. A forecast is at most a factor `growth`
+    away from the last value.
     """
 
     season: int = 144

@@ -73,7 +73,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """What all series share, and what each has seen, by tick modulo the length (NaN: none).
+    """Shared parameters, and values of each series, by tick modulo the length (NaN: none).
 
     tick []; gram [J, F, F, 1], moment, common [J, F, 1], the weights w; recent [_KEPT, N] = log(1 + newest value);
     scale, seen [N]; base [R, N] = log(1 + y) by origin, units [R, N], made [R, own, J, N]: the open forecasts'.
@@ -121,7 +121,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def _calendar(tick: Array, horizon: int, config: Config) -> Array:
-    """Return the map [F, own + 1] from what differs between series, and 1, to all features of a forecast at `tick`."""
+    """Return the map [F, own + 1] from the series' own features, and 1, to all features of a forecast at `tick`."""
     rows: list[Array] = []
     for k in _HARMONICS if config.season else ():
         turn = 2 * math.pi * k / config.season
@@ -161,7 +161,7 @@ def _update(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, A
 
 
 def _observe(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> State:
-    """Take in `y[N]` where `mask[N]`, and the features that the forecasts make."""
+    """Add `y[N]` where `mask[N]`, and the features of the forecasts."""
     y = as_array(y)
     ok = jnp.isfinite(y) & mask
     z = jnp.log1p(jnp.maximum(y, 0.0))

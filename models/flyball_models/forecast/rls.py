@@ -6,11 +6,11 @@ units of s, one regression per judged horizon h:
     z^[t+h] = z[t] + s w.x                  e = clip((z[t] - z[t-h]) / s - w.x)
     k = P x / (lambda + x' P x)             w += k e,   P = (P - k x' P) / lambda
 
-Ljung and Soderstrom, "Theory and Practice of Recursive Identification", MIT Press 1983. Features and target
-are differences, so a level shift is no error of the model, and a lag without a value is a difference of 0.
-Weights start at 0, which is the last value. Guards: clipped error and features, no forgetting while the trace
-of P is above its cap (a quiet series must not wind P up), P anew where it lost its positive diagonal, and a
-bounded change. Horizons between the judged ones are interpolated on the log scale.
+Ljung and Soderstrom, "Theory and Practice of Recursive Identification", MIT Press 1983. Features and target are
+differences, so a level shift is no error of the model, and a lag without a value is a difference of 0. Weights start at
+0, which is the last value. Guards: clipped error and features, no forgetting while the trace of P is above its cap (a
+quiet series must not wind P up), P is reset where it lost its positive diagonal, and a bounded change. Horizons between
+the judged ones are interpolated on the log scale.
 
 Shapes: N series, F features, J judged horizons, R ticks of ring. The series axis is the last one.
 """
@@ -63,7 +63,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """What is learned, and the values by tick modulo R (NaN: none).
+    """Fitted parameters, and the values by tick modulo R (NaN: none).
 
     tick []; ring [R, N] = log(1 + y); last [N] = log(1 + newest value); scale, seen [N]; weights [F, J, N];
     covariance [F, F, J, N]. A missing value leaves everything but the ring as it was.
@@ -152,8 +152,8 @@ def _dot(weights: Array, x: Array) -> Array:
     return total
 
 
-class Seen(NamedTuple):
-    """What a tick shows: the features made then [F, J, N], their target [J, N] where known, and those of now."""
+class TickFeatures(NamedTuple):
+    """Features made at a tick [F, J, N], their target [J, N] where known, and the current features."""
 
     made: Array
     target: Array
@@ -162,8 +162,8 @@ class Seen(NamedTuple):
     unit: Array
 
 
-def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock, Seen]:
-    """Take in `y[N]` where `mask[N]`; return the features."""
+def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock, TickFeatures]:
+    """Add `y[N]` where `mask[N]`; return the features."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
@@ -186,7 +186,7 @@ def _observe(clock: Clock, y: Input, mask: Input, config: Config) -> tuple[Clock
         now.append(_features(ring, clock.tick, last, unit, h, config))
     target = jnp.stack(targets)
     clock = Clock(clock.tick + 1, ring, last, scale, clock.seen + ok)
-    return clock, Seen(jnp.stack(made, axis=1), target, jnp.isfinite(target) & ok, jnp.stack(now, axis=1), unit)
+    return clock, TickFeatures(jnp.stack(made, axis=1), target, jnp.isfinite(target) & ok, jnp.stack(now, axis=1), unit)
 
 
 def _project(covariance: Array, x: Array) -> tuple[Array, Array]:
@@ -194,8 +194,10 @@ def _project(covariance: Array, x: Array) -> tuple[Array, Array]:
     return _dot(covariance, x[:, None]), jnp.stack([covariance[f, f] for f in range(_FEATURES)])
 
 
-def _weigh(weights: Array, diagonal: Array, px: Array, seen: Seen, config: Config) -> tuple[Array, Array, Array]:
-    """Return the weights, the gain [F, J, N], and what P is stretched by [J, N]: 0 where it starts anew.
+def _weigh(
+    weights: Array, diagonal: Array, px: Array, seen: TickFeatures, config: Config
+) -> tuple[Array, Array, Array]:
+    """Return the weights, the gain [F, J, N], and the factor of P [J, N]: 0 where P restarts.
 
     `diagonal` [F, J, N] is that of P before.
     """
@@ -219,7 +221,7 @@ def _update(covariance: Array, px: Array, gain: Array, stretch: Array, config: C
     return jnp.where(stretch > 0, (covariance - gain[:, None] * px) * stretch, eye)
 
 
-def _predict(weights: Array, clock: Clock, seen: Seen, config: Config) -> Array:
+def _predict(weights: Array, clock: Clock, seen: TickFeatures, config: Config) -> Array:
     """Return the forecasts as log(1 + y) [H, N]."""
     limit = math.log(config.growth)
     change = jnp.clip(seen.unit * _dot(weights, seen.now), -limit, limit)
@@ -235,8 +237,8 @@ updated = compiled_step(_update)
 _predicted = compiled_step(_predict, donate=False)
 
 
-def update(weights: Array, covariance: Array, seen: Seen, config: Config) -> tuple[Array, Array]:
-    """Return weights and covariance after what a tick showed; those given are donated."""
+def update(weights: Array, covariance: Array, seen: TickFeatures, config: Config) -> tuple[Array, Array]:
+    """Return weights and covariance after a tick; the arguments are donated."""
     px, diagonal = _projected(covariance, seen.made)
     weights, gain, stretch = _weighed(weights, diagonal, px, seen, config=config)
     return weights, updated(covariance, px, gain, stretch, config=config)

@@ -47,9 +47,9 @@ _OLD = 50
 class Config(NamedTuple):
     """`experts` besides the last value; weights are learned at the horizons `judged`, ascending.
 
-    A horizon uses the weights of the nearest judged one at or above it, the last ones beyond. `prior` is what
-    the last value starts with; `trust_eta` and `trust_share` are the pace of the mix against it. The forecast
-    is at most a factor `growth` away from the last value.
+    A horizon uses the weights of the nearest judged one at or above it, the last ones beyond. `prior` is the initial
+    weight of the last value; `trust_eta` and `trust_share` are the rates at which the blend gains weight against it.
+    The forecast is at most a factor `growth` away from the last value.
     """
 
     experts: int = 4
@@ -69,12 +69,12 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """What is learned, and the open forecasts by origin tick modulo R (NaN: none was made).
+    """Fitted weights, and the open forecasts by origin tick modulo R (NaN: none was made).
 
-    tick []; last [N], NaN before the first value; issued [R, K + 1, J, N] in the unit of y, the mix last;
-    scale, resolved, trust [J, N]: trust is the part of the mix, the rest is the last value's; weights [K, J, N],
-    which sum to 1 over K; shared [K + 1, J, 1]: the means of weights and trust that new series start with. A missing
-    value leaves everything but the open forecasts and what is shared as it was.
+    tick []; last [N], NaN before the first value; issued [R, K + 1, J, N] in the unit of y, the blend last; scale,
+    resolved, trust [J, N]: trust is the weight of the blend, the rest is the last value's; weights [K, J, N], which sum
+    to 1 over K; shared [K + 1, J, 1]: the means of weights and trust that new series start with. A missing value leaves
+    everything but the open forecasts and what is shared as it was.
     """
 
     tick: Array
@@ -94,8 +94,8 @@ class Blend(NamedTuple):
     weights: Array
 
 
-class Mixture(NamedTuple):
-    """What `combine` returns: the forecast as log(1 + y) [H, N], and the weights [K, J, N] that it was made with."""
+class LogBlend(NamedTuple):
+    """Result of `combine`: the forecast as log(1 + y) [H, N], and its weights [K, J, N]."""
 
     logs: Array
     weights: Array
@@ -150,7 +150,7 @@ def _worth(x: Array) -> Array:
 
 
 def _started(resolved: Array, shared: Array, trust: Array, weights: Array) -> tuple[Array, Array]:
-    """Return trust and weights; those that are shared where nothing is resolved yet."""
+    """Return trust and weights; the shared ones if nothing is resolved yet."""
     new = resolved == 0
     return jnp.where(new, shared[-1], trust), jnp.where(new, shared[:-1], weights)
 
@@ -184,8 +184,8 @@ def _update(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, A
     )
 
 
-def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Mixture]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then mix those that the experts made."""
+def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, LogBlend]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend those of the experts."""
     y = as_array(y)
     ok = jnp.isfinite(y) & mask
     y = jnp.maximum(y, 0.0)
@@ -232,18 +232,17 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
         weights=weights,
         shared=shared,
     )
-    return state, Mixture(logs, shown)
+    return state, LogBlend(logs, shown)
 
 
 combine = compiled_step(_combine)
 
 
 def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Blend]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then mix `forecasts[K - 1, N, H]`.
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend `forecasts[K - 1, N, H]`.
 
-    `forecasts` are what the experts besides the last value made at this tick, after `y` was known; NaN where
-    one has none. Forecasts made at a tick without a value are mixed, but not kept to be judged. A series
-    that never had a value is NaN.
+    `forecasts` are those of the experts besides the last value at this tick, after `y` was known; NaN if one has none.
+    Forecasts at a tick without a value are blended, but not kept to be judged. A series that never had a value is NaN.
     """
     shape = (config.experts, *y.shape, config.horizons)
     if forecasts.shape != shape:

@@ -1,1 +1,1 @@
-"""Profiles: what a device has been doing lately."""
+"""Profiles: how devices and workloads use their GPUs."""

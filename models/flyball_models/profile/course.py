@@ -1,7 +1,7 @@
-"""The course of the signals of each device: means over minutes and over seconds, and how much some of them vary.
+"""Signals of each device over time: means over minutes and over seconds, and the variation of some.
 
 Means are exponentially weighted in event time, and corrected for their start as in
-:mod:`~flyball_models.profile.features`: a mean is sum w x / sum w over the values that were known.
+:mod:`~flyball_models.profile.features`: a mean is sum w x / sum w over the known values.
 """
 
 from typing import NamedTuple
@@ -21,11 +21,11 @@ RATIOS = (
     *((name, "sm") for name in ("occupancy", "tensor", "dram", "fp32", "fp16", "integer")),
     ("tensor", "dram"),
 )
-"""What is done of something while something else is: these stay when the load rises and falls."""
+"""Ratios of activities: these stay constant when the load rises and falls."""
 FEATURES = (*SIGNALS, *(f"{name}_sd" for name in VARIED), *(f"{a}_per_{b}" for a, b in RATIOS))
 """The rows of what :func:`summarize` returns."""
 _LEAST = np.float32(0.02)
-"""Of what is less than this there is no ratio, and ratios start from half of it."""
+"""Minimum denominator of a ratio; ratios start from half of it."""
 _ABOVE, _BELOW = ([AT[pair[i]] for pair in RATIOS] for i in (0, 1))
 _VARIED = [AT[name] for name in VARIED]
 _RECENT = [AT[name] for name in RECENT]
@@ -44,7 +44,7 @@ DEFAULT = Config()
 class State(NamedTuple):
     """total, weight [S, N] of the means; square [V, N] sums of squares; recent, recent_weight [R, N]; seen_s [N].
 
-    Sums of squares are about the value that a signal had first, ``base`` [V, N], so that they keep their digits.
+    Sums of squares are relative to the first value of a signal, ``base`` [V, N], for precision.
     """
 
     total: Floats
@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
-    """Return the state of `n` devices of which nothing is known."""
+    """Return the state of `n` devices without data."""
     del config
     s, v, r = len(SIGNALS), len(VARIED), len(RECENT)
 
@@ -73,7 +73,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, config: Config = DEFAULT) -> State:
-    """Take in signals `x[S, N]` of the devices in `mask[N]`, `elapsed_s` after the sample before."""
+    """Add signals `x[S, N]` of the devices in `mask[N]`, `elapsed_s` after the previous sample."""
     known = mask & np.isfinite(x)
     rate = np.float32(-np.expm1(-elapsed_s / config.slow_s))
     value = np.where(known, x, np.float32(0.0))
@@ -94,7 +94,7 @@ def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, con
 
 
 def summarize(state: State) -> Floats:
-    """Return the features, float32[F, N] in the order of :data:`FEATURES`, NaN where nothing was ever known.
+    """Return the features, float32[F, N] in the order of :data:`FEATURES`, NaN without data.
 
     Ratios are decades: ``log10(0.01 + a / b)``.
     """
@@ -111,8 +111,8 @@ def summarize(state: State) -> Floats:
     return found
 
 
-def lately(state: State) -> dict[str, Floats]:
-    """Means over the last seconds of the signals in :data:`RECENT`, each [N], NaN where nothing was ever known."""
+def recent(state: State) -> dict[str, Floats]:
+    """Means over the last seconds of the signals in :data:`RECENT`, each [N], NaN without data."""
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(state.recent_weight > 0.0, state.recent / state.recent_weight, np.float32(np.nan))
     return dict(zip(RECENT, mean, strict=True))

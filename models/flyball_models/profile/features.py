@@ -1,7 +1,7 @@
-"""Features of a device's recent use: how busy, bound by what, how long idle, how efficient.
+"""Features of a device's recent use: duty cycle, bottleneck, idle time, power.
 
-All means are exponentially weighted and corrected for their start, mean = sum w x / sum w over the values
-that were known, so that a missing input of one tick leaves its mean as it was.
+All means are exponentially weighted and corrected for their start, mean = sum w x / sum w over the known values, so
+that a missing input of one tick leaves its mean unchanged.
 """
 
 from typing import NamedTuple
@@ -65,7 +65,7 @@ class Features(NamedTuple):
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
-    """Return the state of `n` devices of which nothing is known."""
+    """Return the state of `n` devices without data."""
     del config
     means = len(Inputs._fields) + 1
     return State(full((means, n), 0.0), full((means, n), 0.0), counts(n))
@@ -79,7 +79,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -> State:
     """Update with one tick of `inputs` where `mask[N]`; a tick of unknown utilisation is neither busy nor idle.
 
-    NumPy, not JAX: to call what is compiled takes longer than these few operations.
+    NumPy, not JAX: these few operations are faster than a call of a compiled function.
     """
     use = np.asarray(inputs.utilization)
     active = use > config.busy_above
@@ -99,7 +99,7 @@ def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) ->
 
 
 def summarize(state: State) -> Features:
-    """Return what the means show."""
+    """Return the features."""
     total, weight, idle = (np.asarray(field) for field in state)
     unknown = np.float32(np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):

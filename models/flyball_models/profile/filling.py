@@ -1,9 +1,9 @@
-"""Memory that fills up: when it will be full, if it goes on as it does.
+"""Memory that fills up, and the time when it will be full at the present growth.
 
-The mean of each half minute is kept for ten minutes. A line through them, by least squares, says how fast memory grows;
-it counts when it explains nearly all of the variance. A caching allocator that fills its pool slows down, a leak does
-not: when the newer half of the time grew r < 1 times as much as the older, and each half to come does so again, what is
-still to come is the newer half's growth times r / (1 - r), and that must be enough to fill the memory.
+The mean of each half minute is kept for ten minutes. A line through them, by least squares, gives the growth of memory;
+it counts if it explains nearly all of the variance. A caching allocator that fills its pool slows down, a leak does
+not: when the newer half of the time grew r < 1 times as much as the older, and each later half does so again, the
+remaining growth is the newer half's growth times r / (1 - r), and that must be enough to fill the memory.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,10 @@ from flyball_models.profile.signals import Floats
 
 
 class Config(NamedTuple):
-    """Means kept and the seconds of each; those that must be known; what a line must explain; where memory ends."""
+    """Number and length in s of the means; minimum known ones; required explained variance.
+
+    Share at which memory is full.
+    """
 
     kept: int = 20
     bucket_s: float = 30.0
@@ -49,7 +52,7 @@ class Filling(NamedTuple):
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
-    """Return the state of `n` devices of which nothing is known."""
+    """Return the state of `n` devices without data."""
     ring = np.full((config.kept, n), np.nan, np.float32)
     return State(ring, np.zeros(n, np.float32), np.zeros(n, np.float32), np.asarray(np.nan))
 
@@ -57,7 +60,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
 def step(
     state: State, memory: Floats, mask: NDArray[np.bool_], now_s: float, config: Config = DEFAULT
 ) -> tuple[State, bool]:
-    """Take in the share of memory that is used, [N], of those in `mask`; also say whether a mean was completed."""
+    """Add the share of memory in use, [N], of those in `mask`; also return whether a mean was completed."""
     opened_s = float(state.opened_s) if np.isfinite(state.opened_s) else now_s
     ring, total, count = state.ring, state.total, state.known
     whole = not 0.0 <= now_s - opened_s < config.bucket_s

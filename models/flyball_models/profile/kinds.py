@@ -1,15 +1,15 @@
-"""What a workload is and what bounds it, from the features of its GPUs: plain linear discriminant analysis.
+"""Kind and bottleneck of a workload, from the features of its GPUs: plain linear discriminant analysis.
 
 Each class, a combination of kind, family and bottleneck, is a centre in the feature space; all share one covariance.
 With z the standardised features that are known and S the covariance of those alone,
 
     d2_c = (z - m_c)' S^-1 (z - m_c),   p(c) ~ w_c exp(-d2_c / 2 T)
 
-so that what is not measured is left out exactly and not replaced by a guess. Probabilities of kinds, families and
-bottlenecks are sums over the classes; T, one for each of the three, makes them calibrated. What is farther from all
-centres than nearly everything in the training is of no known family. Fisher, "The use of multiple measurements in
-taxonomic problems", Annals of Eugenics 7(2), 1936; McLachlan, "Discriminant Analysis and Statistical Pattern
-Recognition", 1992, chapters 3 and 6.
+so that unmeasured features are left out exactly and not imputed. Probabilities of kinds, families and bottlenecks are
+sums over the classes; T, one for each of the three, makes them calibrated. A workload farther from all centres than
+nearly all training data belongs to no known family. Fisher, "The use of multiple measurements in taxonomic problems",
+Annals of Eugenics 7(2), 1936; McLachlan, "Discriminant Analysis and Statistical Pattern Recognition", 1992, chapters 3
+and 6.
 
 The table is made by ``bench/train_profiles.py`` and published as ``kinds.json`` beside this file.
 """
@@ -27,7 +27,7 @@ from flyball_models.profile.course import FEATURES
 
 Doubles = NDArray[np.float64]
 LEAST_KNOWN = 5
-"""Features without which nothing is said."""
+"""Minimum number of known features for a classification."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDA
 
 @lru_cache(maxsize=256)
 def _whitened(table: Table, pattern: bytes) -> tuple[Doubles, Doubles, Doubles]:
-    """What makes known features white, [K, K], the classes' centres then, [K, C], and their squares [C]."""
+    """Whitening transform of the known features, [K, K], the whitened centres, [K, C], and their squares [C]."""
     columns = np.flatnonzero(np.frombuffer(pattern, bool))
     lower = np.linalg.cholesky(table.covariance[np.ix_(columns, columns)])
     whiten = np.asarray(np.linalg.inv(lower).T, np.float64)
@@ -163,7 +163,7 @@ def shipped() -> Table:
 
 _GANG = FEATURES.index("gang")
 _TWO = np.log10(2.5) / 3.0
-"""The feature of a workload of one GPU is less, that of two is more."""
+"""A workload of one GPU has less than this value of the feature, one of two GPUs more."""
 _BETWEEN = ("interconnect", "network")
 _FAR = 8.0
-"""Beyond so many standard deviations a feature says no more."""
+"""Features are clipped to this many standard deviations."""

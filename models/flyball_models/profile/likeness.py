@@ -1,4 +1,4 @@
-"""How alike workloads are, by their features."""
+"""Similarity of workloads, by their features."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +8,9 @@ from flyball_models.profile.kinds import Table
 
 Doubles = NDArray[np.float64]
 LEAST_COMMON = 8
-"""Features that both must have."""
+"""Minimum number of features that both must have."""
 _SIZE = [FEATURES.index("gang")]
-"""How large a workload is does not say what it does."""
+"""Features of a workload's size, which do not show its kind."""
 
 
 def similarities(one: Doubles, others: Doubles, table: Table) -> Doubles:

@@ -1,4 +1,4 @@
-"""What the name of a workload lets one think: words that people use for kinds and families of work."""
+"""Evidence in the name of a workload: words that people use for kinds and families of work."""
 
 import re
 from itertools import pairwise
@@ -19,25 +19,25 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "diffusion": ("diffusion", "sd", "sdxl", "flux", "sd3", "dit", "imagen"),
     "video": ("video", "sora", "transcode", "slowfast", "videomae", "stream"),
 }
-"""Words by what they speak for; of several, the first kind and the first family that has one counts."""
+"""Words by family; of several matches, the first kind and the first family count."""
 
 
-class Meant(NamedTuple):
-    """Kind and family that a name speaks for, empty where it does not."""
+class NameHint(NamedTuple):
+    """Kind and family that a name suggests, empty if none."""
 
     kind: str
     family: str
 
 
-def meant(name: str) -> Meant:
-    """What a name such as ``team-a/llama-3-finetune`` speaks for."""
+def meant(name: str) -> NameHint:
+    """Kind and family suggested by a name such as ``team-a/llama-3-finetune``."""
     parts = set(re.split(r"[^a-z0-9]+", name.lower()))
     parts |= {part.rstrip("0123456789") for part in parts} | {"".join(p) for p in _pairs(name.lower())}
 
     def first(table: dict[str, tuple[str, ...]]) -> str:
         return next((label for label, known in table.items() if parts & set(known)), "")
 
-    return Meant(first(KINDS), first(FAMILIES))
+    return NameHint(first(KINDS), first(FAMILIES))
 
 
 def _pairs(name: str) -> list[tuple[str, str]]:

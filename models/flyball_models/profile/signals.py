@@ -1,6 +1,6 @@
-"""What is read of each GPU for its profile: its own columns, its node's and its replica's, as numbers near 0..1.
+"""Signals of each GPU for its profile: its own columns, its node's and its replica's, scaled to about 0..1.
 
-Rates of bytes and events go in as logarithms, ``log10(1 + x / unit) / decades``, because they span decades.
+Rates of bytes and events are logarithms, ``log10(1 + x / unit) / decades``, because they span decades.
 """
 
 from typing import NamedTuple
@@ -49,7 +49,7 @@ SIGNALS = (
     "gang",
     "idle",
 )
-"""The rows of what :func:`signals` returns, in order; what each is made of is said there."""
+"""The rows of the result of :func:`signals`, in order."""
 AT = {name: i for i, name in enumerate(SIGNALS)}
 IDLE_BELOW = 0.05
 
@@ -117,7 +117,7 @@ _WIDE = {
     "step_time": (0.01, 4.0),
     "gang": (1.0, 3.0),
 }
-"""Signals that span decades: the unit, and how many decades above it are 1."""
+"""Signals that span decades: the unit, and the number of decades above it that is 1."""
 _WIDE_ROWS = [AT[name] for name in _WIDE]
 _WIDE_UNITS, _WIDE_DECADES = np.array(list(_WIDE.values()), np.float32).T[:, :, None]
 
@@ -200,11 +200,11 @@ def signals(reading: Reading) -> Floats:
 
 
 def decades(x: Floats, unit: float | Floats, most: float | Floats) -> Floats:
-    """Logarithm of what is in some unit, such that ``most`` decades above it are 1; NaN for what is below 0."""
+    """Logarithm of a value relative to a unit; ``most`` decades above it are 1; NaN below 0."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         found = np.asarray(np.log10(np.float32(1.0) + x / np.float32(unit)) / np.float32(most), np.float32)
         return np.where(x >= 0.0, found, np.float32(np.nan))
 
 
 _ABSURD = 4.0
-"""A signal beyond it is a fault of the telemetry."""
+"""A larger signal is a telemetry error."""

@@ -1,4 +1,4 @@
-"""How much of each held GPU is wasted, and in which way: one way at a time, so that sums count nothing twice."""
+"""Wasted share of each held GPU, by category; a GPU counts in one category, so that sums count nothing twice."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from flyball_models.profile.signals import Floats
 
 CATEGORIES = ("idle", "notebook", "input_starved", "low_duty", "oversized", "stranded")
 HELD = CATEGORIES[:-1]
-"""Ways of GPUs that somebody holds; stranded ones are free, see :func:`stranded`."""
+"""Categories of held GPUs; stranded ones are free, see :func:`stranded`."""
 
 
 class Config(NamedTuple):
-    """Seconds without a kernel after which work, and a notebook, wastes its GPU; what a GPU is meant to be used.
+    """Idle time after which work, and a notebook, wastes its GPU, s; the intended use of a GPU.
 
-    ``low_duty`` is the share of busy ticks below which work does not need a GPU of its own, ``oversized`` the part of a
-    GPU under which all that work needs of it must lie. Less than ``least`` of a GPU is not worth a word.
+    ``low_duty`` is the share of busy ticks below which work does not need a GPU of its own, ``oversized`` the share of
+    a GPU below which all its needs must lie. Waste below ``least`` of a GPU is ignored.
     """
 
     idle_s: float = 900.0
@@ -30,7 +30,7 @@ class Config(NamedTuple):
 DEFAULT = Config()
 
 
-class Seen(NamedTuple):
+class HeldDevices(NamedTuple):
     """Devices that are held, all [N]; NaN where unknown.
 
     ``interactive``, ``trains`` and ``starved`` (waits for its input or storage) are bool; ``idle_s`` the seconds
@@ -49,11 +49,10 @@ class Seen(NamedTuple):
     memory: Floats
 
 
-def wasted(seen: Seen, config: Config = DEFAULT) -> tuple[NDArray[np.int64], Floats]:
-    """Place in :data:`CATEGORIES`, -1 for none, and the part of the GPU that is wasted, both [N].
+def wasted(seen: HeldDevices, config: Config = DEFAULT) -> tuple[NDArray[np.int64], Floats]:
+    """Index in :data:`CATEGORIES`, -1 for none, and the wasted share of the GPU, both [N].
 
-    The first way that fits counts, in their order. What is oversized must be known to need little of everything:
-    without figures of the SMs and of the memory's bandwidth nothing is said.
+    The first matching category counts. Oversized requires known use of SMs and memory bandwidth.
     """
     with np.errstate(invalid="ignore"):
         needed = np.maximum(np.maximum(seen.sm, seen.dram) / config.meant, seen.memory)
@@ -72,8 +71,8 @@ def wasted(seen: Seen, config: Config = DEFAULT) -> tuple[NDArray[np.int64], Flo
 
 
 def stranded(free: NDArray[np.int64], held: NDArray[np.int64], needed: int) -> NDArray[np.bool_]:
-    """Whether the free GPUs of nodes are fragments, all [M]: beside others that are held, too few for any replica.
+    """Whether the free GPUs of nodes are stranded, all [M]: beside held ones, and too few for any replica.
 
-    ``needed`` is how many GPUs of one node the smallest replica of the cell takes.
+    ``needed`` is the number of GPUs on one node that the smallest replica of the cell takes.
     """
     return (free > 0) & (held > 0) & (free < needed)

@@ -1,4 +1,4 @@
-"""How the recent use of a device swings: at which time scale, how regularly, and how much in bursts.
+"""Variation of a device's recent use: its time scale, regularity and burstiness.
 
 A window of W = 2^L values is split by the orthonormal Haar wavelet into details of L scales; those of scale k are
 differences between means of neighbouring stretches of 2^(k-1) ticks:
@@ -10,7 +10,7 @@ The period is the lag at which the autocorrelation r, and that at twice the lag,
 Fourier transform of the window gives all of them at once (Wiener-Khinchin). Mallat, "A theory for multiresolution
 signal decomposition", IEEE Transactions on Pattern Analysis and Machine Intelligence 11(7), 1989.
 
-Writing a value into the window is all that a tick costs; what the window says is computed when it is asked for.
+A tick only writes a value into the window; the results are computed on demand.
 """
 
 from typing import NamedTuple
@@ -23,9 +23,9 @@ from flyball_models._compile import compiled_step
 from flyball_models._padding import grow
 
 _REGULAR = 0.3
-"""An autocorrelation below it is no period."""
+"""Minimum autocorrelation of a period."""
 _QUIET = 1e-4
-"""A variance below it (a swing of 1 %) has neither scale nor period."""
+"""Variance (of 1 % variation) below which there is no scale and no period."""
 
 
 class Config(NamedTuple):
@@ -70,7 +70,7 @@ class Swings(NamedTuple):
 
 
 def init(n: int, config: Config = DEFAULT) -> State:
-    """Return the state of `n` devices of which nothing is known."""
+    """Return the state of `n` devices without data."""
     if config.scales < 4:
         raise ValueError(f"waves: scales is {config.scales}; pass 4 or more")
     return State(counts(()), full((config.length, n), jnp.nan))
@@ -82,7 +82,7 @@ def resize(state: State, n: int, config: Config = DEFAULT) -> State:
 
 
 def step(state: State, x: Input, mask: Input, config: Config = DEFAULT) -> State:
-    """Take in `x[N]` where `mask[N]`; the ring is on the host and changed in place."""
+    """Add `x[N]` where `mask[N]`; the ring is on the host and changed in place."""
     at, ring = int(state.tick), state.ring
     if not (isinstance(ring, np.ndarray) and ring.flags.writeable):
         ring = np.array(ring)
@@ -102,7 +102,7 @@ def haar(window: Array) -> tuple[list[Array], Array]:
 
 
 def _summarize(state: State, config: Config = DEFAULT) -> Swings:
-    """Return what the windows show."""
+    """Return the results of the windows."""
     w = config.length
     window = state.ring[(state.tick + arange(0, w)) % w]
     known = jnp.isfinite(window)

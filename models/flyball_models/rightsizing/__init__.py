@@ -1,4 +1,4 @@
-"""What one replica should ask for: requests of CPU and memory, and the slice of a GPU, from what it used.
+"""Resource requests of one replica, from its usage: CPU, memory, and the share of a GPU.
 
 NumPy rather than JAX: a minute's samples are a few scattered additions, and recommendations are rare.
 """

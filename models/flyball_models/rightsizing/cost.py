@@ -1,11 +1,12 @@
-"""What to ask for so that too much and too little cost least together.
+"""Resource requests of least total cost of over- and under-requesting.
 
-One unit of a resource that is asked for costs 1 a window. Where a request ends a process that needs more (memory), a
-window whose peak is above it costs `stakes` times what the largest use so far would cost; where it only slows it down
-(CPU, a GPU's compute), each unit that is lacking costs `stakes` (then the least cost is at the quantile 1 - 1/stakes,
-the newsvendor's). To the peaks of the histogram comes one that was not seen yet: larger than all recent ones by a
-factor with a Pareto tail, whose index is measured on the largest quarter. So the margin is wide while little is known
-or usage varies, and narrow when neither is so, where a fixed one is too small first and wasteful for ever after.
+One unit of a requested resource costs 1 per window. If a low request ends a process that needs more (memory), a window
+with a peak above it costs `stakes` times the largest use so far; if it only slows the process (CPU, a GPU's compute),
+each lacking unit costs `stakes` (then the least cost is at the quantile 1 - 1/stakes, the newsvendor's).
+
+One unobserved peak is added to the histogram: larger than all recent ones by a factor with a Pareto tail, whose index
+is measured on the largest quarter. So the margin is wide while data are few or usage varies, and narrow otherwise,
+where a fixed one is first too small and later wasteful.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,10 @@ from flyball_models.rightsizing.usage import Config
 
 
 class Settings(NamedTuple):
-    """`stakes` as above; `unseen` windows' worth of unseen peaks; their tail's index is between `least` and `most`."""
+    """`stakes` as above; `unseen` is the weight of unobserved peaks in windows.
+
+    Their tail index is between `least` and `most`.
+    """
 
     stakes: float
     unseen: float = 0.5
@@ -28,15 +32,15 @@ class Settings(NamedTuple):
 KILL = Settings(stakes=20.0)
 SLOW = Settings(stakes=20.0)
 UPPER = 0.75
-"""Percentile above which the tail is measured, by Hill's estimator: the mean logarithm of what is above it."""
+"""Percentile above which the tail is measured, by Hill's estimator: the mean logarithm of the larger values."""
 FADED = 0.25
-"""Samples whose weight is less have faded: the largest is the one above which there is not so much."""
+"""Minimum weight of a sample: the largest sample is the one with this weight above it."""
 CPU = Config(Grid(0.01, 1.05, 1_000.0), 2 * 86_400.0)
 MEMORY = Config(Grid(1e7, 1.05, 1e12), 4 * 86_400.0, 6 * 3_600.0)
 
 
 def killing(weights: Floats, grid: Grid, settings: Settings = KILL) -> Floats:
-    """Request [S] of least cost where the weights [B, S] are of peaks above which a process is killed; NaN: unknown."""
+    """Request [S] of least cost if a process is killed above it; weights [B, S] are of peaks; NaN: unknown."""
     share, top = _with_unseen(weights, grid, settings)
     above = np.maximum(1.0 - share.cumsum(axis=0), 0.0)
     cost = grid.ends[:, None] / top + settings.stakes * above
@@ -44,7 +48,7 @@ def killing(weights: Floats, grid: Grid, settings: Settings = KILL) -> Floats:
 
 
 def slowing(weights: Floats, grid: Grid, settings: Settings = SLOW) -> Floats:
-    """Request [S] of least cost where the weights [B, S] are of samples that a smaller request slows; NaN: unknown."""
+    """Request [S] of least cost if a smaller one slows the process; weights [B, S] are of samples; NaN: unknown."""
     share, top = _with_unseen(weights, grid, settings)
     ends = grid.ends[:, None]
     lacking = _beyond(share * ends) - ends * _beyond(share)
@@ -52,7 +56,7 @@ def slowing(weights: Floats, grid: Grid, settings: Settings = SLOW) -> Floats:
 
 
 def _with_unseen(weights: Floats, grid: Grid, settings: Settings) -> tuple[Floats, Floats]:
-    """Share of each bucket [B, S] with what is unseen, and the largest use that has not faded [S]."""
+    """Share of each bucket [B, S] including unobserved peaks, and the largest use that has not faded [S]."""
     ends, total = grid.ends, np.maximum(weights.sum(axis=0), 1e-300)
     seen = weights[::-1].cumsum(axis=0)[::-1] >= np.minimum(FADED, 0.5 * total)
     last = len(ends) - 1 - seen[::-1].argmax(axis=0)

@@ -1,9 +1,9 @@
 """Histograms with exponential buckets whose samples lose half their weight every half-life.
 
-A sample at time t is added with weight w 2^((t - reference) / half_life), so that nothing that is there needs to be
-touched. Before the factor grows large the reference moves on by whole half-lives: scaling by powers of two is exact,
-and nothing overflows in years. The form is that of the Kubernetes vertical autoscaler
-(kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender/util).
+A sample at time t is added with weight w 2^((t - reference) / half_life), so that existing weights stay unchanged.
+Before the factor grows large the reference moves on by whole half-lives: scaling by powers of two is exact, and nothing
+overflows in years. The form is that of the Kubernetes vertical autoscaler (kubernetes/autoscaler,
+vertical-pod-autoscaler/pkg/recommender/util).
 
 Shapes: N series, B buckets. States are donated: one that was passed in must not be used again.
 """
@@ -35,11 +35,11 @@ class Grid(NamedTuple):
 
     @property
     def ends(self) -> Floats:
-        """Upper end of each bucket, float64 [B]; what is above the last one is counted there."""
+        """Upper end of each bucket, float64 [B]; larger values count in the last one."""
         return _edges(self)
 
     def find(self, x: Floats) -> Rows:
-        """Bucket of each value; a value that is an end belongs to the bucket below it."""
+        """Bucket of each value; a bucket includes its upper end."""
         return np.minimum(np.searchsorted(_edges(self), x, side="left"), self.size - 1)
 
 
@@ -67,7 +67,7 @@ def init(n: int, grid: Grid) -> State:
 
 
 def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` series, its content kept; ValueError when there are more already."""
+    """Return the state with room for `n` series, its content kept; ValueError if it has more."""
     have = state.weights.shape[1]
     if n < have:
         raise ValueError(f"resize: {n} slots cannot hold the {have} in use; pass {have} or more")
@@ -85,14 +85,14 @@ def add(
 
 
 def weights_at(state: State, series: Rows, time_s: float, half_life_s: float) -> Floats:
-    """Weights of some series [S] as they count at a time, float64 [B, S]: a sample of that time counts in full."""
+    """Weights of some series [S] at a time, float64 [B, S]: a sample of that time has its full weight."""
     factor = 2.0 ** min(1000.0, (float(state.reference_s) - time_s) / half_life_s)
     found: Floats = np.multiply(state.weights[:, series], factor, dtype=np.float64)
     return found
 
 
 def percentile(weights: Floats, p: float, grid: Grid) -> Floats:
-    """End of the bucket in which the share `p` of the weight [B, S] is reached, float64 [S]; NaN where there is none.
+    """Upper end of the bucket in which the share `p` of the weight [B, S] is reached, float64 [S]; NaN without weight.
 
     It is at least the exact weighted percentile, and at most a bucket above it.
     """
@@ -102,7 +102,7 @@ def percentile(weights: Floats, p: float, grid: Grid) -> Floats:
 
 
 def merge(a: State, b: State, half_life_s: float) -> State:
-    """Return the histograms of the samples of both."""
+    """Return the histograms of both sets of samples."""
     old, new = sorted((a, b), key=lambda state: float(state.reference_s))
     factor = 2.0 ** ((float(old.reference_s) - float(new.reference_s)) / half_life_s)
     weights = new.weights.astype(np.float64) + old.weights * factor

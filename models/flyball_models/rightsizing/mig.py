@@ -1,4 +1,4 @@
-"""The smallest part of a GPU that holds what a replica needs.
+"""The smallest MIG profile that satisfies a replica's needs.
 
 NVIDIA divides a GPU into 7 compute and 8 memory slices; the names of the profiles say the memory in GB, rounded
 (Multi-Instance GPU User Guide, "Supported MIG Profiles").
@@ -15,7 +15,7 @@ USABLE = 0.95
 
 
 class GpuProfiles(NamedTuple):
-    """GPUs that are divided alike: a word in their model's name, their memory in GiB, and the names' GB."""
+    """GPUs with the same profiles: a word in their model's name, their memory in GiB, and the names' GB."""
 
     word: str
     memory_gib: float
@@ -37,13 +37,13 @@ GPU_PROFILES = (
     GpuProfiles("B300", 269, (34, 67, 67, 135, 135, 269)),
 )
 _NEAR = 0.15
-"""How far the memory that a driver reports may be from that of the family."""
+"""Tolerance between the reported memory and that of the GPU line."""
 
 
 class Profile(NamedTuple):
-    """A part of a GPU: its name, its share of the GPU's compute, the memory a process gets, and its share of the whole.
+    """A MIG profile: its name, share of the GPU's compute, memory for a process, and share of the whole GPU.
 
-    The last is that of compute or memory slices, whichever is more: so much less is left for others.
+    The last is the larger of its shares of compute and memory slices.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Profile(NamedTuple):
 def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
     """Profiles of a GPU by its model's name (such as ``NVIDIA H100 80GB HBM3``) and memory, the smallest first.
 
-    Empty where the GPU cannot be divided or is not known.
+    Empty if the GPU does not support MIG or is unknown.
     """
     parts = set(model.upper().replace("-", " ").split())
     gib = memory_bytes / 2**30
@@ -75,10 +75,10 @@ def profiles(model: str, memory_bytes: float) -> tuple[Profile, ...]:
 
 
 def smallest(model: str, memory_bytes: float, share: float, used_bytes: float) -> Profile | None:
-    """Smallest profile with at least `share` of the GPU's compute and `used_bytes` of memory, ``None``: none known.
+    """Smallest profile with `share` of the GPU's compute and `used_bytes` of memory; ``None``: none known.
 
-    A GPU that is used more than it has gets the largest. Compute is taken to scale with slices, so work that does not
-    fill the whole GPU runs faster on a part than is thought here.
+    A GPU whose use exceeds its size gets the largest. Compute is assumed to scale with slices; work that does not fill
+    the whole GPU runs faster than that.
     """
     known = profiles(model, memory_bytes)
     fit = [p for p in known if p.share >= share and p.memory_bytes >= used_bytes]

@@ -1,7 +1,7 @@
-"""What each series used, remembered in a decaying histogram: each sample of it, or the peak of each window.
+"""Usage of each series in a decaying histogram: each sample, or the peak of each window.
 
-What can be shared in time (CPU, a GPU's compute) is remembered by samples; memory by the peaks of windows, since one
-moment above the limit ends the process.
+Resources that can be shared in time (CPU, a GPU's compute) are stored by samples; memory by the peaks of windows,
+because one moment above the limit ends the process.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Config(NamedTuple):
 
 
 class State(NamedTuple):
-    """Histogram, and by series [N] the open window's peak (NaN: none) and number, and when it was seen first."""
+    """Histogram, and by series [N] the open window's peak (NaN: none) and number, and the time of the first sample."""
 
     past: histogram.State
     peak: Floats
@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 
 def init(n: int, config: Config) -> State:
-    """Return the state of `n` series that have had no sample."""
+    """Return the state of `n` series without samples."""
     unknown = np.full(n, np.nan)
     return State(histogram.init(n, config.grid), unknown, np.zeros(n, np.int64), unknown.copy())
 
@@ -46,9 +46,9 @@ def resize(state: State, n: int, config: Config) -> State:
 
 
 def step(state: State, x: Floats, mask: NDArray[np.bool_], time_s: float, config: Config) -> State:
-    """Take the samples `x` [N] of one time where `mask` [N]; the state passed in must not be used again.
+    """Add the samples `x` [N] of one time where `mask` [N]; the state passed in must not be used again.
 
-    What is negative or not finite is nobody's usage and passed over.
+    Negative or non-finite values are ignored.
     """
     series = np.flatnonzero(mask & np.isfinite(x) & (x >= 0))
     new = series[np.isnan(state.since_s[series])]

@@ -1,7 +1,7 @@
-"""The baseline: what the Kubernetes vertical pod autoscaler would recommend.
+"""Baseline: the recommendations of the Kubernetes vertical pod autoscaler.
 
-Percentiles 90, 50 and 95 of a decaying histogram, times 1.15; the lower bound is lowered and the upper one raised
-while there is little history (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender/logic).
+Percentiles 90, 50 and 95 of a decaying histogram, times 1.15; the lower bound is lowered and the upper one raised while
+history is short (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender/logic).
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ OOM_BYTES = 100 * 2.0**20
 
 
 class Settings(NamedTuple):
-    """Percentiles of the three recommendations, and the margin that is put on all of them."""
+    """Percentiles of the three recommendations, and the margin on all of them."""
 
     target: float = 0.9
     lower: float = 0.5
@@ -30,7 +30,7 @@ class Settings(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """What to ask for, and the bounds within which a request may stay, all [S]; NaN where nothing is known."""
+    """Recommended request and its bounds, all [S]; NaN without data."""
 
     lower: Floats
     target: Floats
@@ -51,5 +51,5 @@ def recommend(weights: Floats, age_s: Floats, grid: Grid, settings: Settings = D
 
 
 def after_oom(x: Floats) -> Floats:
-    """Sample [S] that stands for a process that was killed with `x` [S] bytes in use or requested."""
+    """Sample [S] for a process that was killed with `x` [S] bytes in use or requested."""
     return np.maximum(x * OOM_RATIO, x + OOM_BYTES)

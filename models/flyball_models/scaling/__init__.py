@@ -1,4 +1,4 @@
-"""Autoscaling policies as pure step functions: ours, and re-implementations of those it is compared with."""
+"""Autoscaling policies as pure step functions: Flyball's, and re-implementations of others for comparison."""
 
 from flyball_models.scaling.base import (
     KNOBS as KNOBS,

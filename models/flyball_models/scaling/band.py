@@ -1,8 +1,8 @@
-"""Policies that stand on bounds of the need ahead: the band, the engine's sizer and the plain follower.
+"""Policies based on bounds of the future need: the band, the engine's sizer and the plain follower.
 
-The bounds (replicas, before rounding) come with the observation: `upper` is the most that is needed once a replica
-ordered now is ready, `lower` the most from now until one ordered a little later would be. Between them the number
-stays, so hysteresis follows from the lead time.
+The bounds (replicas, before rounding) come with the observation: `upper` is the maximum need once a replica ordered now
+is ready, `lower` the maximum from now until one ordered a little later would be. Between them the number stays, so
+hysteresis follows from the lead time.
 """
 
 import math
@@ -17,12 +17,12 @@ DRAIN_S = 60.0
 
 
 def follow(name: str, factor: float) -> Policy:
-    """Return the policy that has `factor` times `upper` at all times (a schedule)."""
+    """Return the policy that requests `factor` times `upper` at all times (a schedule)."""
     return Policy(f"{name} m={factor:.3g}", "follow", EVERY_S, 0, (factor,))
 
 
 def oracle(factor: float, label: str = "") -> Policy:
-    """Return the band on what will be, without a reactive term."""
+    """Return the band on the true future, without a reactive term."""
     return Policy(f"oracle-A m={factor:.3g}{label}", "oracle", EVERY_S, LAG_S, (factor,))
 
 
@@ -47,7 +47,7 @@ def step_follow(state: Floats, seen: Observation, knobs: Floats) -> float:
 
 @compiled
 def clip(n: float, up: float, down: float) -> float:
-    """Return n moved into up..down, up first; a NaN side does not bind."""
+    """Return n moved into up..down, up first; a NaN side is ignored."""
     if not math.isnan(down):
         n = min(n, down)
     return n if math.isnan(up) else max(n, up)
@@ -61,7 +61,7 @@ def step_oracle(state: Floats, seen: Observation, knobs: Floats) -> float:
 
 @compiled
 def step_band(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the band, raised to what present work and its backlog need."""
+    """Return the band, raised to the need of present work and its backlog."""
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n
@@ -73,9 +73,10 @@ def step_band(state: Floats, seen: Observation, knobs: Floats) -> float:
 
 @compiled
 def step_engine(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return what the engine's sizer and gate ask for. ``state[0:2]``: direction and time of the last change.
+    """Return the number of the engine's sizer and gate.
 
-    An untrusted forecast is a NaN bound: present demand alone may then ask for more, and nobody for less.
+    ``state[0:2]``: direction and time of the last change. An untrusted forecast is a NaN bound: then present demand
+    alone can raise the number, and nothing lowers it.
     """
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:

@@ -1,9 +1,9 @@
-"""What all policies share: what they see, what they remember, and their knobs.
+"""Interface of all policies: observation, state, and parameters.
 
 A policy is a function ``step(state, seen, knobs) -> desired`` that is called every ``every_s`` seconds. ``seen`` is an
 :class:`Observation`, ``knobs`` a row of float64, ``state`` an array of :data:`STATE` float64 that starts as zeros and
-is the step's own: it is updated in place. The answer is the number of replicas that should exist, ready or ordered.
-The same functions run in the backtest's compiled loop and one call at a time.
+is the step's own: it is updated in place. The result is the number of replicas that should exist, ready or ordered. The
+same functions run in the backtest's compiled loop and one call at a time.
 """
 
 import math
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from flyball_models.scaling.compile import compiled
 
 STATE = 8192
-"""Floats of memory that a policy has; :mod:`flyball_models.scaling.shadow_selection` needs most of them, others few."""
+"""Floats of a policy's state; :mod:`flyball_models.scaling.shadow_selection` needs most of them, others few."""
 KNOBS = 14
 Floats = NDArray[np.float64]
 
 
 class Observation(NamedTuple):
-    """What a policy sees at time ``t_s``; work and concurrency are in units of what one replica serves.
+    """Observation of a policy at time ``t_s``; work and concurrency are in units of one replica's capacity.
 
-    ``ready`` and ``pending`` are true now, all else is as old as the policy's telemetry lag: mean arrived work over
-    5, 30 and 180 s, mean served work over 30 and 60 s, concurrency of the last second and its means over 6 and
-    60 s, and the backlog in replica seconds. ``stale_s`` is how much older than the lag the newest sample is.
-    ``upper`` and ``lower`` bound the need that the forecast sees coming (replicas, NaN where there is none) and
-    ``present`` is the need of the minute that has just ended.
+    ``ready`` and ``pending`` are current, everything else is as old as the policy's telemetry lag: mean arrived work
+    over 5, 30 and 180 s, mean served work over 30 and 60 s, concurrency of the last second and its means over 6 and 60
+    s, and the backlog in replica seconds. ``stale_s`` is the age of the newest sample beyond the lag. ``upper`` and
+    ``lower`` bound the need that the forecast expects (replicas, NaN without one) and ``present`` is the need of the
+    last full minute.
     """
 
     t_s: float
@@ -49,7 +49,7 @@ class Observation(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """One policy with its knobs set; ``kind`` is its row in :data:`flyball_models.scaling.table.KINDS`."""
+    """One policy with its parameters; ``kind`` is its row in :data:`flyball_models.scaling.table.KINDS`."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class Policy(NamedTuple):
     knobs: tuple[float, ...] = ()
 
     def row(self) -> Floats:
-        """Knobs as the step takes them, float64 [KNOBS]."""
+        """Parameters in the format of the step, float64 [KNOBS]."""
         if len(self.knobs) > KNOBS:
             raise ValueError(f"{self.name}: has {len(self.knobs)} knobs; at most {KNOBS} fit")
         row = np.zeros(KNOBS)
@@ -67,7 +67,7 @@ class Policy(NamedTuple):
 
 
 def fresh() -> Floats:
-    """State of a policy that has seen nothing."""
+    """State of a policy without data."""
     return np.zeros(STATE)
 
 
@@ -79,9 +79,9 @@ def whole(x: float) -> float:
 
 @compiled
 def held(state: Floats, first: int, length: int, value: float) -> float:
-    """Push `value` into a ring of `length` at ``state[first + 1]``; return the largest value in it.
+    """Push `value` into a ring of `length` at ``state[first + 1]``; return the maximum of the ring.
 
-    ``state[first]`` counts what was pushed. Slots that were never filled do not count.
+    ``state[first]`` counts the pushes. Slots that were never filled do not count.
     """
     count = int(state[first])
     state[first + 1 + count % length] = value

@@ -1,7 +1,7 @@
-"""How policies are compiled: to machine code by numba, without the interpreter's lock.
+"""Compilation of policies to machine code by numba, without the interpreter's lock.
 
-Code that is kept on disk must not outlive its source, and numba looks only at the file of the function itself. So the
-steps are not kept; only the doors are that call them, under a key that :func:`sources` is part of.
+Cached code must not outlive its source, and numba checks only the file of the function itself. So steps are not cached;
+only the entry points that call them are, under a key that includes :func:`sources`.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def kept(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile and keep on disk; what it calls must be in its own file, or :func:`sources` in its closure.
+    """Compile and cache on disk; called functions must be in the same file, or :func:`sources` in the closure.
 
-    Where nothing can be kept, as on a read-only file system, it is compiled for this process alone.
+    If the cache cannot be written, as on a read-only file system, it is compiled for this process alone.
     """
     try:
         return cast("Callable[P, R]", _njit(cache=True, nogil=True)(function))
@@ -33,9 +33,9 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def sources(*more: Path) -> int:
-    """Hash of all files of the policies and of `more`: a closure over it is compiled anew when one of them changes.
+    """Hash of all files of the policies and of `more`: a closure over it is recompiled when one of them changes.
 
-    The constants that the policies share with the worker's columns are in the folder beside theirs.
+    The constants that policies share with the worker's columns are in the folder beside theirs.
     """
     here = Path(__file__).parent
     paths = (*sorted(here.glob("*.py")), *sorted((here.parent / "sizing").glob("*.py")), *more)

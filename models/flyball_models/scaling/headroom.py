@@ -1,17 +1,16 @@
-"""Headroom by spread: the recent level of work plus z times how much its minutes differ.
+"""Headroom by spread: the recent level of work plus z times the variation of its minutes.
 
-The need of a minute is the 0.9 quantile of its means over the delay that was promised: so many replicas serve that
-share in time. With the mean work of the last minutes as level and the standard deviation of the needs of the last
-hour as spread:
+The need of a minute is the 0.9 quantile of its means over the objective's delay: that many replicas serve this share in
+time. With the mean work of the last minutes as level and the standard deviation of the needs of the last hour as
+spread:
 
     n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
-A burst shorter than a cold start cannot be answered, only provided for; how much that takes is what the last hour
-says, in replicas, not in proportion to the load. z is the price of the objective. It is fixed, or it tracks it:
-each minute z += eta (share of its work that came too late - share that may), the step of an online quantile, so that
-over time as much is late as was allowed, whatever the demand does (Gibbs and Candes, NeurIPS 2021). Up and down follow
-the same number; the hold keeps it from following every minute. A forecast that is trusted may raise it to what it sees
-once a replica ordered now is ready; then z needs to be less.
+A burst shorter than a cold start needs capacity in advance; the last hour shows how much, in replicas, not in
+proportion to the load. z is fixed, or it tracks the objective: each minute z += eta (late share of the work - allowed
+share), the step of an online quantile, so that over time the late share is the allowed one, whatever the demand does
+(Gibbs and Candes, NeurIPS 2021). Scaling out and in follow the same number; the hold keeps it from following every
+minute. A trusted forecast may raise it to the need once a replica ordered now is ready; then a smaller z suffices.
 
 :mod:`flyball_models.sizing.slo_headroom` is the same for many workloads at once, and a test holds it to this.
 """
@@ -41,7 +40,7 @@ DRAIN_S = 60.0
 _SAMPLES, _RAW, _NEEDS, _MEANS, _TARGETS = 3, 3 + SAMPLES, 30, 30 + LONGEST, 30 + 2 * LONGEST
 _COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK, _REST = 0, 1, 2, 27, 28, 29, 180
 FIRST = 0.8
-"""Share of its capacity that a replica is given until then."""
+"""Target utilisation until then."""
 
 
 class Limits(NamedTuple):
@@ -68,7 +67,7 @@ def policy(
     eta: float = 0.0,
     limits: Limits = FREE,
 ) -> Policy:
-    """Return the policy; windows are at most an hour, the hold at most half of one, the delay counts up to a minute.
+    """Return the policy; windows are at most an hour, the hold at most half of one, the delay at most a minute.
 
     With `eta` above 0, z starts as given and tracks the `objective`, a share of work in time.
     """
@@ -107,7 +106,7 @@ def tracking(
 
 @compiled
 def _close(state: Floats, knobs: Floats) -> None:
-    """Close a minute of samples: learn its need and its mean, set the target."""
+    """Close a minute of samples: compute its need and its mean, set the target."""
     count = int(state[_COUNT])
     need, mean = need_and_mean(state, _SAMPLES, _RAW)
     state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
@@ -126,7 +125,7 @@ def _close(state: Floats, knobs: Floats) -> None:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the target, raised to what a forecast, or present work and its backlog, need; hold without samples."""
+    """Return the target, raised to the need of a forecast, or of present work and backlog; hold without samples."""
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n

@@ -1,7 +1,7 @@
 """Kubernetes HorizontalPodAutoscaler v2, on four metrics.
 
-They are served utilisation, which cannot pass what the replicas can do; the work that arrives, with what waits; what
-waits alone; and the concurrency of one second, as KEDA feeds it. The second and the third are external metrics.
+They are served utilisation, which is limited by the replicas' capacity; arriving work with the backlog; the backlog
+alone; and the concurrency of one second, as KEDA provides it. The second and the third are external metrics.
 
 Each 15 s: with target u per replica, N replicas and metric x summed over them, desired is ceil(x / u), or N where
 |x / (u N) - 1| <= 0.1. Up at once, at most to max(2 N, N + 4); down to the largest recommendation of the last 300 s.
@@ -15,7 +15,7 @@ EVERY_S = 15
 LAG_S = 30
 EXTERNAL_LAG_S = 15
 DRAIN_S = 60.0
-"""Seconds in which what waits is to be worked off, where it is added to what arrives."""
+"""Seconds in which the backlog is to be drained, if it is added to arriving work."""
 TOLERANCE = 0.1
 RECOMMENDATIONS = 21
 STALE_S = 60.0
@@ -27,23 +27,23 @@ def policy(target: float) -> Policy:
 
 
 def load(target: float) -> Policy:
-    """Return HPA on the work that arrives and waits, with a target share in (0, 1]."""
+    """Return HPA on arriving work and backlog, with a target share in (0, 1]."""
     return Policy(f"HPA on load u={target:.3g}", "hpa_load", EVERY_S, EXTERNAL_LAG_S, (target,))
 
 
 def queue(target: float) -> Policy:
-    """Return HPA on what waits, with a target of seconds of work per replica."""
+    """Return HPA on the backlog, with a target of seconds of work per replica."""
     return Policy(f"HPA on queue q={target:.3g}s", "hpa_queue", EVERY_S, EXTERNAL_LAG_S, (target,))
 
 
 def keda(target: float) -> Policy:
-    """Return HPA on concurrency, as an external KEDA scaler feeds it."""
+    """Return HPA on concurrency, as an external KEDA scaler provides it."""
     return Policy(f"KEDA c={target:.3g}", "keda", EVERY_S, LAG_S, (target,))
 
 
 @compiled
 def recommend(state: Floats, x: float, replicas: float, target: float, stale_s: float) -> float:
-    """Return the number that HPA asks for; `state` holds its last recommendations."""
+    """Return HPA's number; `state` holds its last recommendations."""
     if stale_s > STALE_S:
         return replicas
     wanted = replicas
@@ -63,14 +63,14 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
 
 @compiled
 def step_load(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return HPA's recommendation, from the work that arrived over 30 s and what waits, spread over a minute."""
+    """Return HPA's recommendation, from the work that arrived over 30 s and the backlog, spread over a minute."""
     wanted = seen.work_30 + seen.backlog / DRAIN_S
     return recommend(state, wanted, seen.ready + seen.pending, knobs[0], seen.stale_s)
 
 
 @compiled
 def step_queue(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return HPA's recommendation, from what waits."""
+    """Return HPA's recommendation, from the backlog."""
     return recommend(state, seen.backlog, seen.ready + seen.pending, knobs[0], seen.stale_s)
 
 

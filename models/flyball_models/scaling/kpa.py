@@ -1,9 +1,9 @@
 """Knative's pod autoscaler, plain and with a scale-down delay.
 
-Each 2 s, with target k, R ready replicas and mean concurrency C over 60 s (stable) and 6 s (panic): stable =
-ceil(C60 / k), panic = ceil(C6 / k). At panic / R >= 2 it panics: then it asks for the running maximum of both and
-never for less, until 60 s have passed without that. The recommendation lies in [floor(R / 2), 1000 R]. With a delay
-it is the largest one of the last 600 s. After `pkg/autoscaler/scaling` of knative/serving.
+Each 2 s, with target k, R ready replicas and mean concurrency C over 60 s (stable) and 6 s (panic): stable = ceil(C60 /
+k), panic = ceil(C6 / k). At panic / R >= 2 it panics: then it requests the running maximum of both and never less,
+until 60 s have passed without that. The recommendation lies in [floor(R / 2), 1000 R]. With a delay it is the largest
+one of the last 600 s. After `pkg/autoscaler/scaling` of knative/serving.
 """
 
 import math
@@ -34,7 +34,10 @@ def policy_held(target: float) -> Policy:
 
 @compiled
 def desired(state: Floats, seen: Observation, target: float) -> float:
-    """Return what KPA asks for. ``state[0:3]``: panics, since when, running maximum."""
+    """Return KPA's number.
+
+    ``state[0:3]``: panics, since when, running maximum.
+    """
     ready = max(1.0, seen.ready)
     stable = whole(seen.concurrency_60 / target)
     panic = whole(seen.concurrency_6 / target)
@@ -71,7 +74,7 @@ def hold(state: Floats, first: int, t_s: float, wanted: float) -> float:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return KPA's recommendation; what exists where the samples are stale."""
+    """Return KPA's recommendation; the existing replicas if the samples are stale."""
     if seen.stale_s > STALE_S:
         return seen.ready + seen.pending
     return desired(state, seen, knobs[0])

@@ -1,15 +1,14 @@
-"""Headroom for the error at the lead time: the recent level, and z times how far the need went from it.
+"""Headroom for the error at the lead time: the recent level, and z times the need's deviation from it.
 
-What a policy knows of the minute in which a replica ordered now is ready is the level of now. So the spread that
-counts is that of need(k) - level(k - L), L the cold start: small where demand wanders slowly, large where it jumps. It
-is a root mean square, by half of errors that are forgotten with a half-life of two hours, by half of the needs of the
-last hour about their mean:
+A policy's forecast for the minute in which a replica ordered now is ready is the current level. So the relevant spread
+is that of need(k) - level(k - L), L the cold start: small if demand drifts slowly, large if it jumps. It is a root mean
+square, half of errors with a half-life of two hours, half of the needs of the last hour about their mean:
 
     n = max over the hold of (level + z spread), or more where present work and its backlog need more
 
 z tracks the objective as in :mod:`flyball_models.scaling.headroom`. Present work is held for two minutes, so that noise
-does not order and cancel; a backlog is to be gone in a minute and a half, whatever the cold start: while it lasts
-everybody who comes waits.
+does not order and cancel; a backlog is to be drained in a minute and a half, whatever the cold start, because new
+requests wait meanwhile.
 """
 
 import math
@@ -42,7 +41,7 @@ def policy(
 ) -> Policy:
     """Return the policy that tracks an `objective`, a share of work in time.
 
-    The level is of at most half an hour, the hold at most as long; of a cold start at most half an hour counts.
+    Level and hold cover at most half an hour; of a cold start at most half an hour counts.
     """
     late = 1.0 - objective
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))
@@ -55,7 +54,7 @@ def policy(
 
 @compiled
 def _spread(state: Floats, need: float, count: int, level_minutes: int, lead: int) -> float:
-    """Learn how far the need of the last minute is from the level of `lead` minutes ago; return the spread."""
+    """Update with the deviation of the last minute's need from the level of `lead` minutes ago; return the spread."""
     of_hour = square_spread(state, _NEEDS, count, LONGEST)
     if count <= lead:
         return math.sqrt(of_hour)
@@ -66,7 +65,7 @@ def _spread(state: Floats, need: float, count: int, level_minutes: int, lead: in
 
 @compiled
 def _close(state: Floats, knobs: Floats) -> None:
-    """Close a minute of samples: learn its need, its mean and what was late; set the target."""
+    """Close a minute of samples: compute its need, its mean and its late work; set the target."""
     count = int(state[_COUNT])
     need, mean = need_and_mean(state, _SAMPLES, _RAW)
     state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
@@ -84,7 +83,7 @@ def _close(state: Floats, knobs: Floats) -> None:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the target, raised to what present work and its backlog need; hold without fresh samples."""
+    """Return the target, raised to the need of present work and its backlog; hold without fresh samples."""
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n

@@ -1,4 +1,4 @@
-"""What a recommendation may change at once and how often: tolerance, growth, scale-in, and rest between decisions."""
+"""Limits on changes of a recommendation: tolerance, growth, scale-in, and the interval between decisions."""
 
 import math
 
@@ -9,7 +9,7 @@ from flyball_models.sizing.limits import AHEAD, JUMP
 
 @compiled
 def raised(needed: float, ahead: float) -> float:
-    """Return `needed`, raised to what a forecast sees `ahead` (NaN: nothing) by at most :data:`AHEAD` times."""
+    """Return `needed`, raised to the forecast `ahead` (NaN: none) by at most :data:`AHEAD` times."""
     return needed if math.isnan(ahead) else max(needed, min(ahead, AHEAD * needed))
 
 
@@ -17,10 +17,10 @@ def raised(needed: float, ahead: float) -> float:
 def bounded(
     wanted: float, n: float, ready: float, backlog: float, tolerance: float, most_in: float, growth: float
 ) -> float:
-    """Return `wanted` within what may change at once, of `n` replicas of which some are `ready`.
+    """Return `wanted` within the allowed change from `n` replicas, of which some are `ready`.
 
-    Growth counts from what is ready: replicas that are on their way do not earn the next ones. A change of at most
-    `tolerance` of n is none while nothing waits; at most `most_in` of n goes away. A limit of 0 is off.
+    Growth is relative to ready replicas, so pending ones do not allow more. A change of at most `tolerance` of n is
+    dropped while nothing waits; at most `most_in` of n is removed. A limit of 0 is off.
     """
     if growth > 0.0:
         wanted = min(wanted, max(n, ready + JUMP, math.floor(growth * ready)))
@@ -35,7 +35,7 @@ def bounded(
 def rested(state: Floats, first: int, t_s: float, wanted: float, n: float, interval_s: float, turn_s: float) -> float:
     """Return `wanted`, or `n` too soon after the last change; ``state[first:first + 2]`` are its direction and time.
 
-    Changes are `interval_s` apart, and `turn_s` where one turns back the one before.
+    Changes are `interval_s` apart, and `turn_s` if one reverses the previous one.
     """
     if wanted == n:
         return n

@@ -1,7 +1,7 @@
-"""The learned policy for many workloads at once: its compiled step, row by row, once for each sample of five seconds.
+"""shadow_selection for many workloads at once: its compiled step, row by row, once per five-second sample.
 
-The memory of a workload is a row: the last desired replicas and why, when its shadows began, the sample that
-comes next, and the state of :mod:`flyball_models.scaling.shadow_selection`. A row of zeros has seen nothing.
+The state of a workload is a row: the last desired replicas and why, when its shadows began, the number of the next
+sample, and the state of :mod:`flyball_models.scaling.shadow_selection`. A row of zeros has no data.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from flyball_models.sizing.slo_headroom import KNOWN, NOW_SAMPLES, SAMPLE_S, SAM
 
 Ints = NDArray[np.int64]
 DESIRED, WHY, SINCE, NEXT, HEAD = range(5)
-"""Places in a row: replicas, why so many, seconds, number of a sample, and the state."""
+"""Places in a row: replicas, the reason, seconds, number of a sample, and the state."""
 UNKNOWN, STARTS, PROVIDES, PRESENT = range(4)
-"""Nothing desired; too little is known to take anything away; the leader provides for it; it is there and waits."""
+"""Reasons: nothing desired; history too short to remove anything; the leader's headroom; present work and backlog."""
 FLOATS = HEAD + shadow_selection.NEEDED
 """Floats of a row."""
 _step = shadow_selection.step
@@ -38,11 +38,11 @@ def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, F
         backlog: Floats,
         knobs: Floats,
     ) -> None:
-        """Step the workloads in `rows` [J] of a `memory` [N, FLOATS] through their samples before the `at`-th.
+        """Step the workloads in `rows` [J] of a `memory` [N, FLOATS] through their samples before number `at`.
 
-        `raw` [12, N] is the work of the last twelve samples, by number modulo twelve, NaN where unknown: those are left
-        out, and after a minute of them nothing is desired. A replica is given `load` of it [J]; `ready` and `pending`
-        replicas and the `backlog` in replica seconds (NaN: unknown) are those of now [J]; for `knobs` [J, 9] see
+        `raw` [12, N] is the work of the last twelve samples, by number modulo twelve, NaN where unknown: those are
+        skipped, and after a minute of them nothing is desired. `load` [J] is the work per replica; `ready` and
+        `pending` replicas and the `backlog` in replica seconds (NaN: unknown) are current [J]; for `knobs` [J, 9] see
         :func:`flyball_models.scaling.shadow_selection.knobs_of`.
         """
         _ = stamp  # part of the key under which compiled code is kept

@@ -1,9 +1,9 @@
-"""A learned choice of policies: many run in the shadow, the one that would have cost least for this workload acts.
+"""Shadow selection: many policies run in simulation, and the one with the least cost for this workload acts.
 
-Each member of :data:`MEMBERS` steers a fleet of its own in a fluid simulation of samples of five seconds, on the work
-that arrived: replicas that are ready after the cold start, a backlog, work that waits too long, billed replica seconds.
-So what it would have cost, and how much would have been late, is known of every member at all times, and nobody has to
-try it on real requests (full information, not a bandit). All see the same demand, so their difference is not noise.
+Each member of :data:`MEMBERS` controls its own fleet in a fluid simulation of five-second samples, on the work that
+arrived: replicas that are ready after the cold start, a backlog, work that waits too long, billed replica seconds. So
+the cost and late work of every member are known at all times, without trials on real requests (full information, not a
+bandit). All members get the same demand, so differences are not noise.
 
 The member that acts is the leader by discounted cost (Herbster and Warmuth, Machine Learning 32, 1998, for the shifting
 best expert; a leader that is changed only where the gain is worth it needs no random draw):
@@ -11,13 +11,13 @@ best expert; a leader that is changed only where the gain is worth it needs no r
     cost of a member = sum over the memory of (billed replica seconds + price x late work)
 
 The price is the multiplier of the objective, by dual ascent: each minute log price += eta (real work that was late -
-work that may be) / usual work, so that over time as much is late as was allowed, whatever the demand does. Most
-members provide for fixed multiples of the spread, so a price picks the caution too: late work is allowed where it is
-dear to avoid, which one multiple for all hours cannot do. Others give a replica a fixed share of what it could serve:
-demand that jumps out of calm to a multiple of itself is not in the spread of the hour before. Where such jumps are
-rare, a short memory and a fast price answer the last one and are too late for the next: both are to be slow.
+work that may be) / usual work, so that over time the late share is the allowed one, whatever the demand does. Most
+members use fixed multiples of the spread, so a price also selects the caution: late work is allowed where it is
+expensive to avoid, which one multiple for all hours cannot do. Others use a fixed target utilisation: a sudden jump of
+demand to a multiple is not in the spread of the hour before. If such jumps are rare, a short memory and a fast price
+react to the last one and are too late for the next: both must be slow.
 
-The leader says what is provided for; what is there and waits in the real fleet raises that, as in
+The leader determines the headroom; present work and backlog of the real fleet can raise it, as in
 :mod:`flyball_models.scaling.lead_time_headroom`.
 """
 
@@ -36,26 +36,26 @@ EVERY_S = SAMPLE_S
 LAG_S = 15
 STALE_S = 60.0
 DRAINED_S = 30.0
-"""Seconds for which a shadow's replica is billed after it was stopped."""
+"""Seconds for which a stopped replica of a shadow fleet is billed."""
 ERROR_LEVEL = 5
-"""Minutes of the level whose error at the lead time is learned."""
+"""Minutes of the level whose error at the lead time is measured."""
 HOLD_MINUTES = 10
 FIRST_PRICE = 0.1
-"""Times 1 / (share that may be late): the price at the start, replica seconds for a second of late work."""
+"""Initial price times 1 / (allowed late share): replica seconds per second of late work."""
 MOST_LOG_PRICE = 10.0
 MARGIN = 0.01
-"""Share of the demand of a memory that a change of the leader must save."""
+"""Minimum saving of a change of the leader, as a share of the memory's demand."""
 LONGEST_COLD = 360
-"""Samples of cold start that a shadow can wait for."""
+"""Longest cold start of a shadow fleet, in samples."""
 LAG = LAG_S // SAMPLE_S
 
 
 class Member(NamedTuple):
-    """A policy that is tried: ``z`` times the spread above the level, or present work over a target utilisation.
+    """A simulated policy: ``z`` times the spread above the level, or present work over a target utilisation.
 
     ``of_hour`` is the share of the last hour's needs in the squared spread, the rest is the error at the lead time;
-    ``level`` is minutes. Present work counts ``room`` times, is held for ``keep_s``, and its backlog is to be gone in
-    ``drain_s``.
+    ``level`` is minutes. Present work counts ``room`` times, is held for ``keep_s``, and its backlog is to be drained
+    in ``drain_s``.
     """
 
     name: str
@@ -84,7 +84,7 @@ _SERVING, _SAMPLES, _RAW, _NEEDS = 12, 16, 16 + SAMPLES, 16 + 2 * SAMPLES
 _MEANS = _NEEDS + LONGEST
 _FIRST = _MEANS + LONGEST
 MINUTES, PRESENT = _MINUTES, _PRESENT
-"""Places in the state: minutes that are known, and the present need that is held."""
+"""Places in the state: number of known minutes, and the held present need."""
 # Of each member, from its own first place on.
 _READY, _PENDING, _BACKLOG, _BILLED, _OWN_LATE, _COST, _OVERDUE, _TARGET, _DESIRED, _OWN_PRESENT, _OWN_SINCE = range(11)
 _TARGETS = 12
@@ -93,16 +93,16 @@ _ORDERS = _DELAYED + LAG
 _RING = LONGEST_COLD + 8
 _SIZE = _ORDERS + _RING
 NEEDED = _FIRST + _COUNT * _SIZE
-"""Floats of state."""
+"""Number of floats of state."""
 _ALLOWED, _DELAY, _MEANS_OF, _LEAD, _COLD, _ETA, _MEMORY, _MARGIN, _BEHIND = range(9)
 
 
 def knobs_of(
     allowed: Floats, delay_s: Floats, cold_start_s: Floats, memory_minutes: float, margin: float, eta: float, lag_s: int
 ) -> Floats:
-    """Knobs of J workloads, float64 [J, 9]: shares of work that may be late, delays and cold starts [J] in seconds.
+    """Parameters of J workloads, float64 [J, 9]: allowed late shares, delays and cold starts [J] in seconds.
 
-    Work is seen `lag_s` (at most :data:`LAG_S`) after the replicas that serve it; for the rest see :func:`policy`.
+    Work is observed `lag_s` (at most :data:`LAG_S`) after its replicas; for the rest see :func:`policy`.
     """
     same = np.ones(len(allowed))
     columns = (
@@ -122,10 +122,10 @@ def knobs_of(
 def policy(
     objective: float, cold_start_s: float, delay_s: float, memory_minutes: float, margin: float, eta: float
 ) -> Policy:
-    """Return the policy that keeps an `objective`, a share of work in time, by the member that does so at least cost.
+    """Return the policy that meets an `objective`, a share of work in time, by the cheapest member.
 
-    Costs are forgotten with a time constant of `memory_minutes`. The leader changes where the gain over a memory is
-    more than a share `margin` of the demand of that time; `eta` is the step of the price.
+    Costs decay with a time constant of `memory_minutes`. The leader changes if the gain over a memory exceeds a share
+    `margin` of its demand; `eta` is the step of the price.
     """
     late, delay, cold = np.array([[1.0 - objective], [delay_s], [cold_start_s]])
     knobs = tuple(float(x) for x in knobs_of(late, delay, cold, memory_minutes, margin, eta, LAG_S)[0])
@@ -134,10 +134,10 @@ def policy(
 
 
 class Standing(NamedTuple):
-    """How the members stand: place of the ``leader``, and the ``price`` of a second of late work in replica seconds.
+    """Comparison of the members: index of the ``leader``, and the ``price`` of a second of late work.
 
-    Over the memory: ``work`` that arrived [replica-hours], and by member the ``hours`` billed [replica-hours] and the
-    share of the work that came too ``late``.
+    The price is in replica seconds. Over the memory: ``work`` that arrived [replica-hours], and by member the ``hours``
+    billed [replica-hours] and the ``late`` share of the work.
     """
 
     leader: int
@@ -148,7 +148,7 @@ class Standing(NamedTuple):
 
 
 def standing(state: Floats) -> Standing:
-    """Read from the state of the policy how its members stand."""
+    """Comparison of the members, from the policy's state."""
     own = state[_FIRST:NEEDED].reshape(_COUNT, _SIZE)
     work, price = float(state[_DEMAND]), math.exp(float(state[_PRICE]))
     late = own[:, _OVERDUE] / max(work, 1e-9)
@@ -156,7 +156,7 @@ def standing(state: Floats) -> Standing:
 
 
 def next_best(of: Standing) -> tuple[int, float]:
-    """Place of the member that comes next to the leader, and the share by which it is dearer."""
+    """Index of the second-best member, and the share by which it is dearer."""
     cost = of.hours + of.price * of.late * of.work
     after = min((i for i in range(len(cost)) if i != of.leader), key=lambda i: float(cost[i]))
     return after, float(cost[after] / max(cost[of.leader], 1e-9) - 1.0)
@@ -164,7 +164,7 @@ def next_best(of: Standing) -> tuple[int, float]:
 
 @compiled
 def _begin(state: Floats, n: float, allowed: float) -> None:
-    """Give each member the fleet that there is; the first leader is as cautious as a tail that falls fast asks for."""
+    """Give each member the existing fleet; the first leader has the caution of a steep tail."""
     state[_PRICE] = math.log(FIRST_PRICE / max(allowed, 1e-6))
     z, nearest = max(0.1, TAIL * math.log(1.0 / max(allowed, 1e-6))), 1e300
     for i in range(_COUNT):
@@ -179,7 +179,7 @@ def _begin(state: Floats, n: float, allowed: float) -> None:
 
 @compiled
 def _close(state: Floats, lead: int) -> None:
-    """Close a minute of samples: learn its need, its mean, and how far the need is from what was known before."""
+    """Close a minute of samples: compute its need, its mean, and the deviation from the earlier level."""
     count = int(state[_MINUTES])
     need, mean = need_and_mean(state, _SAMPLES, _RAW)
     state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
@@ -192,7 +192,7 @@ def _close(state: Floats, lead: int) -> None:
 
 @compiled
 def _late(before: float, after: float, limit: float) -> float:
-    """Share of a sample's work that waits too long, where the backlog goes evenly from `before` to `after`."""
+    """Late share of a sample's work, for a backlog that changes linearly from `before` to `after`."""
     low, high = min(before, after), max(before, after)
     if low > limit:
         return 1.0
@@ -218,7 +218,7 @@ def _serve(state: Floats, own: int, tick: int, work: float, delay_s: float) -> N
 
 @compiled
 def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None:
-    """Order what a member lacks; cancel the newest orders and stop replicas where it has too many."""
+    """Order a member's missing replicas; cancel the newest orders and stop surplus replicas."""
     wanted = max(wanted, 1.0)
     change = wanted - state[own + _READY] - state[own + _PENDING]
     if change > 0.0:
@@ -240,7 +240,7 @@ def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None
 
 @compiled
 def _desired(state: Floats, own: int, i: int, seen: Observation) -> float:
-    """What a member asks for, of its own fleet."""
+    """A member's desired replicas for its own fleet."""
     present = _held(state, own + _OWN_PRESENT, i, seen.work_30, state[own + _BACKLOG], seen.t_s)
     if state[_MINUTES] < KNOWN:
         return float(max(state[own + _READY] + state[own + _PENDING], whole(present)))
@@ -249,7 +249,7 @@ def _desired(state: Floats, own: int, i: int, seen: Observation) -> float:
 
 @compiled
 def _held(state: Floats, at: int, i: int, work: float, backlog: float, t_s: float) -> float:
-    """Present need in the manner of a member, held: ``state[at:at + 2]`` are it and when it was."""
+    """Present need by a member's rule, held: ``state[at:at + 2]`` are the need and its time."""
     present = _TABLE[i, _ROOM] * work + backlog / _TABLE[i, _DRAIN]
     if present >= state[at] or t_s - state[at + 1] > _TABLE[i, _KEEP]:
         state[at], state[at + 1] = present, t_s
@@ -258,7 +258,7 @@ def _held(state: Floats, at: int, i: int, work: float, backlog: float, t_s: floa
 
 @compiled
 def _judge(state: Floats, knobs: Floats) -> None:
-    """Move the price, sum up what the minute cost each member, set their targets, and change the leader if it pays."""
+    """Update the price, add the minute's costs, set the members' targets, and change the leader if it pays."""
     usual = max(1.0, mean_of_last(state, _MEANS, int(state[_MINUTES]), LONGEST))
     missed = (state[_LATE] - knobs[_ALLOWED] * state[_WORK]) / (SAMPLES * usual)
     state[_PRICE] = min(max(state[_PRICE] + knobs[_ETA] * missed, 0.0), MOST_LOG_PRICE)
@@ -287,7 +287,7 @@ def _judge(state: Floats, knobs: Floats) -> None:
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return what the leader asks for, raised to what the real fleet's backlog needs; hold without fresh samples.
+    """Return the leader's number, raised to the need of the real fleet's backlog; hold without fresh samples.
 
     The backlog may be NaN: unknown.
     """

@@ -5,11 +5,11 @@ from flyball_models.scaling.compile import compiled
 
 
 def policy(replicas: float) -> Policy:
-    """Return the policy that always wants `replicas`."""
+    """Return the policy that always requests `replicas`."""
     return Policy(f"static n={replicas:.0f}", "static", 60, 0, (replicas,))
 
 
 @compiled
 def step(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the same number at all times."""
+    """Return the constant number."""
     return float(knobs[0])

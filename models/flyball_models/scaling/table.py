@@ -1,4 +1,4 @@
-"""All policies by kind, and the one door to them."""
+"""All policies by kind, and their common entry point."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ _load, _queue = hpa.step_load, hpa.step_queue
 
 
 def number(policy: Policy) -> int:
-    """Index of the policy's kind in :data:`KINDS`; raises ``ValueError`` for one that is not there."""
+    """Index of the policy's kind in :data:`KINDS`; raises ``ValueError`` for an unknown one."""
     if policy.kind not in KINDS:
         raise ValueError(f"{policy.name}: there is no policy kind {policy.kind!r}; known: {', '.join(KINDS)}")
     return KINDS.index(policy.kind)
@@ -40,7 +40,7 @@ def number(policy: Policy) -> int:
 
 @compiled
 def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return how many replicas a policy of `kind` wants: the door from other compiled code, which takes it in whole."""
+    """Return the desired replicas of a policy of `kind`: the entry point for other compiled code, which inlines it."""
     if kind == 0:
         return _static(state, seen, knobs)
     if kind == 1:
@@ -75,7 +75,7 @@ def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
 def _build(stamp: int) -> Callable[[int, Floats, Observation, Floats], float]:
     @kept
     def desired(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
-        """Return how many replicas a policy of `kind` wants; see :mod:`flyball_models.scaling.base`."""
+        """Return the desired replicas of a policy of `kind`; see :mod:`flyball_models.scaling.base`."""
         _ = stamp  # part of the key under which compiled code is kept
         return chosen(kind, state, seen, knobs)
 

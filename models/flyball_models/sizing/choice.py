@@ -1,4 +1,4 @@
-"""Which machines, or parts of GPUs, serve a need at least cost: GPU types, MIG profiles, spot and on-demand.
+"""Chooses the machines, or shares of GPUs, that serve a need at least cost: GPU types, MIG profiles, spot, on-demand.
 
 An integer programme, solved exactly by HiGHS (branch and cut; Huangfu and Hall, Math. Prog. Comp. 10, 2018). With n_k
 replicas of option k, whose work is w_k, of which h_k are held, s_k are started and r_k let go:
@@ -12,10 +12,10 @@ replicas of option k, whose work is w_k, of which h_k are held, s_k are started 
 The last sum goes over all sets S of spot pools: P(S) is the probability that just these are being replaced at a moment,
 each on its own with 1 - (1 - loss_per_hour) ** (lead time / 1 h), all of a pool at once. It is the expected energy not
 served of power systems, whose units fail alike (Billinton and Allan, "Reliability Evaluation of Power Systems", 2nd
-ed., 1996), with replicas for units: what runs elsewhere and is spare counts, so on-demand covers just the loss of spot
-within the lead time that the objective does not bear. Spreading over pools that fail apart is what makes it cheap
-(SkyServe's SpotHedge, EuroSys 2025). Both the new and the old replica are paid for while one takes over: that is what
-moving costs, spread over `pay_back_s`, for which a choice is believed to last.
+ed., 1996), with replicas for units: spare replicas elsewhere count, so on-demand covers only the loss of spot within
+the lead time that the objective does not allow. Spreading over independent pools makes it cheap (SkyServe's SpotHedge,
+EuroSys 2025). The old and the new replica are both paid for during a move: this is the cost of moving, spread over
+`pay_back_s`, the assumed life of a choice.
 """
 
 import math
@@ -29,19 +29,19 @@ from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import
 
 Floats = NDArray[np.float64]
 MOST_POOLS = 6
-"""Spot pools that are looked at: sets of them double with each; of more, those whose work is cheapest."""
+"""Maximum number of spot pools: sets of them double with each; beyond it, the pools with the cheapest work are kept."""
 
 TOLERANCE = 1e-9
 NODES = 2_000
-"""Nodes of the search after which the best mix found so far has to do; cases of ten offers take some tens."""
+"""Maximum nodes of the search, after which the best mix so far is used; ten offers take some tens."""
 
 
 class Option(NamedTuple):
     """One way to run a replica.
 
-    `work_per_s` is what a replica sustains within its objective, `pool` names what is reclaimed together (empty: not
-    spot), `loss_per_hour` the probability of that, `cold_start_s` the time until another replica stands in. At least
-    `least` and at most `most` replicas are to be had, `held` of which run already.
+    `work_per_s` is what a replica sustains within its objective, `pool` names the machines that are reclaimed together
+    (empty: not spot), `loss_per_hour` the probability of that, `cold_start_s` the time until another replica stands in.
+    Between `least` and `most` replicas are available, `held` of which run already.
     """
 
     name: str
@@ -63,14 +63,14 @@ class Option(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """Probability that it is lost within the time that a replacement takes."""
+        """Probability of loss within the time that a replacement takes."""
         if not self.pool:
             return 0.0
         return 1.0 - math.pow(1.0 - min(self.loss_per_hour, 1.0), self.cold_start_s / 3600.0)
 
 
 class Need(NamedTuple):
-    """Work to serve, the share of it that may not suffer, and the share served after the loss of a spot pool.
+    """Work to serve, the share that may be unserved, and the share served after the loss of a spot pool.
 
     The replicas number `least_replicas` to `most_replicas`.
     """
@@ -83,17 +83,17 @@ class Need(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What carbon costs, and for how long a choice is believed to last (infinite: moving costs nothing)."""
+    """Price of carbon, and the assumed life of a choice (infinite: moving costs nothing)."""
 
     usd_per_carbon_kg: float = 0.0
     pay_back_s: float = math.inf
 
 
 class Mix(NamedTuple):
-    """Replicas of each option, and what they cost, emit, serve, and serve when the worst spot pool is lost.
+    """Replicas of each option, and their cost, carbon and work, also after the loss of the worst spot pool.
 
-    `objective` is what was minimised: USD per hour with carbon at its price, and `moving` of it what the change costs.
-    `lost` is the expected share of the need that is not served, for spot that is lost.
+    `objective` is the minimised value: USD per hour with carbon at its price, and `moving` the part of it that the
+    change costs. `lost` is the expected share of the need that is unserved because spot is lost.
     """
 
     replicas: tuple[int, ...]
@@ -107,7 +107,7 @@ class Mix(NamedTuple):
 
 
 def choose(options: Sequence[Option], need: Need, price: Price | None = None) -> Mix | None:
-    """Return the mix of least cost, ``None`` where no mix will do: not enough to be had, or all of it in one spot pool.
+    """Return the mix of least cost, ``None`` if there is none: too few machines, or all in one spot pool.
 
     An option with an unknown, negative or infinite number is left out.
     """
@@ -175,15 +175,15 @@ def choose(options: Sequence[Option], need: Need, price: Price | None = None) ->
 
 
 def _cut(chances: Floats, kept: Floats, share: Floats, needed: float, allowed: float) -> tuple[Floats, float, float]:
-    """Row that what is not served in some of the sets [N], those of a chance, be allowed, be there more or less.
+    """Constraint row: the expected unserved work of some sets [N] of lost pools stays within the limit.
 
-    What is not served is convex in the replicas, and never less than this sum: such rows are added until they hold it.
+    Unserved work is convex in the replicas, and never less than this sum: such rows are added until the limit holds.
     """
     return (chances @ kept) * share, float(chances.sum() * needed - allowed), np.inf
 
 
 def _scenarios(found: Sequence[Option], pools: dict[str, float]) -> tuple[Floats, Floats]:
-    """Probability of each set of lost pools [N], and which options are left then, 0 or 1 [N, K]."""
+    """Probability of each set of lost pools [N], and which options remain then, 0 or 1 [N, K]."""
     chances: list[float] = []
     kept: list[list[float]] = []
     for lost in product((False, True), repeat=len(pools)):
@@ -194,7 +194,7 @@ def _scenarios(found: Sequence[Option], pools: dict[str, float]) -> tuple[Floats
 
 
 def _few_pools(usable: list[int], options: Sequence[Option]) -> list[int]:
-    """Leave out the spot pools whose work is dearest, but none of which something is held."""
+    """Leave out the spot pools with the dearest work, except those in use."""
     rank: dict[str, tuple[bool, float, str]] = {}
     for i in usable:
         o = options[i]

@@ -1,6 +1,7 @@
-"""What Kubernetes' autoscaler would ask for, for many workloads at once: :mod:`flyball_models.scaling.hpa` in columns.
+"""Recommendations of Kubernetes' autoscaler for many workloads at once: :mod:`flyball_models.scaling.hpa` in columns.
 
-It goes its own way: its replicas are what it asked for last, ready at once, and they serve at most their capacity.
+It is simulated independently: its replicas are its last recommendation, ready at once, and they serve at most their
+capacity.
 """
 
 from typing import NamedTuple
@@ -10,14 +11,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 EVERY_SAMPLES = 3
-"""It looks every 15 s."""
+"""Samples per evaluation: every 15 s."""
 TOLERANCE = 0.1
 RECOMMENDATIONS = 21
 SLACK = 1e-9
 
 
 class State(NamedTuple):
-    """Replicas that it would have [N], 0 before it saw any, and its last recommendations [21, N] in a ring."""
+    """Its replicas [N], 0 before the first evaluation, and its last recommendations [21, N] in a ring."""
 
     replicas: Floats
     requested: Floats
@@ -25,7 +26,7 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """Return the state of `n` workloads of which nothing is known."""
+    """Return the state of `n` workloads without data."""
     return State(np.zeros(n), np.full((RECOMMENDATIONS, n), -np.inf), np.zeros(n, np.int64))
 
 
@@ -38,9 +39,9 @@ def resize(state: State, n: int) -> State:
 
 
 def step(state: State, work: Floats, target: Floats, have: Floats, least: Floats, most: Floats) -> None:
-    """Take one look at the mean work of a minute [N], in replicas, NaN where none is known; changes the state.
+    """Evaluate the mean work of a minute [N], in replicas, NaN if unknown; changes the state.
 
-    It starts with the replicas that the workload has; it never asks for less than one.
+    It starts with the workload's replicas; it never requests less than one.
     """
     here = np.flatnonzero(np.isfinite(work) & (target > 0))
     if not len(here):

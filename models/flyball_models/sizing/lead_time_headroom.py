@@ -1,6 +1,6 @@
-"""The lead policy for many workloads at once: :mod:`flyball_models.scaling.lead_time_headroom` in columns.
+"""lead_time_headroom for many workloads at once: :mod:`flyball_models.scaling.lead_time_headroom` in columns.
 
-The record is that of :mod:`flyball_models.sizing.slo_headroom`; here is what is made of it.
+The history is that of :mod:`flyball_models.sizing.slo_headroom`; this module derives the need.
 """
 
 import numpy as np
@@ -10,11 +10,11 @@ from flyball_models.sizing.slo_headroom import MOST_HELD, Floats, Ints, Rule, St
 HALF_LIFE = 120.0
 """Minutes after which an error counts half."""
 OF_HOUR = 0.5
-"""Share of the squared spread that is that of the last hour's needs; the rest is of errors at the lead time."""
+"""Share of the last hour's needs in the squared spread; the rest is of errors at the lead time."""
 FORGET = 1.0 - 0.5 ** (1.0 / HALF_LIFE)
 DRAIN_S = 90.0
 HELD_S = 120.0
-"""What present work asked for is kept so long, so that noise does not order and cancel."""
+"""Time for which the need of present work is held, so that noise does not order and cancel."""
 
 
 def minutes(cold_start_s: Floats) -> Ints:
@@ -23,7 +23,7 @@ def minutes(cold_start_s: Floats) -> Ints:
 
 
 def hold(state: State, rows: Ints, t_s: float, present: Floats) -> Floats:
-    """Return what `present` need [J] is held at, in seconds `t_s`; NaN asks for nothing new. The state is changed."""
+    """Return the held `present` need [J], at second `t_s`; NaN adds nothing. The state is changed."""
     held, since = state.held[rows], state.since[rows]
     with np.errstate(invalid="ignore"):
         new = (present >= held) | (np.isfinite(present) & (t_s - since > HELD_S))
@@ -33,7 +33,7 @@ def hold(state: State, rows: Ints, t_s: float, present: Floats) -> Floats:
 
 
 def _square(state: State, terms: Terms, due: Ints) -> Floats:
-    """Learn how far the needs of the minute are from the levels of a lead time ago; return the squared spreads."""
+    """Update with the deviation of the minute's needs from the levels a lead time ago; return the squared spreads."""
     count, hour = state.minutes[due], of_hour(state, due)
     before = count - terms.lead[due]
     measured = before > 0

@@ -1,18 +1,18 @@
-"""What may change at once, for many workloads: :mod:`flyball_models.scaling.limits` in columns."""
+"""Limits on changes, for many workloads: :mod:`flyball_models.scaling.limits` in columns."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 JUMP = 4.0
-"""So many more than are ready may always be asked for."""
+"""A target may always exceed the ready replicas by this number."""
 AHEAD = 1.25
-"""A forecast raises what the record and present work need by at most so many times.
+"""A forecast raises the need of history and present work by at most this factor.
 
-That need has z in it. So where a forecast always sees too much, z falls by what it adds, and the bill hardly grows.
+That need includes z, so if a forecast is always too high, z falls by as much as it adds, and the cost hardly grows.
 """
 SLACK = 1e-9
-"""Replicas that an exact fit may seem to lack by rounding."""
+"""Tolerance for rounding errors, in replicas."""
 
 
 def whole(x: Floats) -> Floats:
@@ -21,7 +21,7 @@ def whole(x: Floats) -> Floats:
 
 
 def raised(needed: Floats, ahead: Floats) -> Floats:
-    """Return `needed` [N], raised to what a forecast sees `ahead` (NaN: nothing) by at most :data:`AHEAD` times."""
+    """Return `needed` [N], raised to the forecast `ahead` (NaN: none) by at most :data:`AHEAD` times."""
     return np.fmax(needed, np.minimum(ahead, AHEAD * needed))
 
 
@@ -34,10 +34,10 @@ def bounded(
     most_in: float,
     growth: float,
 ) -> Floats:
-    """Return `wanted` [N] within what may change at once, of `n` replicas of which some are `ready`.
+    """Return `wanted` [N] within the allowed change from `n` replicas, of which some are `ready`.
 
-    Growth counts from what is ready: replicas that are on their way do not earn the next ones. A change of at most
-    `tolerance` of n is none where nothing `waits`; at most `most_in` of n goes away. A limit of 0 is off.
+    Growth is relative to ready replicas, so pending ones do not allow more. A change of at most `tolerance` of n is
+    dropped where nothing `waits`; at most `most_in` of n is removed. A limit of 0 is off.
     """
     if growth > 0.0:
         wanted = np.minimum(wanted, np.maximum(n, np.maximum(ready + JUMP, np.floor(growth * ready))))

@@ -1,4 +1,4 @@
-"""Replicas that demand requires, and the band in which the present number may stay."""
+"""Replicas that demand requires, and the band in which the present number stays."""
 
 import jax.numpy as jnp
 
@@ -39,9 +39,9 @@ def required(
 def band(current: Input, up: Input, down: Input) -> Array:
     """Return `current` moved into up..down, int32 [N]: the lead-time band.
 
-    `up` is what is required once a replica ordered now is ready, `down` the most that is required from now
-    until one ordered after that would be; between them nothing is gained by acting, so hysteresis follows
-    from the lead time. An UNKNOWN side does not bind. Where up > down, up wins.
+    `up` is the requirement once a replica ordered now is ready, `down` the maximum requirement from now until one
+    ordered after that would be; between them acting gains nothing, so hysteresis follows from the lead time. An UNKNOWN
+    side does not bind. Where up > down, up wins.
     """
     current, up, down = as_array(current), as_array(up), as_array(down)
     lowered = jnp.where(down == UNKNOWN, current, jnp.minimum(current, down))

@@ -1,9 +1,9 @@
 """The policy slo_headroom for many workloads at once: :mod:`flyball_models.scaling.headroom` in columns.
 
 Work comes as means of five seconds, NaN where nothing was reported. A minute with less than half of them is left out.
-After an hour of silence, what a workload needed before counts no more; its z stays, it is slow to learn.
+After an hour without data, a workload's earlier needs are dropped; its z stays, because it adapts slowly.
 
-A :class:`Rule` makes the spread and bounds z from below: :mod:`flyball_models.sizing.lead_time_headroom` has another
+A :class:`Rule` computes the spread and bounds z from below: :mod:`flyball_models.sizing.lead_time_headroom` has another
 one.
 """
 
@@ -20,14 +20,14 @@ SAMPLE_S = 5
 SAMPLES = 12
 """Samples of a minute; the second largest of them is their 0.9 quantile."""
 LONGEST = 60
-"""Minutes of needs that are remembered."""
+"""Minutes of needs that are kept."""
 MOST_HELD = 30
 LEAST_Z, MOST_Z = 0.2, 20.0
 TAIL = 0.55
 FLAT = 0.02
-"""The spread is at least this share of the level: demand that never moved may."""
+"""Minimum spread as a share of the level: constant demand may change."""
 KNOWN = 5
-"""Minutes after which something may be taken away."""
+"""Minutes of history before replicas may be removed."""
 NOW_SAMPLES = 6
 """Samples of present work: half a minute."""
 LEAST_SAMPLES = SAMPLES // 2
@@ -35,13 +35,13 @@ SILENT_SAMPLES = LONGEST * SAMPLES
 
 
 class State(NamedTuple):
-    """What is known of N workloads; work is in any unit, the same for all of one workload's.
+    """History of N workloads; work is in any unit, the same for all values of one workload.
 
     ``raw`` are the last twelve samples and ``smooth`` their means over the delay, by their place in the minute;
     ``needs`` and ``means`` those of the last 60 known minutes and ``targets`` of the last 30, in rings that ``minutes``
-    counts. ``shift`` is how far z has moved, ``late`` and ``work`` are sums since it moved last. ``target``, and the
-    ``level`` and ``spread`` that it was made of, are NaN before the first minute is over. ``error`` is the mean square
-    of errors at the lead time; ``held`` is present need that is kept, ``since`` the second when it was seen.
+    counts. ``shift`` is the total change of z, ``late`` and ``work`` are sums since its last change. ``target``, and
+    its ``level`` and ``spread``, are NaN before the first minute is over. ``error`` is the mean square of errors at the
+    lead time; ``held`` is the held present need, ``since`` the second when it was observed.
     """
 
     raw: Floats
@@ -63,10 +63,10 @@ class State(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a policy makes of the record: the least z, and the square of the spread of some workloads.
+    """Policy-specific part: the least z, and the square of the spread of some workloads.
 
     ``square(state, terms, due)`` is that of the workloads in the columns `due` [D], float64 [D], when a minute has been
-    added to their rings; it may learn.
+    added to their rings; it may update the state.
     """
 
     least_z: float
@@ -74,10 +74,10 @@ class Rule(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The objective: z at the start, the share that may be late, the delay in seconds and in samples of five.
+    """The objective: initial z, the allowed late share, the delay in seconds and in five-second samples.
 
-    ``lead`` are the minutes until a replica ordered now is ready. ``eta`` is how much z moves in a minute in which all
-    was late, ``level`` and ``hold`` are minutes.
+    ``lead`` are the minutes until a replica ordered now is ready. ``eta`` is the change of z in a minute in which all
+    work was late, ``level`` and ``hold`` are minutes.
     """
 
     z: Floats
@@ -92,12 +92,12 @@ class Terms(NamedTuple):
 
 
 def start(objective: float) -> float:
-    """Return the z of a share in time for a tail that falls by e each 0.55 spreads; tracking forgets it within days."""
+    """Return the z of a share in time for a tail that falls by e per 0.55 spreads; tracking forgets it within days."""
     return TAIL * math.log(1.0 / max(1.0 - objective, 1e-6))
 
 
 def init(n: int) -> State:
-    """Return the state of `n` workloads of which nothing is known."""
+    """Return the state of `n` workloads without data."""
     nan, zero, none = np.full(n, np.nan), np.zeros(n), np.zeros(n, np.int64)
     return State(
         raw=np.full((SAMPLES, n), np.nan),
@@ -128,9 +128,9 @@ def resize(state: State, n: int) -> State:
 
 
 def learn(state: State, within: int, sample: Floats, in_time: Floats, terms: Terms) -> None:
-    """Learn one sample [N], the `within`-th of twelve of its minute; the state is changed in place.
+    """Add one sample [N], the `within`-th of twelve of its minute; the state is changed in place.
 
-    `in_time` [N] is 1 where the work of the sample was served within the delay, 0 where not, NaN where nobody knows.
+    `in_time` [N] is 1 where the work of the sample was served within the delay, 0 where not, NaN where unknown.
     """
     known = np.isfinite(sample)
     state.raw[within] = sample
@@ -152,7 +152,7 @@ def learn(state: State, within: int, sample: Floats, in_time: Floats, terms: Ter
 
 
 def present(state: State, within: int) -> Floats:
-    """Mean of the last samples up to the `within`-th [N], NaN where there is none."""
+    """Mean of the last samples up to the `within`-th [N], NaN without samples."""
     last = state.raw[(within - np.arange(NOW_SAMPLES)) % SAMPLES]
     known = np.isfinite(last)
     count = known.sum(axis=0)
@@ -160,17 +160,17 @@ def present(state: State, within: int) -> Floats:
 
 
 def known(state: State) -> NDArray[np.bool_]:
-    """Whether enough is known to take something away [N]."""
+    """Whether the history is long enough to remove replicas [N]."""
     return state.minutes >= KNOWN
 
 
 def z_of(state: State, terms: Terms) -> Floats:
-    """How many spreads are provided for [N]."""
+    """Current z [N]."""
     return terms.z + state.shift
 
 
 def _close(state: State, terms: Terms) -> None:
-    """Close a minute where enough of it is known: learn its need and its mean, move z, set the target."""
+    """Close a minute with enough samples: compute its need and its mean, update z, set the target."""
     reported = np.isfinite(state.raw)
     samples = reported.sum(axis=0)
     due = np.flatnonzero(samples >= LEAST_SAMPLES)
@@ -193,7 +193,7 @@ def _close(state: State, terms: Terms) -> None:
 
 
 def _track(state: State, terms: Terms, due: Ints) -> None:
-    """Move z by what was late in the minute, where work was and somebody knows whether it waited."""
+    """Update z by the late work of the minute, where there was work and its delay is known."""
     judged = due[state.work[due] > 0.0]
     late = state.late[judged] / state.work[judged]
     start = terms.z[judged]
@@ -203,7 +203,7 @@ def _track(state: State, terms: Terms, due: Ints) -> None:
 
 
 def mean_of_last(ring: Floats, count: Ints, due: Ints, window: int) -> Floats:
-    """Mean of the last `window` values before `count` [D] of the columns `due` of a ring, of those there are [D]."""
+    """Mean of the last `window` known values before `count` [D] of the columns `due` of a ring [D]."""
     values, valid = _newest(ring, count, due, window)
     return np.asarray(np.where(valid, values, 0.0).sum(axis=0) / np.minimum(count, window))
 
@@ -224,6 +224,6 @@ RULE = Rule(LEAST_Z, _square)
 
 
 def _newest(ring: Floats, count: Ints, due: Ints, window: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the last `window` values of some columns of a ring, the newest first, and which of them there are."""
+    """Return the last `window` values of some columns of a ring, the newest first, and which of them are known."""
     back: NDArray[Any] = np.arange(window)[:, None]
     return ring[(count - 1 - back) % len(ring), due], back < count

@@ -1,1 +1,1 @@
-"""Timing of deferrable work against a curve of cost: carbon, price, or a blend."""
+"""Scheduling of deferrable work against a cost curve: carbon, price, or a blend."""

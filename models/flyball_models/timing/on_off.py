@@ -1,4 +1,4 @@
-"""The exact plan for work that may be paused at a cost: dynamic programming over time, work left, and on or off.
+"""Optimal plan for work that can be paused at a cost: dynamic programming over time, remaining work, and on or off.
 
 A job that starts does no work for `lost` units: it loads, and restores its checkpoint. With V(t, w, s) the least cost
 from slot t on with w units left, where a slot holds u(t) units at cost c(t) per unit:
@@ -19,7 +19,7 @@ from flyball_models._arrays import Array, Input, arange, as_array
 from flyball_models._compile import batched, compiled_step
 
 _TIE = 1e-6
-"""Relative difference of cost that is only rounding: of equal plans the earliest is taken."""
+"""Relative difference of cost that is a rounding error: of equal plans the earliest is taken."""
 
 
 class Plan(NamedTuple):

@@ -17,7 +17,7 @@ CARBON_EVERY_S = 60.0
 class Meter:
     """Sums up one plant, tick by tick.
 
-    - GPU-hours: GPUs that a replica holds, from its start until it has released them, whatever it does on them.
+    - GPU-hours: GPUs that a replica holds, from its start until it has released them, busy or not.
     - USD: for machines of the configuration, the price of the GPUs that are held (a GPU's share of its node's price);
       machines that were bought cost their full price from arrival to return. A pool without a price costs nothing.
       Electricity is part of a machine's price.

@@ -6,7 +6,7 @@ from flyball_simulator.cell.plant import Plant
 
 
 class Healing:
-    """Nothing is placed on a GPU that is lost, until it is back. Who runs on one is started elsewhere after a while.
+    """Nothing is placed on a lost GPU until it is back. Its replicas are restarted elsewhere after a while.
 
     A gang hangs until its collective times out, then resumes from its last checkpoint. Stragglers are not detected.
     """
@@ -22,7 +22,7 @@ class Healing:
         placement = plant.placement
         for row in sorted(plant.lost):
             placement.cordon(row, lost=True)
-        for row in sorted(self._closed - plant.lost - placement.asked):
+        for row in sorted(self._closed - plant.lost - placement.cordoned_by_request):
             placement.uncordon(row)
         self._closed = set(plant.lost)
         broken = [r for placed in plant.placement.placed for r in placed if plant.broken(r) and not r.stopping]

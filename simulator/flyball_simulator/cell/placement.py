@@ -76,8 +76,8 @@ class Placement:
 
     A replica that does not fit stays desired and is placed as soon as there is room, by priority. A gang is placed
     whole or not at all. Where there are ``shares`` of a workload, they say how many of its replicas run in each of its
-    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows are to be read again.
-    ``asked`` are GPUs that somebody asked to be closed.
+    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows must be computed
+    again. ``cordoned_by_request`` are GPUs that a client has cordoned.
     """
 
     site: Site
@@ -90,7 +90,7 @@ class Placement:
     shares: list[list[int] | None] = field(init=False)
     placed: list[list[Replica]] = field(init=False)
     changed: set[int] = field(init=False)
-    asked: set[int] = field(init=False)
+    cordoned_by_request: set[int] = field(init=False)
     stale: bool = True
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Placement:
         self.shares = [None] * len(self.workloads)
         self.placed = [[] for _ in self.workloads]
         self.changed = set()
-        self.asked = set()
+        self.cordoned_by_request = set()
 
     def live(self, workload: int) -> list[Replica]:
         """Replicas that count: neither stopping nor being replaced."""
@@ -178,9 +178,9 @@ class Placement:
         return bool(self.open[node] and self.free[node] >= self.workloads[workload].gpus)
 
     def cordon(self, row: int, *, lost: bool = False) -> None:
-        """Place nothing on a GPU from now on, because it is ``lost`` or was asked to be closed; who is on it stays."""
+        """Place nothing on a GPU from now on, because it is ``lost`` or a client cordoned it; its replica stays."""
         if not lost:
-            self.asked.add(row)
+            self.cordoned_by_request.add(row)
         if self.usable[row]:
             self.usable[row] = False
             self.changed.add(int(self.site.node_of[row]))
@@ -193,7 +193,7 @@ class Placement:
     def uncordon(self, row: int) -> None:
         """Let a GPU, and its node, accept replicas again."""
         node = int(self.site.node_of[row])
-        self.asked.discard(row)
+        self.cordoned_by_request.discard(row)
         if not self.usable[row]:
             self.usable[row] = True
             self.free[node] += self.owner[row] == FREE

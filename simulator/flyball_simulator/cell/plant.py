@@ -11,7 +11,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import SERVING, WORKLOAD
 from flyball_contracts.records import Portion, Resources, SubjectState, WorkloadSpec
 from flyball_simulator.cell.placement import Placement, Replica, Rows
-from flyball_simulator.hardware.faults import Faults, Sick
+from flyball_simulator.hardware.faults import Faults, FaultyGpu
 from flyball_simulator.hardware.gpus import CLOCK_EXPONENT, KINDS, Gpus
 from flyball_simulator.hardware.machines import Machines
 from flyball_simulator.hardware.outages import Outages
@@ -57,7 +57,7 @@ class Plant:
         self.resized: list[tuple[Resources, int] | None] = [None] * count
         self.power_limit_w = np.full(count, np.nan)
         self.lost: set[int] = set()
-        self.sick: list[Sick] = []
+        self.faulty: list[FaultyGpu] = []
         self.ended_ns: dict[int, int] = {}
         self.portions: list[tuple[tuple[Portion, int], ...]] = [()] * count
         self.lost_gpu_s = np.zeros(count)
@@ -117,7 +117,7 @@ class Plant:
         )
 
     def broken(self, replica: Replica) -> bool:
-        """Whether a replica runs on a GPU that is dead, or that nobody reaches."""
+        """Whether a replica runs on a GPU that is dead or unreachable."""
         return not self.lost.isdisjoint(replica.rows)
 
     def observe(self, w: int, replicas: tuple[str, ...] | None = None) -> SubjectState:
@@ -242,9 +242,9 @@ class Plant:
         random = np.random.Generator(np.random.Philox(key=[self.config.seed, index]))
         if self.placement.stale:
             self._read_rows()
-        sick = self.sick = [*self.outages.sick(moment), *self.faults.sick(moment, random)]
-        self.lost = {one.row for one in sick if one.dead or one.cut}
-        running = self._running(now_ns, sick)
+        faulty = self.faulty = [*self.outages.faulty(moment), *self.faults.faulty(moment, random)]
+        self.lost = {one.row for one in faulty if one.dead or one.cut}
+        running = self._running(now_ns, faulty)
         self._speed, self._ready_of = running.speed, running.ready_of
         hung = (running.speed == 0) & self._gangs
         self.lost_gpu_s += (
@@ -252,7 +252,7 @@ class Plant:
         )
         for load, mine in zip(self._loads, self._rows_of, strict=True):
             load.step(moment, random, running, mine)
-        gpu = self.gpus.step(moment.dt_s, random, running, self._rows, sick)
+        gpu = self.gpus.step(moment.dt_s, random, running, self._rows, faulty)
         return Step(moment, now_ns, random, running, self._rows, gpu)
 
     def _vacate(self, node: int) -> None:
@@ -298,14 +298,14 @@ class Plant:
         of = self._rows.workload
         self._rows_of = [np.flatnonzero((of >= one.first) & (of < one.first + one.count)) for one in self._loads]
 
-    def _running(self, now_ns: int, sick: list[Sick]) -> Running:
+    def _running(self, now_ns: int, faulty: list[FaultyGpu]) -> Running:
         rows, workloads = self._rows, len(self.specs)
         count = len(rows.workload)
-        clock, limit_w = self._clock(sick)
+        clock, limit_w = self._clock(faulty)
         pace = np.ones(count + 1, np.float32)
         np.minimum.at(pace, rows.of_gpu, clock)
         pace = pace[:count]
-        for one in sick:
+        for one in faulty:
             if one.link_pace < 1.0 and (tenant := int(rows.of_gpu[one.row])) < count:
                 pace[tenant] *= one.link_pace
             if one.cut and (tenant := int(rows.of_gpu[one.row])) < count and self._needs_network(tenant):
@@ -344,8 +344,8 @@ class Plant:
             self._gangs[w] and len({one.node for one in self.placement.placed[w]}) > 1
         )
 
-    def _clock(self, sick: list[Sick]) -> tuple[Floats, Floats]:
-        """Clock share and power limit of each GPU; sick GPUs and low limits reduce the clock."""
+    def _clock(self, faulty: list[FaultyGpu]) -> tuple[Floats, Floats]:
+        """Clock share and power limit of each GPU; faulty GPUs and low limits reduce the clock."""
         site = self.site
         limit_w = site.power_limit_w
         clock = np.ones(len(site.node_of), np.float32)
@@ -355,7 +355,7 @@ class Plant:
             span_w = np.maximum((site.power_limit_w - site.idle_power_w) * self.gpus.usage_shares.power, 1.0)
             share = np.clip((limit_w - site.idle_power_w) / span_w, 1e-3, 1.0)
             clock = (share ** (1.0 / CLOCK_EXPONENT)).astype(np.float32)
-        for one in sick:
+        for one in faulty:
             clock[one.row] = min(clock[one.row], one.pace)
         return clock, limit_w
 

@@ -26,12 +26,12 @@ HIGH_ERROR_RATE = 92
 DRAIN_AND_RESET = 4
 
 
-class Sick(NamedTuple):
-    """One sick GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
+class FaultyGpu(NamedTuple):
+    """One faulty GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
 
-    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it. Work on
-    it goes at ``link_pace`` for the sake of its links, whose errors of this tick are counted by kind. ``braked``: its
-    rack is short of power; ``off``: its node has none; ``cut``: nobody reaches its node, and it runs on.
+    ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it.
+    ``link_pace`` is the pace of work because of its links, whose errors of this tick are counted by kind. ``braked``:
+    its rack has too little power; ``off``: its node has none; ``cut``: its node is unreachable, and runs on.
     """
 
     row: int
@@ -50,7 +50,7 @@ class Sick(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What is wrong with it."""
+        """Text on the fault."""
         if self.cut:
             return "cannot be reached"
         if self.off:
@@ -87,32 +87,34 @@ class Faults:
         self.straggling = [(row(f"straggling[{i}]", f), f) for i, f in enumerate(config.straggling)]
         self.links = [LinkFault(row(f"links[{i}]", f), f) for i, f in enumerate(config.links)]
 
-    def sick(self, moment: Moment, random: Generator) -> list[Sick]:
-        """The sick GPUs of a tick."""
-        found: list[Sick] = []
+    def faulty(self, moment: Moment, random: Generator) -> list[FaultyGpu]:
+        """The faulty GPUs of a tick."""
+        found: list[FaultyGpu] = []
         for row, fault in self.failing:
             age = moment.t_s - fault.from_s
             dies = fault.from_s + fault.dies_after_s
             if age < 0 or _of_the_program(fault):
                 continue
             if moment.t_s < dies:
-                found.append(Sick(row, 1.0, corrected=int(random.poisson(4.0 * (1.0 + age) * min(moment.dt_s, 10.0)))))
+                found.append(
+                    FaultyGpu(row, 1.0, corrected=int(random.poisson(4.0 * (1.0 + age) * min(moment.dt_s, 10.0))))
+                )
             else:
                 # The errors of the tick in which it dies; a dead GPU runs nothing that could err again.
                 errors = 2 if moment.t_s - moment.dt_s < dies else 0
                 lost = fault.xid == OFF_THE_BUS
-                found.append(Sick(row, 0.0, uncorrected=errors, dead=True, lost=lost))
+                found.append(FaultyGpu(row, 0.0, uncorrected=errors, dead=True, lost=lost))
         for row, slow in self.straggling:
             age = moment.t_s - slow.from_s
             if 0 < age <= slow.lasts_s:
                 pace = 1.0 - (1.0 - slow.clock_ratio) * -math.expm1(-age / SLOWING_S)
-                found.append(Sick(row, pace, hot=True))
+                found.append(FaultyGpu(row, pace, hot=True))
         for link in self.links:
             if link.is_on(moment):
                 new = link.errors_in(moment, random)
                 of_nvlink = link.fault.link is not None
                 found.append(
-                    Sick(
+                    FaultyGpu(
                         link.row,
                         1.0,
                         link_pace=PACE,

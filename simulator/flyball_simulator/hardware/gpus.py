@@ -12,7 +12,7 @@ from numpy.random import Generator
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records.workloads import WorkloadKind
 from flyball_simulator.cell.placement import Rows
-from flyball_simulator.hardware.faults import DRAIN_AND_RESET, Sick
+from flyball_simulator.hardware.faults import DRAIN_AND_RESET, FaultyGpu
 from flyball_simulator.hardware.site import Floats, Ints, Site
 from flyball_simulator.loads import Running
 
@@ -143,7 +143,7 @@ class Gpus:
         kind = np.append(kind_of[rows.workload], len(KINDS))
         self.usage_shares = GpuUsageShares(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
 
-    def step(self, dt_s: float, random: Generator, running: Running, rows: Rows, sick: list[Sick]) -> Floats:
+    def step(self, dt_s: float, random: Generator, running: Running, rows: Rows, faulty: list[FaultyGpu]) -> Floats:
         """Advance ``dt_s`` seconds; returns the columns as float32[metrics, N]."""
         site, shares, block = self._site, self.usage_shares, self._block
         tenant = rows.of_gpu
@@ -157,7 +157,7 @@ class Gpus:
         clock = np.where(use > 0.01, site.sm_clock_hz * running.clock, site.idle_clock_hz)
         clock -= np.float32(8e6) * np.abs(noise[2]) * (use > 0.01)
         hot, braked = np.zeros((2, n), np.float32)
-        for one in sick:
+        for one in faulty:
             braked[one.row] = max(braked[one.row], one.braked)
             if one.dead:
                 use[one.row] = work[one.row] = 0.0
@@ -219,15 +219,15 @@ class Gpus:
         block[Column.PROCESSES] = tenant < len(running.use)
         for column in ERRORS:
             block[column] = 0.0
-        for one in sick:
+        for one in faulty:
             block[Column.CORRECTED, one.row] = one.corrected
             block[Column.UNCORRECTED, one.row] = one.uncorrected
             block[Column.REMAP, one.row] = one.dead
             block[Column.RECOVERY, one.row] = DRAIN_AND_RESET if one.dead else 0
             block[Column.NVLINK_ERRORS, one.row] = one.nvlink_errors
             block[Column.PCIE_REPLAYS, one.row] = one.pcie_errors
-        if not any(one.lost for one in sick):
+        if not any(one.lost for one in faulty):
             return block
         seen = block.copy()
-        seen[:, [one.row for one in sick if one.lost]] = np.nan
+        seen[:, [one.row for one in faulty if one.lost]] = np.nan
         return seen

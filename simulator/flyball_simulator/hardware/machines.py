@@ -42,7 +42,7 @@ class Machines:
         self._empty_ns: dict[int, int] = {}
 
     def reclaim(self, away: set[int]) -> list[int]:
-        """Remove the machines in ``away``, which nobody can buy meanwhile, and return those that were present.
+        """Remove the machines in ``away``, which cannot be bought meanwhile, and return those that were present.
 
         A machine that has left the set is present again if it was there at the start; a bought one can be bought again.
         """

@@ -1,4 +1,4 @@
-"""Racks that lose power and leaf switches that fail: what nodes have in common breaks for all of them at once."""
+"""Racks that lose power and leaf switches that fail: faults of shared equipment affect all of its nodes at once."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
-from flyball_simulator.hardware.faults import Sick
+from flyball_simulator.hardware.faults import FaultyGpu
 from flyball_simulator.hardware.site import Site
 from flyball_simulator.loads import Moment
 
@@ -16,7 +16,7 @@ BRAKE = 0.5
 
 
 class Outages:
-    """The faults of the configuration that strike whole racks and leaf switches.
+    """The configured faults of whole racks and leaf switches.
 
     Raises :class:`ConfigError` when one names a rack or switch that the fleet does not have.
     """
@@ -28,27 +28,27 @@ class Outages:
         self._leaves = [(f, _of(f"leaf_faults[{i}].leaf", f.leaf, leaves)) for i, f in enumerate(config.leaf_faults)]
 
     def dark(self, moment: Moment) -> set[int]:
-        """Nodes that have no power at a tick."""
+        """Nodes without power at a tick."""
         return {node for fault, nodes in self._racks if _is_dark(fault, moment) for node in nodes}
 
     def cut(self, moment: Moment) -> set[int]:
-        """Nodes that nobody reaches at a tick."""
+        """Unreachable nodes at a tick."""
         return {node for fault, nodes in self._leaves if _is_on(fault, moment) for node in nodes}
 
-    def sick(self, moment: Moment) -> Iterator[Sick]:
-        """What that does to their GPUs in a tick."""
+    def faulty(self, moment: Moment) -> Iterator[FaultyGpu]:
+        """The faulty GPUs of these nodes in a tick."""
         dark = self.dark(moment)
         for row in self._rows(dark):
-            yield Sick(row, 0.0, dead=True, lost=True, off=True)
+            yield FaultyGpu(row, 0.0, dead=True, lost=True, off=True)
         for row in self._rows(self.cut(moment) - dark):
-            yield Sick(row, 1.0, cut=True)
+            yield FaultyGpu(row, 1.0, cut=True)
         for fault, nodes in self._racks:
             if _is_on(fault, moment):
                 for row in self._rows(set(nodes) - dark):
-                    yield Sick(row, BRAKE, braked=True)
+                    yield FaultyGpu(row, BRAKE, braked=True)
 
     def events(self, moment: Moment, start_ns: int) -> Iterator[NodeEvent]:
-        """What the agents tell of the power brake in a tick, GPU by GPU; those without power tell nothing."""
+        """Events of the power brake in a tick, by GPU; agents without power send none."""
         for fault, nodes in self._racks:
             if moment.within(fault.from_s) and not _is_dark(fault, moment):
                 words = "clocks are lowered by the power brake of the host"

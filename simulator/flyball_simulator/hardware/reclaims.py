@@ -1,4 +1,4 @@
-"""Spot machines that the cloud takes back, with notice."""
+"""Spot machines that the cloud reclaims, with notice."""
 
 from collections.abc import Iterator, Set as AbstractSet
 

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 class Node(NamedTuple):
     """One node; its GPUs are the fleet's rows ``first`` to ``first + len(devices) - 1``.
 
-    An ``extra`` one is not there before it is bought. ``rack`` and ``leaf`` are names, empty where nobody says.
+    An ``extra`` node must be bought first. ``rack`` and ``leaf`` are names, empty if unknown.
     """
 
     name: str

@@ -12,7 +12,7 @@ CHECK_S = 30.0
 
 
 class CheckTask:
-    """Knows what a burn-in would find: a GPU that is dead, slow, or has memory or link errors."""
+    """The simulated burn-in fails for a GPU that is dead, slow, or has memory or link errors."""
 
     def __init__(self, plant: Plant, decision: Check) -> None:
         self._plant = plant
@@ -45,7 +45,7 @@ class CheckTask:
         gpus = f"GPU{'s' if len(self._rows) > 1 else ''} {numbers} of {self._name}"
         if plant.now_ns < self._until_ns:
             return Progress("running", f"{gpus}: a check of {CHECK_S:g} s is under way")
-        wrong = [one for one in plant.sick if one.row in self._rows]
+        wrong = [one for one in plant.faulty if one.row in self._rows]
         if wrong:
             description = "; ".join(f"GPU {one.row - self._first} {one.description}" for one in wrong)
             return Progress("failed", f"{self._name} is not well: {description}")

@@ -11,8 +11,9 @@ than 5 % of the time.
 KINDS = ("training", "fine_tuning", "inference", "batch", "interactive")
 FAMILIES = ("transformer", "cnn", "gnn", "recommendation", "diffusion", "video")
 UNSEEN = ("speech", "molecular_dynamics", "reinforcement")
-"""Families that no table is ever trained on: recurrent speech models, simulation in FP32 and FP64, and learning from
-simulators on the host."""
+"""Families that no table is trained on: recurrent speech models, simulation in FP32 and FP64, and learning from
+simulators on the host.
+"""
 BOUNDS = (
     "compute",
     "memory_bandwidth",

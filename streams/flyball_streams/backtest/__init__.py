@@ -1,1 +1,1 @@
-"""Backtest: compares policies on the demand of a recording or a trace, at equal service."""
+"""Compares policies at equal service on the demand of a recording or a trace."""

@@ -1,15 +1,16 @@
 """The fluid engine: one fleet, one queue, one policy, second by second, compiled.
 
-Each second: what is due becomes ready (R); the backlog B grows by the arrived work, S = min(B, R) is served;
-concurrency is C = S + B / residence; all that exists is billed, ordered or ready; then the policy may set what it
-wants. More is ordered and ready after its cold start, unless its provisioning fails: then it vanishes unbilled when it
-was due, and is ordered again. Less cancels the newest orders first, then ready replicas, each billed for a drain.
+Each second: orders that are due become ready (R); arrived work is added to the backlog B, and S = min(B, R) is served;
+concurrency is C = S + B / residence; everything that exists is billed, ordered or ready; then the policy may set the
+number of replicas.
 
-With A(j), S(j) the work arrived and served before second j, all requests of second t wait
-min{j: S(j) >= A(t + 1) - 1e-6} - (t + 1) seconds, at least 0.
+Additional replicas are ordered and become ready after their cold start. An order whose provisioning fails disappears
+unbilled when it was due, and is placed again. A lower number cancels the newest orders first, then ready replicas, each
+billed for a drain. With A(j), S(j) the work arrived and served before second j, all requests of second t wait min{j:
+S(j) >= A(t + 1) - 1e-6} - (t + 1) seconds, at least 0.
 
-Between two events (a policy decides, an order is due, a span ends) the fleet does not change, and a second in which
-nothing waits and all fits needs no more than a look at its work. Sums that do not depend on the policy come with the
+Between two events (a policy decision, a due order, the end of a span) the fleet does not change, and a second without
+backlog in which all work fits costs only the read of its work. Sums that do not depend on the policy come with the
 :class:`Flow`.
 """
 
@@ -26,12 +27,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BILLED, READY, SERVED, REQUESTS, STARTS, FAILURES, ACTIONS, FLAPS, BLIND, LATE = range(10)
-"""Columns of the sums per span of time. BLIND counts replicas taken away while no sample was newer than
-:data:`BLIND_S`; from LATE on, requests that waited longer than each limit."""
+"""Columns of the sums per span of time.
+
+BLIND counts replicas removed while no sample was newer than :data:`BLIND_S`; from LATE on, requests that waited longer
+than each limit.
+"""
 BINS = 3601
-"""Delays of a whole hour and more share the last bin."""
+"""Delays of an hour and more share the last bin."""
 RING = 4096
-"""Seconds of past that the telemetry can reach; longer outages look back so far."""
+"""Seconds of history that telemetry can reach; longer outages read this far back."""
 MOST_PENDING = 4096
 WARM_S = 60
 BLIND_S = 60
@@ -48,7 +52,7 @@ class Flow(NamedTuple):
 
 
 class Plant(NamedTuple):
-    """The fleet: replicas at the start, least and most, seconds of drain and of nominal residence."""
+    """The fleet: replicas at the start, minimum and maximum, seconds of drain and of nominal residence."""
 
     start: int
     least: int = 2
@@ -58,7 +62,7 @@ class Plant(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Forecast in each step of `step_s` seconds, float64 each; one NaN if there is none."""
+    """Forecast in each step of `step_s` seconds, float64 each; a single NaN if there is none."""
 
     step_s: int
     upper: Floats
@@ -67,11 +71,11 @@ class Bounds(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """Injected faults; empty arrays are no faults.
+    """Injected faults; empty arrays mean no faults.
 
-    ``fails``: which orders never become ready, cyclic. ``fresh`` [T]: the newest second up to each whose sample
-    arrived. ``restarts``: seconds after which the policy loses its state at its next decision with pending orders (or
-    an hour later).
+    ``fails``: which orders never become ready, cyclic. ``fresh`` [T]: at each second, the newest second whose sample
+    has arrived. ``restarts``: seconds after which the policy loses its state, at its next decision with pending orders
+    (or an hour later).
     """
 
     fails: NDArray[np.bool_]
@@ -89,7 +93,7 @@ class Control(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What is counted: late requests by limit, turns within `turn_s` (flaps), spans, and delays from a second on."""
+    """What is counted: late requests by limit, reversals within `turn_s` (flaps), spans, delays from a second on."""
 
     limits_s: Ints
     turn_s: int
@@ -98,7 +102,7 @@ class Measure(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a run fills: sums per span, requests by delay, and, if recorded, replicas and backlog of each second."""
+    """Results of a run: sums per span, requests by delay, and, if recorded, replicas and backlog of each second."""
 
     spans: Floats
     delays: Floats
@@ -108,7 +112,7 @@ class Sums(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Sums of arrived and served work and of concurrency before each second, and the backlog after it; rings."""
+    """Rings with sums of arrived and served work and of concurrency before each second, and the backlog after it."""
 
     arrived: Floats
     served: Floats
@@ -118,14 +122,14 @@ class Past(NamedTuple):
 
 @compiled
 def _mean(ring: Floats, end: int, seconds: int) -> float:
-    """Mean of the last `seconds` of a summed ring, up to and with second `end`."""
+    """Mean of the last `seconds` of a cumulative ring, up to and including second `end`."""
     n = min(seconds, end + 1)
     return float((ring[(end + 1) % RING] - ring[(end + 1 - n) % RING]) / n)
 
 
 @compiled
 def observe(t: int, at: int, lag: int, ready: int, pending: int, past: Past, bounds: Bounds) -> Observation:
-    """Return what a policy sees in second `t` where `at` is the newest it knows, from an engine's past."""
+    """Return a policy's observation in second `t`, where `at` is the newest known second, from an engine's history."""
     i = t // bounds.step_s
     return Observation(
         float(t),
@@ -148,14 +152,14 @@ def observe(t: int, at: int, lag: int, ready: int, pending: int, past: Past, bou
 
 
 def flow_of(work: Floats, requests: Floats) -> Flow:
-    """Sum up a demand once for all policies that are tried on it."""
+    """Sum up a demand once for all policies that run on it."""
     zero = np.zeros(1)
     return Flow(work, np.concatenate([zero, np.cumsum(work)]), np.concatenate([zero, np.cumsum(requests)]))
 
 
 @compiled
 def late(span: Floats, limits_s: Ints, wait_s: int, requests: float) -> None:
-    """Count requests that waited `wait_s` under every limit that this breaks."""
+    """Count requests that waited `wait_s` under every limit that this exceeds."""
     for i in range(len(limits_s)):
         if wait_s > limits_s[i]:
             span[LATE + i] += requests

@@ -1,4 +1,4 @@
-"""One run: a demand, a fleet, a policy, and what came of it."""
+"""One run: a demand, a fleet and a policy, and the result."""
 
 import math
 from typing import NamedTuple
@@ -18,14 +18,13 @@ _NOTHING = np.zeros(0, np.int32)
 
 
 class Scenario(NamedTuple):
-    """Conditions and faults of a run. ``limits_s`` are the delays within which a request should be served.
+    """Conditions and faults of a run.
 
-    A cold start takes ``cold_start_s`` seconds, times a lognormal of ``cold_sigma`` (the median stays); a share
-    ``fail_share`` of the orders never becomes ready; a share ``lost_share`` of the samples is lost. Sums are kept for
-    each span of ``span_s`` seconds.
-
-    Once in each ``outage_every_s`` seconds, at a random time, no sample arrives for ``outage_s`` seconds; once in each
-    ``restart_every_s`` the policy forgets all it knew, while orders are pending if it can be (0: never).
+    ``limits_s`` are the delays within which a request should be served. A cold start takes ``cold_start_s`` seconds,
+    times a lognormal factor of ``cold_sigma`` (the median is unchanged); a share ``fail_share`` of the orders never
+    becomes ready; a share ``lost_share`` of the samples is lost. Sums are kept per span of ``span_s`` seconds. Once in
+    each ``outage_every_s`` seconds, at a random time, no sample arrives for ``outage_s`` seconds; once in each
+    ``restart_every_s`` the policy loses its state, while orders are pending if possible (0: never).
     """
 
     cold_start_s: float
@@ -44,9 +43,9 @@ class Scenario(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run cost and served: sums per span (columns of ``kernel``), delay histogram [s].
+    """Cost and service of a run: sums per span (columns of ``kernel``), delay histogram [s].
 
-    With ``record``, replicas that are ready, all of them, and the backlog after each second; else empty.
+    With ``record``, ready replicas, all replicas, and the backlog after each second; else empty.
     """
 
     policy: Policy
@@ -67,7 +66,7 @@ class Run(NamedTuple):
         return 1.0 if requested <= 0 else 1.0 - float(self.spans[:, kernel.LATE + limit].sum()) / requested
 
     def worst_span(self, limit: int = 0) -> float:
-        """Least attainment of a span (an hour, unless told otherwise) that had requests."""
+        """Lowest attainment of a span (an hour by default) that had requests."""
         requested = self.spans[:, kernel.REQUESTS]
         busy = requested > 0
         if not busy.any():
@@ -101,10 +100,9 @@ def simulate(
     delays_from_s: int = 0,
     flow: Flow | None = None,
 ) -> Run:
-    """Run a policy on a demand.
+    """Run a policy on a demand. `record` stores the replicas at each second.
 
-    `record` keeps the replicas at each second; delays are counted of requests from `delays_from_s` on. `flow` is the
-    demand summed up, which many runs on it can share.
+    Delays are counted for requests from `delays_from_s` on. `flow` is the summed demand, which several runs can share.
     """
     seconds = len(demand.work)
     run = blank(seconds, policy, scenario, record=record)
@@ -123,12 +121,12 @@ def simulate(
 
 
 def control_of(policy: Policy) -> Control:
-    """Return a policy as the engines take it."""
+    """Return a policy in the format of the engines."""
     return Control(number(policy), policy.row(), policy.every_s, policy.lag_s)
 
 
 def measure_of(scenario: Scenario, delays_from_s: int) -> Measure:
-    """Return what an engine counts; a turn within two cold starts is a flap."""
+    """Return what an engine counts; a reversal within two cold starts is a flap."""
     limits_s = np.array(scenario.limits_s, np.int64)
     return Measure(limits_s, round(2 * scenario.cold_start_s), scenario.span_s, delays_from_s)
 
@@ -139,7 +137,7 @@ def sums_of(run: Run) -> Sums:
 
 
 def blank(seconds: int, policy: Policy, scenario: Scenario, *, record: bool = False) -> Run:
-    """Return a run of so many seconds in which nothing has happened yet; an engine fills its arrays."""
+    """Return an empty run of a length in seconds; an engine fills its arrays."""
     spans = np.zeros((max(1, math.ceil(seconds / scenario.span_s)), kernel.LATE + len(scenario.limits_s)))
     ready = np.zeros(seconds, np.int32) if record else _NOTHING
     total = np.zeros(seconds, np.int32) if record else _NOTHING
@@ -165,7 +163,7 @@ def world_of(
 
 
 def _fresh(seconds: int, scenario: Scenario, draw: np.random.Generator) -> NDArray[np.int64]:
-    """The newest second up to each whose sample arrived; empty where none is lost."""
+    """At each second, the newest second whose sample has arrived; empty if none is lost."""
     if scenario.lost_share <= 0 and scenario.outage_s <= 0:
         return np.zeros(0, np.int64)
     index = np.arange(seconds, dtype=np.int64)
@@ -177,7 +175,7 @@ def _fresh(seconds: int, scenario: Scenario, draw: np.random.Generator) -> NDArr
 
 
 def once_in(seconds: int, every_s: int, seed: int) -> NDArray[np.int64]:
-    """A random second in each whole stretch of `every_s`; none where that is 0."""
+    """A random second in each whole period of `every_s`; none if that is 0."""
     count = seconds // every_s if every_s > 0 else 0
     draw = np.random.default_rng([seed, 2])
     return (np.arange(count) * every_s + draw.integers(0, max(1, every_s), count)).astype(np.int64)

@@ -1,9 +1,9 @@
 """Fault injection: how policies that were tuned without faults perform with them, and at what cost.
 
 Forecast faults change a policy's forecasts; the others change its telemetry, its orders or its state. A policy passes a
-fault if it loses at most :data:`MOST_LOST` points of attainment against reactive-only, the tuned baseline that was
-cheapest before, under the same fault; costs at most :data:`MOST_COST` more than without it; and removes no replica
-while it is blind. Policies without forecasts are not tested with forecast faults.
+fault if it loses at most :data:`MOST_LOST` points of attainment relative to reactive-only (the reactive baseline that
+was cheapest without the fault) under the same fault; costs at most :data:`MOST_COST` more than without the fault; and
+removes no replica while it has no fresh samples. Policies without forecasts are not tested with forecast faults.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ import numpy as np
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Bounds, Floats
 from flyball_streams.backtest.policies.groups import Conditions, Setting
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Scenario, simulate
 from flyball_streams.backtest.sweep import Result
@@ -37,11 +37,11 @@ class Fault(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy under one fault, on the second half of the data, with the setting that the first half chose.
+    """One policy under one fault, on the second half of the data, with the setting chosen on the first half.
 
     ``lost_points`` is by how many points fewer requests were in time than with the reactive-only policy under the same
-    fault; ``cost_change`` is against the same policy without fault; ``blind`` counts replicas that were taken away
-    while all samples were older than a minute.
+    fault; ``cost_change`` is relative to the same policy without the fault; ``blind`` counts replicas removed while all
+    samples were older than a minute.
     """
 
     policy: str
@@ -54,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether the fault was borne."""
+        """Whether the policy passes the fault."""
         return self.lost_points <= MOST_LOST and self.cost_change <= MOST_COST and self.blind == 0
 
 
@@ -66,7 +66,7 @@ def _scaled(factor: float) -> Callable[[Bounds, int], Bounds]:
 
 
 def _shuffled(b: Bounds, seed: int) -> Bounds:
-    """Each day has its own forecasts, in a random order."""
+    """Shuffle the forecasts of whole days."""
     day, upper, lower = DAY_S // b.step_s, b.upper.copy(), b.lower.copy()
     draw = np.random.default_rng([seed, 3])
     for begin in range(0, len(upper), day):
@@ -103,9 +103,9 @@ TITLES = {fault.key: fault.title for fault in FAULTS}
 
 
 def reactive_of(results: Iterable[Result], target: float) -> str:
-    """Key of the reactive baseline that kept the target at the least cost in the first half.
+    """Key of the cheapest reactive baseline that met the target in the first half.
 
-    Where none kept it, the one that came nearest; empty where there is none.
+    If none met it, the one that came nearest; empty if there is none.
     """
     found: list[tuple[bool, float, str]] = []
     for result in results:
@@ -117,7 +117,7 @@ def reactive_of(results: Iterable[Result], target: float) -> str:
 
 
 def outcomes(
-    shared: list[Known],
+    shared: list[PreparedDemand],
     results: dict[str, Result],
     target: float,
     world: Scenario,
@@ -127,7 +127,7 @@ def outcomes(
 ) -> list[Outcome]:
     """Test Flyball's policies and the reactive-only one in one configuration; `shared` has one demand per seed.
 
-    `world` is without faults and has the one limit of `results`, which are by policy group and `thin` as they were
+    `world` is without faults and has the single limit of `results`, which are by policy group and `thin` as they were
     tuned; the second half starts at `middle_s`. Empty if no baseline is reactive.
     """
     reactive = reactive_of(results.values(), target)
@@ -170,6 +170,6 @@ def outcomes(
     return rows
 
 
-def _setting(result: Result, target: float, known: Known, world: Scenario, thin: int) -> Setting:
+def _setting(result: Result, target: float, known: PreparedDemand, world: Scenario, thin: int) -> Setting:
     settings = result.policy_group.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
     return settings[claim.frozen(result, target).setting]

@@ -17,7 +17,7 @@ from flyball_streams.backtest.events.whole import single_requests
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.cover import cover
 from flyball_streams.backtest.policies.groups import POLICY_GROUPS, Conditions, PolicyGroup, Setting
-from flyball_streams.backtest.policies.known import Known, known
+from flyball_streams.backtest.policies.prepared import PreparedDemand, prepare
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.report.explain import Explained, explain
 from flyball_streams.backtest.run import Run, Scenario
@@ -25,13 +25,13 @@ from flyball_streams.backtest.safety import Outcome, outcomes
 from flyball_streams.backtest.sweep import Engine, Result, fluid, sweep
 
 SPANS = 24
-"""Spans of a trace that is too short for hours; half of them are for tuning."""
+"""Number of spans of a trace that is too short for hours; half of them are for tuning."""
 SHORT_S = 4 * DAY_S
 POINTS = 720
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Assumptions that turn replica-hours into money and carbon."""
+    """Assumptions that convert replica-hours to money and carbon."""
 
     usd_per_replica_hour: float = 2.5
     watts_per_replica: float = 500.0
@@ -39,9 +39,10 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy. ``setting`` is what the first half chose; all figures are of the second half.
+    """One policy.
 
-    Ratios are costs at equal service over those of the first baseline; ``None`` where one side never got there.
+    ``setting`` was chosen on the first half; all figures are of the second half. Ratios are costs at equal service
+    relative to the first baseline; ``None`` if one side missed the target.
     """
 
     key: str
@@ -73,11 +74,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole backtest, as it is written to JSON and drawn on the page.
+    """A whole backtest, as written to JSON and shown on the page.
 
-    ``least`` and ``most`` are the replicas between which every policy stays.
-    ``work_hours`` is the total work of the second half: nothing bills less. ``cover_hours`` is the clairvoyant cover.
-    ``series`` holds, for one day and per minute or so, demand and the replicas of some policies.
+    ``least`` and ``most`` bound the replicas of every policy. ``work_hours`` is the total work of the second half, a
+    lower bound of every bill. ``cover_hours`` is the clairvoyant cover. ``series`` has, for one day and about once a
+    minute, demand and the replicas of some policies.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyConfig(NamedTuple):
-    """The question: policies, the baseline to compare with, the objective, the world, how finely to tune, and faults.
+    """What to study: policies, baseline, objective, scenario, granularity of the tuning, and faults.
 
     Of several policies of ours the first is shown.
     """
@@ -127,10 +128,10 @@ def study(
     progress: Callable[[int, int], None] | None = None,
     source: Source = drawn,
 ) -> Study:
-    """Run a study on a demand; one entry of `demands` per seed of its arrivals.
+    """Run a study on a demand; `demands` has one entry per seed of its arrivals.
 
-    `source` gives the single requests of a demand; the engine "events" simulates all of them, "both" the days on which
-    it confirms what the fluid engine says.
+    `source` returns the single requests of a demand; the engine "events" simulates all of them, "both" the days on
+    which it verifies the fluid engine.
     """
     demand = demands[0]
     seconds = len(demand.work)
@@ -141,7 +142,7 @@ def study(
     world = study_config.scenario._replace(span_s=span_s)
     chosen = [POLICY_GROUPS[key] for key in study_config.policy_groups]
     engine = single_requests(demands, source) if study_config.engine == "events" else fluid
-    shared = known(demands, (world.cold_start_s,), forecasts=any(f.forecasts for f in chosen))
+    shared = prepare(demands, (world.cold_start_s,), forecasts=any(f.forecasts for f in chosen))
     found = sweep(
         {demand.name: shared},
         [(world.cold_start_s, delay_s)],
@@ -208,7 +209,7 @@ def study(
 
 def _runs(
     engine: Engine,
-    shared: Known,
+    shared: PreparedDemand,
     policy_groups: Iterable[PolicyGroup],
     best: dict[str, claim.Frozen],
     world: Scenario,
@@ -280,7 +281,7 @@ def _row(
 
 
 def _second_half(run: Run, middle_s: int) -> Run:
-    """The run with the sums of the second half only, as its delays are already."""
+    """The run with the sums of the second half only; its delays already are."""
     return run._replace(spans=run.spans[middle_s // run.scenario.span_s :])
 
 

@@ -1,4 +1,4 @@
-"""Runs all settings of many policy groups on many demands, in threads, and keeps sums per day."""
+"""Runs all settings of many policy groups on many demands, in threads, and stores sums per day."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -11,19 +11,19 @@ import numpy as np
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.groups import Conditions, PolicyGroup, Setting
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.run import Run, Scenario, simulate
 
 DAY_SPANS = 24
 BILLED, REQUESTS, LATE, ACTIONS, FLAPS, STARTS, SERVED, WORST = range(8)
-"""Columns of the sums of a block; WORST is the least attainment of an hour."""
+"""Columns of the sums of a block; WORST is the lowest attainment of an hour."""
 COLUMNS = 8
 
 _Cells = tuple[tuple[str, ...], list[Floats]]
 
 
 class Configuration(NamedTuple):
-    """One line of a claim: a trace, a cold start and a delay limit."""
+    """One row of a claim: a trace, a cold start and a delay limit."""
 
     trace: str
     cold_start_s: float
@@ -35,9 +35,9 @@ class Configuration(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Settings of one group in one configuration, and their sums: ``block_sums`` float64 [settings, seeds, blocks, 8].
+    """Settings of one group in one configuration, and their ``block_sums``, float64 [settings, seeds, blocks, 8].
 
-    A block is a day, or the part of one that a short trace has.
+    A block is a day, or a part of a short trace.
     """
 
     configuration: Configuration
@@ -47,12 +47,12 @@ class Result(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs one setting on a demand; `seed` is the place of the demand among those of its trace."""
+    """Runs one setting on a demand; `seed` is the index of the demand among those of its trace."""
 
     def __call__(
         self,
         seed: int,
-        shared: Known,
+        shared: PreparedDemand,
         setting: Setting,
         world: Scenario,
         *,
@@ -64,7 +64,13 @@ class Engine(Protocol):
 
 
 def fluid(
-    seed: int, shared: Known, setting: Setting, world: Scenario, *, record: bool = False, delays_from_s: int = 0
+    seed: int,
+    shared: PreparedDemand,
+    setting: Setting,
+    world: Scenario,
+    *,
+    record: bool = False,
+    delays_from_s: int = 0,
 ) -> Run:
     """The fluid engine."""
     return simulate(
@@ -79,7 +85,7 @@ def fluid(
 
 
 def blocks_of(run: Run, limit: int, block_spans: int = DAY_SPANS) -> Floats:
-    """Sums of a run per block of spans, float64 [blocks, COLUMNS]; spans that do not fill a block make a last one."""
+    """Sums of a run per block of spans, float64 [blocks, COLUMNS]; remaining spans form a last block."""
     spans = run.spans
     count = -(-len(spans) // block_spans)
     found = np.zeros((count, COLUMNS))
@@ -103,7 +109,7 @@ def blocks_of(run: Run, limit: int, block_spans: int = DAY_SPANS) -> Floats:
 
 
 def sweep(
-    traces: dict[str, list[Known]],
+    traces: dict[str, list[PreparedDemand]],
     pairs: Iterable[tuple[float, int]],
     policy_groups: Iterable[PolicyGroup],
     *,
@@ -116,7 +122,7 @@ def sweep(
 ) -> Iterator[Result]:
     """Run every setting of every policy group; `pairs` are cold starts and delay limits.
 
-    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.known.known`). Groups whose
+    `traces` holds one demand per seed (see :func:`flyball_streams.backtest.policies.prepared.prepare`). Groups whose
     settings do not depend on the delay limit run once for all limits of a cold start.
     """
     limits: dict[float, list[int]] = {}
@@ -150,7 +156,13 @@ def sweep(
 
 
 def _seed(
-    engine: Engine, policy_group: PolicyGroup, world: Scenario, thin: int, block_spans: int, seed: int, shared: Known
+    engine: Engine,
+    policy_group: PolicyGroup,
+    world: Scenario,
+    thin: int,
+    block_spans: int,
+    seed: int,
+    shared: PreparedDemand,
 ) -> _Cells:
     """Names and block sums of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
     settings: list[Setting] = policy_group.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))

@@ -1,6 +1,6 @@
-"""Brokers to run Flyball on: one that needs nothing installed, and a real Apache Kafka.
+"""Brokers for Flyball: one that needs no installation, and a real Apache Kafka.
 
-`faust_on_mock` is imported by its own name, so that this package does not bring Faust in.
+`faust_on_mock` is imported by its own name, so that this package does not import Faust.
 """
 
 from flyball_streams.broker.base import Broker

@@ -1,4 +1,4 @@
-"""What both brokers have in common, so that one test runs on either."""
+"""The interface of both brokers, so that one test runs on either."""
 
 from collections.abc import Mapping
 from typing import Protocol

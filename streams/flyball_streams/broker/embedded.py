@@ -1,9 +1,9 @@
 """An embedded broker that speaks the real protocol on loopback: for the demo and for tests.
 
-It is librdkafka's mock cluster. It keeps 5 MiB per partition, then drops the oldest without a word;
-it persists nothing; records of 4 MB and more are unreadable; finding offsets by time and the admin API
-do not work. Every rebalance of a group after its first lasts the members' session timeout less a second.
-Never join one group with both confluent-kafka and aiokafka members: that aborts the process.
+It is librdkafka's mock cluster. It keeps 5 MiB per partition, then silently drops the oldest; it persists nothing;
+records of 4 MB and more are unreadable; finding offsets by time and the admin API do not work. Every rebalance of a
+group after its first lasts the members' session timeout less a second. Never join one group with both confluent-kafka
+and aiokafka members: that aborts the process.
 """
 
 import logging

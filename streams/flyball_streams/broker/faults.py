@@ -1,10 +1,10 @@
-"""Numbers of the Kafka protocol that fault injection speaks of (kafka.apache.org/protocol)."""
+"""Numbers of the Kafka protocol for fault injection (kafka.apache.org/protocol)."""
 
 from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Which request of a client is to fail."""
+    """The kind of client request that fails."""
 
     PRODUCE = 0
     FETCH = 1
@@ -21,7 +21,7 @@ class ApiKey(IntEnum):
 
 
 class Fault(IntEnum):
-    """What the broker answers instead."""
+    """The broker's error code."""
 
     DISCONNECT = -195  # librdkafka's own "transport": the broker hangs up, answering nothing
     NONE = 0

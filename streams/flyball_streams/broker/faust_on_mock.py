@@ -18,9 +18,9 @@ _LEAD_JOIN: Any = _REBALANCE._on_join_leader
 def apply(fetch_wait_ms: int = 50, leader_delay_s: float = 0.3) -> None:
     """Patch Faust and aiokafka in this process; calling it again only changes the two times.
 
-    Faust asks a broker to wait up to 1.5 s for data, and the mock always waits that long: each new
-    consumer asks for `fetch_wait_ms` instead. The mock ends a rebalance when the group's leader
-    reports, and a follower that reports later hangs for ever: the leader holds back for `leader_delay_s`.
+    Faust asks a broker to wait up to 1.5 s for data, and the mock always waits that long: each new consumer requests
+    `fetch_wait_ms` instead. The mock ends a rebalance when the group's leader reports, and a follower that reports
+    later hangs for ever: the leader holds back for `leader_delay_s`.
     """
 
     def create_consumer(thread: Any, transport: Any) -> Any:

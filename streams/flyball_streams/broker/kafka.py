@@ -35,12 +35,12 @@ _REQUEST_S = 30.0
 
 
 def jars_folder() -> Path:
-    """Where the jars are looked for: `FLYBALL_KAFKA_JARS`, else `.cache/kafka/lib` here."""
+    """Folder of the jars: `FLYBALL_KAFKA_JARS`, else `.cache/kafka/lib` here."""
     return Path(os.environ.get(JARS_VARIABLE) or DEFAULT_JARS).absolute()
 
 
 def missing(jars: Path | None = None) -> str | None:
-    """Why a real Kafka cannot start here and what to do about it, or None when it can."""
+    """Why a real Kafka cannot start here, with the remedy, or None when it can."""
     folder = jars or jars_folder()
     if shutil.which("java") is None:
         return "no java on the PATH; run infra/kafka/fetch, or install a Java 17 runtime"
@@ -54,10 +54,9 @@ def missing(jars: Path | None = None) -> str | None:
 class RealKafka:
     """A broker that runs until `close`, or to the end of its `with` block.
 
-    It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps
-    names to partition counts. `secured` adds a listener where
-    users log in and nobody has a right that is not granted. `TransportError` says what is missing,
-    or quotes the broker's log.
+    It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps names to partition
+    counts. `secured` adds a listener with logins and access lists, which grants no right by default. `TransportError`
+    says what is missing, or quotes the broker's log.
     """
 
     def __init__(
@@ -136,12 +135,12 @@ class RealKafka:
         self.set_up()
 
     def pause(self) -> None:
-        """Let the broker stand still, as on a machine that was suspended, until `resume`."""
+        """Suspend the broker process until `resume`, as on a suspended machine."""
         if self._server is not None:
             self._server.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the broker process."""
         if self._server is not None:
             self._server.send(signal.SIGCONT)
 

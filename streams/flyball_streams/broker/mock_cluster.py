@@ -75,7 +75,7 @@ def load() -> ctypes.CDLL:
 
 
 class MockCluster:
-    """A mock cluster and the librdkafka client that it hangs on; not thread-safe in `close`."""
+    """A mock cluster and its librdkafka client; not thread-safe in `close`."""
 
     def __init__(self, brokers: int, join_delay_ms: int) -> None:
         self._library = load()
@@ -135,7 +135,7 @@ class MockCluster:
         self._check(result, f"set a round-trip time of {rtt_ms} ms")
 
     def _order(self, name: str, *arguments: Any) -> Any:
-        """Tell the mock's own thread to do something, and wait for its answer."""
+        """Run an operation in the mock's own thread, and wait for its result."""
         time.sleep(_APART_S)
         return getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments)
 

@@ -18,7 +18,7 @@ class Secured:
     passwords: Mapping[str, str]
 
     def properties(self, plain_port: int, controller_port: int, port: int) -> str:
-        """Return lines for the end of `server.properties`, where they replace those before."""
+        """Return lines to append to `server.properties`; they override earlier ones."""
         users = " ".join(f'user_{name}="{password}"' for name, password in self.passwords.items())
         plain = f"PLAINTEXT://{LOOPBACK}:{plain_port}"
         lines = {

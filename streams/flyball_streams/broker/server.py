@@ -1,4 +1,4 @@
-"""A server program on loopback: started, awaited, ended, and quoted when it fails."""
+"""A server program on loopback: start, wait, stop, and show its log when it fails."""
 
 import os
 import random
@@ -20,7 +20,7 @@ _POLL_S = 0.05
 
 
 def free_ports(count: int) -> list[int]:
-    """Random loopback TCP ports, all different, that nobody listens on now."""
+    """Random loopback TCP ports, all different, on which nothing listens now."""
     ports: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -79,7 +79,7 @@ class Server:
             time.sleep(_POLL_S)
 
     def stop(self, grace_s: float = 20.0) -> None:
-        """Ask it to end (SIGTERM) and kill it (SIGKILL) when it has not after `grace_s`."""
+        """Stop it (SIGTERM) and kill it (SIGKILL) if it still runs after `grace_s`."""
         self._process.terminate()
         try:
             self._process.wait(grace_s)

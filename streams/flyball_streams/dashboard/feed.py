@@ -1,4 +1,4 @@
-"""The topics, read into a :class:`FleetView` by a plain consumer that commits nothing."""
+"""Reads the topics into a :class:`FleetView` with a plain consumer that commits nothing."""
 
 import logging
 import threading
@@ -56,7 +56,7 @@ _REFRESH_S, _RETRY_S, _RESPONSE_S = 5.0, 1.0, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """State of the connection; ``lag`` counts messages that are known and not read yet."""
+    """State of the connection; ``lag`` counts messages that are not read yet."""
 
     bootstrap: str
     connected: bool
@@ -86,7 +86,7 @@ class Feed:
         return Link(self._kafka.bootstrap, self._connected, self._tried, self._error, len(self._assigned), self._lag)
 
     def run(self, stop: threading.Event) -> None:
-        """Read until ``stop`` is set; a lost broker is waited for."""
+        """Read until ``stop`` is set; reconnect when the broker is lost."""
         settings = consumer_settings(
             self._kafka.bootstrap, group="flyball-dashboard", client_id="flyball-dashboard", extra=self._kafka.client
         )
@@ -137,7 +137,7 @@ class Feed:
             self.view.refuse(str(error))
 
     def _prefs(self, consumer: Consumer) -> None:
-        """Find partitions, start on the new ones, and learn whether anyone answers."""
+        """Find partitions, start reading new ones, and check whether the broker responds."""
         try:
             known = consumer.list_topics(timeout=_RESPONSE_S).topics
             found = {(t, p) for t in TAIL if t in known for p in known[t].partitions}

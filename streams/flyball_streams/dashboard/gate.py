@@ -1,4 +1,4 @@
-"""Who may open the page: checks of Host, Origin and token before anything is served."""
+"""Access checks of the page: Host, Origin and token, before anything is served."""
 
 import hashlib
 import hmac
@@ -36,9 +36,9 @@ TOKEN_ENV = "FLYBALL_DASHBOARD_TOKEN"
 
 
 def token_of(settings: DashboardConfig) -> str:
-    """Return the token that the page asks for, empty for none.
+    """Return the token that the page requires, empty for none.
 
-    Raises :class:`ConfigError` when others than this machine can reach the page and there is none.
+    Raises :class:`ConfigError` when other machines can reach the page and there is none.
     """
     token = os.environ.get(TOKEN_ENV, "")
     if not token and not _is_loopback(settings.host):
@@ -50,7 +50,7 @@ def token_of(settings: DashboardConfig) -> str:
 
 
 class Gate:
-    """ASGI middleware in front of the page: answers 400, 401 or 403, or lets the request in, and adds headers.
+    """ASGI middleware in front of the page: it responds 400, 401 or 403, or passes the request on, and adds headers.
 
     The token comes as ``Authorization: Bearer``, or once as ``?token=``, which is turned into a cookie.
     ``GET /healthz`` needs none.
@@ -104,7 +104,7 @@ class Gate:
         return _same(request.cookies.get(COOKIE, ""), self._proof) and "token" not in request.query_params
 
     def _grant(self, request: HTTPConnection) -> HTMLResponse:
-        """Answer with a page that goes on: a redirect from another site would not carry a strict cookie."""
+        """Respond with a page that redirects by script: a redirect from another site would not send a strict cookie."""
         on = escape("/" + quote(request.url.path.lstrip("/")))
         page = f'<!doctype html><meta http-equiv="refresh" content="0; url={on}"><title>Flyball</title>'
         answer = HTMLResponse(page, headers={"Cache-Control": "no-store"})

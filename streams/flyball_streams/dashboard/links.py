@@ -1,4 +1,4 @@
-"""Addresses of the views; names from records may hold any character."""
+"""URLs of the views; names from records may contain any character."""
 
 from urllib.parse import quote
 
@@ -31,5 +31,5 @@ def incident_link(incident: str) -> str:
 
 
 def report_link(report: str) -> str:
-    """View of what one detector reports of one subject."""
+    """View of one detector's report about one subject."""
     return f"/reports/{quote(report, safe='')}"

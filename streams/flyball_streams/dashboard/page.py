@@ -43,7 +43,7 @@ _VIEWS: dict[str, Callable[[str, Preferences], View]] = {
 
 
 class Overview(View):
-    """What Flyball is worth, then demand with decisions, the fleet, carbon, incidents and capacity."""
+    """Benefit of Flyball, then demand with decisions, the fleet, carbon, incidents and capacity."""
 
     def __init__(self, prefs: Preferences) -> None:
         self._worth = WorthPanel(prefs)
@@ -69,7 +69,10 @@ class Overview(View):
 
 
 def add_pages(feed: Feed, mode: str) -> None:
-    """Register the overview at ``/`` and the views below it; ``mode`` is the actuator's until an outcome has one."""
+    """Register the overview at ``/`` and the views below it.
+
+    ``mode`` is the actuator's until an outcome reports one.
+    """
     style = (_STATIC / "flyball.css").read_text(encoding="utf-8")
     script = (_STATIC / "flyball.js").read_text(encoding="utf-8")
     welcome = (_STATIC / "welcome.html").read_text(encoding="utf-8")

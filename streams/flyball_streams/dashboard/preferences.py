@@ -1,4 +1,4 @@
-"""A reader's preferences: light or dark colours, UTC or local time."""
+"""Preferences of a reader: light or dark colours, UTC or local time."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -68,36 +68,36 @@ class Preferences:
 
     @property
     def zone_name(self) -> str:
-        """Name of the clock, as it stands beside times."""
+        """Name of the time zone, as shown beside times."""
         return "UTC" if self.utc else "local time"
 
     def clock(self, time_ns: int | None, *, day: bool = False) -> str:
-        """Event time to the second, or day and minute with ``day``; an en dash for an unknown one."""
+        """Event time to the second, or day and minute with ``day``; an en dash if unknown."""
         if not time_ns:
             return UNKNOWN
         when = datetime.fromtimestamp(time_ns // NS_PER_S, self.zone)
         return f"{when:%d %b %H:%M}" if day else f"{when:%H:%M:%S}"
 
     def stamp(self, time_ns: int | None) -> str:
-        """Day, second and clock, where a reader may meet the time without its day."""
+        """Date, time and time zone, for places where the day is not obvious."""
         if not time_ns:
             return UNKNOWN
         return f"{datetime.fromtimestamp(time_ns // NS_PER_S, self.zone):%d %b %Y %H:%M:%S} {self.zone_name}"
 
     def variables(self) -> str:
-        """The palette as custom properties of the style sheet."""
+        """The palette as CSS custom properties."""
         colours = {key: value for key, value in asdict(self.palette).items() if isinstance(value, str)}
         stops = ", ".join(f"{colour} {100 * place:g}%" for place, colour in self.palette.ramp)
         properties = "".join(f"--{key}: {value}; " for key, value in colours.items() if key != "name")
         return f":root {{ color-scheme: {self.palette.name}; {properties}--ramp: linear-gradient(90deg, {stops}); }}"
 
     def settings(self) -> dict[str, Any]:
-        """What the script in the browser draws with."""
+        """Settings of the drawing script in the browser."""
         return {**asdict(self.palette), "utc": self.utc}
 
 
 def preferences_of(cookies: Mapping[str, str]) -> Preferences:
-    """The choice that the browser sent; dark and UTC where it sent none, or a zone that nobody knows."""
+    """Preferences that the browser sent; dark and UTC if it sent none, or an unknown time zone."""
     palette = LIGHT if cookies.get(THEME_COOKIE) == LIGHT.name else DARK
     name = unquote(cookies.get(ZONE_COOKIE, ""))
     if name in ("", "UTC"):

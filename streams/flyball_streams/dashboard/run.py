@@ -24,19 +24,18 @@ _CHECK_S = 0.2
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its caller."""
+    """A server that leaves signal handling to its caller."""
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
 
 
 def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str], None] | None = None) -> None:
-    """Serve the live page at ``config.dashboard`` until ``stop`` is set; once in a process.
+    """Serve the live page at ``config.dashboard`` until ``stop`` is set; at most once per process.
 
-    ``ready`` is called with the page's URL as soon as it answers; port 0 means a free one. ``GET /healthz`` tells
-    the state as JSON. A broker that is away is waited for.
-
-    Raises :class:`ConfigError` when the address is taken, and when it needs a token and has none.
+    ``ready`` is called with the page's URL once it responds; port 0 means a free one. ``GET /healthz`` returns the
+    state as JSON. If the broker is unreachable, it is retried. Raises :class:`ConfigError` when the address is in use,
+    and when it needs a token and has none.
     """
     token = token_of(config.dashboard)
     listener = _listen(config.dashboard.host, config.dashboard.port)

@@ -1,4 +1,4 @@
-"""Decisions, their effects and their lives, in words."""
+"""Decisions, their effects and their outcomes, as text."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def change(decision: AnyDecision, prefs: Preferences) -> str:
             return resize(wanted, decision.resources_before)
         case Scale():
             limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
-            where = f" ({mixture(decision.mix)})" if decision.mix else ""
+            where = f" ({mix_text(decision.mix)})" if decision.mix else ""
             return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
         case Migrate():
             return f"{arrow} {decision.to_node or 'any healthy node'}"
@@ -42,7 +42,7 @@ def change(decision: AnyDecision, prefs: Preferences) -> str:
 
 
 def resize(wanted: Resources, before: Resources | None) -> str:
-    """What each replica is to ask for instead of what it has, in a few characters."""
+    """The requested change of each replica's resources, in a few characters."""
     before = before or Resources()
     arrow = "\N{RIGHTWARDS ARROW}"
     sizes = (("CPU", "", wanted.cpu, before.cpu), ("memory", "By", wanted.memory_bytes, before.memory_bytes))
@@ -56,8 +56,8 @@ def resize(wanted: Resources, before: Resources | None) -> str:
     return ", ".join(parts)
 
 
-def mixture(mix: Sequence[Portion]) -> str:
-    """Replicas by offer, with what there was where that changes."""
+def mix_text(mix: Sequence[Portion]) -> str:
+    """Replicas by offer, with the previous number where it changes."""
     arrow = "\N{RIGHTWARDS ARROW}"
     changes = (
         f"{p.replicas_before} {arrow} {p.replicas}" if p.replicas != p.replicas_before else f"{p.replicas}" for p in mix
@@ -91,7 +91,7 @@ def _welcome(gain: float) -> bool | None:
 
 
 def outcome_text(outcome: Outcome | None) -> tuple[Verdict, str]:
-    """Style and words of what became of a decision."""
+    """Style and text of a decision's outcome."""
     style = verdict(outcome)
     label = _LABELS.get(style, style)
     if outcome is None or style == "planned":
@@ -102,7 +102,7 @@ def outcome_text(outcome: Outcome | None) -> tuple[Verdict, str]:
 
 
 def step(outcome: Outcome, decided_ns: int) -> str:
-    """One step in the life of a decision, as a sentence without its time."""
+    """One step of a decision's life cycle, as a sentence without its time."""
     by = f" by {outcome.actuator}" if outcome.actuator else ""
     work = f" ({outcome.operation})" if outcome.operation not in ("", outcome.decision) else ""
     delay = outcome.effect_after_s
@@ -133,7 +133,7 @@ def step(outcome: Outcome, decided_ns: int) -> str:
 
 
 def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, str, str]]:
-    """Name, expected and observed of each effect that was estimated or seen."""
+    """Name, expected and observed value of each effect that was estimated or observed."""
     fields: tuple[tuple[str, str, float, str], ...] = (
         ("cost", "cost_usd_per_hour", 1.0, "$/h"),
         ("carbon", "carbon_g_per_hour", 1e-3, "kgCO₂e/h"),
@@ -153,7 +153,7 @@ def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, st
 
 
 def state_rows(states: Sequence[SubjectState | None]) -> list[tuple[str, list[str]]]:
-    """Name, and value in each state, of everything that any of them has; empty text where one has it not."""
+    """Name, and value in each state, of every property that any of them has; empty text where it is missing."""
     rows = [_state(state) for state in states]
     names = dict.fromkeys(name for state in rows for name in state)
     return [(name, [state.get(name, "") for state in rows]) for name in names]

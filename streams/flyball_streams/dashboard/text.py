@@ -1,4 +1,4 @@
-"""Numbers and units as words."""
+"""Numbers and units as text."""
 
 import math
 import re
@@ -13,7 +13,7 @@ UNKNOWN = "\N{EN DASH}"
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Three significant digits and an SI prefix from ten thousand on; an en dash for what is unknown."""
+    """Three significant digits and an SI prefix from ten thousand on; an en dash for unknown values."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     size = abs(value)
@@ -67,7 +67,7 @@ def span(seconds: float) -> str:
 
 
 def count(number_of: int | float) -> str:
-    """A count in full up to five digits, then with a prefix."""
+    """A count with up to five digits, above that with a prefix."""
     return f"{number_of:,.0f}" if abs(number_of) < 100_000 else number(float(number_of))
 
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from flyball_contracts.records import Inventory, Outcome, Pool, Record, Signal, TableOffsets, WorkloadSpec
 from flyball_contracts.tables import MOST_OUTCOMES, ROWS, Row, supersedes
 from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, WORKLOADS
-from flyball_streams.engine.known import Held as Held, Known, Replica as Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Held as Held, Replica as Replica
 from flyball_streams.engine.offsets import as_offsets
 
 VERSIONS_KEPT = 64
@@ -53,7 +53,7 @@ class Reader(Protocol):
         ...
 
 
-class Directory(Known):
+class Directory(FleetIndex):
     """The newest tables, and the entries that views apply when their ticks come."""
 
     def __init__(self) -> None:

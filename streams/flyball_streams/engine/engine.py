@@ -39,7 +39,7 @@ class Engine:
 
     ``partitions`` overrides the partition counts of :data:`TOPICS`. ``histories`` are initial histories of demand for
     the forecasters, by cell. The same messages in the same batches give the same output to the byte: the engine has no
-    clock, random source or thread.
+    clock, no random source and no thread.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class Gate(msgspec.Struct):
 
     A source whose clock jumps ahead, or back behind its own past, is accepted when it persists: ``confirm`` messages in
     a row, and as many again for each other source that is waited for and does not agree, while no message of the old
-    time was accepted. So one wrong clock moves no cell, and a cell that was off for long goes on in the new time even
+    time was accepted. So one wrong clock moves no cell, and a cell that was off for long continues in the new time even
     if some of its nodes never return. When time goes back, open ticks close first.
     """
 

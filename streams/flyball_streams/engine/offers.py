@@ -1,52 +1,52 @@
-"""The offers of one cell, what its workloads hold of each, and what a replica takes of a machine."""
+"""The offers of one cell, what its workloads hold of each, and the share of a machine that a replica takes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_contracts.config import Offer
 from flyball_contracts.records import Inventory, WorkloadSpec
-from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 LEAST_PART = 1e-3
-"""Of a GPU that nobody divides further."""
+"""Smallest share of a GPU."""
 Kind = tuple[str, str]
-"""GPU model and MIG profile, empty for the whole."""
+"""GPU model and MIG profile, empty for a whole GPU."""
 
 
-class Held(NamedTuple):
-    """Replicas of a workload on each offer, and on machines that none describes."""
+class HeldByOffer(NamedTuple):
+    """Replicas of a workload on each offer, and on machines of no offer."""
 
     counts: Mapping[str, int]
     other: int
 
     @property
     def replicas(self) -> int:
-        """All of them."""
+        """All replicas."""
         return sum(self.counts.values()) + self.other
 
 
-class PartOf(NamedTuple):
-    """Machines that a replica takes, a part of one or several, and replicas that a machine has room for."""
+class MachineShare(NamedTuple):
+    """Machines per replica (a share of one, or several), and replicas per machine."""
 
     machines: float
     replicas_per_machine: float
 
 
 class Holdings:
-    """What is held of the offers of a cell, by the inventories; kept as long as the tables stay the same."""
+    """Machines and GPUs of a cell by offer, from the inventories; computed again when the tables change."""
 
-    def __init__(self, cell: str, offers: Sequence[Offer], directory: Known) -> None:
+    def __init__(self, cell: str, offers: Sequence[Offer], directory: FleetIndex) -> None:
         self.cell = cell
         self.offers = offers_of(cell, offers)
         self.directory = directory
         self._version = -1
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldByOffer] = {}
         self._gpus: dict[str, float] | None = None
         self._nodes: dict[str, list[str]] | None = None
 
-    def held(self, workload: str) -> Held:
-        """What runs of a workload; a replica counts where its first part is."""
+    def held(self, workload: str) -> HeldByOffer:
+        """Running replicas of a workload; a replica counts where its first part is."""
         self._renew()
         found = self._held.get(workload)
         if found is None:
@@ -58,11 +58,11 @@ class Holdings:
                     other += 1
                 else:
                     counts[name] += 1
-            found = self._held[workload] = Held(counts, other)
+            found = self._held[workload] = HeldByOffer(counts, other)
         return found
 
     def gpus(self) -> Mapping[str, float]:
-        """GPUs, or instances, of each offer that are held by the cell's workloads."""
+        """GPUs or MIG instances of each offer that the cell's workloads hold."""
         self._renew()
         if self._gpus is None:
             self._gpus = dict.fromkeys(self.offers, 0.0)
@@ -74,7 +74,7 @@ class Holdings:
         return self._gpus
 
     def nodes(self, offer: str) -> Sequence[str]:
-        """Nodes that are machines of an offer, by name; one counts as its first device does."""
+        """Nodes that are machines of an offer, by name; the first device decides."""
         self._renew()
         if self._nodes is None:
             self._nodes = {name: [] for name in self.offers}
@@ -106,28 +106,37 @@ def offers_of(cell: str, offers: Sequence[Offer]) -> dict[str, Offer]:
 
 
 def is_chosen_for(spec: WorkloadSpec) -> bool:
-    """Whether machines are chosen for a workload: no gang, and with replicas that take GPUs, or a part of one."""
+    """Whether machines are chosen for a workload: it is no gang, and its replicas take GPUs or a share of one."""
     return spec.gang_size <= 1 and LEAST_PART <= spec.gpus_per_replica < math.inf
 
 
-def part_of(spec: WorkloadSpec, offer: Offer) -> PartOf:
-    """What a replica of a workload takes of an offer's machines."""
+def part_of(spec: WorkloadSpec, offer: Offer) -> MachineShare:
+    """The share of an offer's machines that a replica of a workload takes."""
     each = spec.gpus_per_replica
     if each <= offer.gpus:
-        return PartOf(each / offer.gpus, math.floor(offer.gpus / each + 1e-9))
+        return MachineShare(each / offer.gpus, math.floor(offer.gpus / each + 1e-9))
     machines = math.ceil(each / offer.gpus - 1e-9)
-    return PartOf(machines, 1.0 / machines)
+    return MachineShare(machines, 1.0 / machines)
+
+
+def is_machine_of(node: Inventory, market: str, instance_type: str, zones: Collection[str]) -> bool:
+    """Whether a node is a machine of an offer or a pool; empty ``zones`` mean any, and owned counts as reserved."""
+    return (
+        ("reserved" if node.capacity_type == "owned" else node.capacity_type) == market
+        and node.instance_type == instance_type
+        and (not zones or node.zone in zones or node.availability_zone in zones)
+    )
 
 
 def mean_work(work: Mapping[str, float], counts: Mapping[str, int]) -> float:
-    """Mean work of the replicas of which it is known, the least there is where none runs."""
+    """Mean known work of the replicas that run, or the least known work if none runs."""
     known = [(n, work[name]) for name, n in counts.items() if n and name in work]
     total = sum(n for n, _ in known)
     return sum(n * each for n, each in known) / total if total else min(work.values())
 
 
 def kind_of(inventory: Inventory, row: int) -> Kind:
-    """GPU model and profile of a device; an instance is of its parent's model."""
+    """GPU model and profile of a device; a MIG instance has its parent's model."""
     device = inventory.devices[row]
     parent = next((d for d in inventory.devices if d.id == device.parent), device) if device.parent else device
     return parent.model, (device.mig_profile or "").removeprefix("MIG ")
@@ -141,10 +150,7 @@ def _first_parts(replicas: Sequence[Replica]) -> list[Replica]:
 
 
 def _is_of(offer: Offer, node: Inventory, kind: Kind) -> bool:
-    market = "reserved" if node.capacity_type == "owned" else node.capacity_type
-    return (
-        (offer.gpu_model, offer.gpu_profile) == kind
-        and offer.market == market
-        and offer.instance_type in ("", node.instance_type)
-        and offer.zone in ("", node.zone, node.availability_zone)
+    zones = (offer.zone,) if offer.zone else ()
+    return (offer.gpu_model, offer.gpu_profile) == kind and is_machine_of(
+        node, offer.market, offer.instance_type or node.instance_type, zones
     )

@@ -41,7 +41,7 @@ from flyball_contracts.records import (
 )
 from flyball_contracts.tables import ROWS, Row, Tables, time_of
 from flyball_streams.engine.directory import Directory, Entry, Key, Place, Reader, Tombstone, insert_ordered, key_of
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.offsets import NO_OFFSETS, as_read, from_start, latest, next_offset, within
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 
@@ -54,7 +54,7 @@ _CONCRETE: tuple[type[Row], ...] = (Inventory, WorkloadSpec, Pool, Signal, Outco
 _KINDS: dict[str, type[Row]] = {kind.__name__: kind for kind in _CONCRETE}
 
 
-class View(Known, Reader):
+class View(FleetIndex, Reader):
     """The tables of one cell as of a tick, with rows of some ``kinds``; empty before the first :meth:`advance`.
 
     Rows of other cells are left out, except signals, which have no cell, and nodes and workloads that left this cell.

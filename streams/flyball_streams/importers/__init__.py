@@ -1,4 +1,4 @@
-"""Public traces as recordings: one file per trace, all behind `Importer`."""
+"""Converts public traces to recordings: one file per trace, all with the interface `Importer`."""
 
 from flyball_streams.importers.alibaba_gentd26 import AlibabaGentd26
 from flyball_streams.importers.azure_llm_2023 import AzureLlm2023

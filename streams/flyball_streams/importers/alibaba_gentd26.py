@@ -5,24 +5,22 @@ t_s, value`).
 
 Mapping and assumptions:
 
-- *Time.* The trace's own (anonymised) epoch. Samples of the window `[t - period, t)` are averaged and stated at `t`, so
-  that nothing is known before it happened. The trace has a sample each 57 s; windows of 60 s hold one or two.
+- *Time.* The trace's own (anonymised) epoch. Samples of the window `[t - period, t)` are averaged and recorded at `t`,
+  so that nothing is known before it happened. The trace has a sample each 57 s; windows of 60 s hold one or two.
 - *Nodes.* The trace has none. Pods, sorted by name, fill synthetic nodes of up to eight devices, one pod per device; a
-  pod has the same device whenever it is there. A node speaks in every window in which the trace has a row at all.
-- *Devices.* The board is not named. Its memory is the smallest usual size that holds the most that any pod used; frames
-  leave the limit and everything else that the trace does not say NaN. `host_mem_frac` is not used: it is of a
+  pod has the same device whenever it is there. A node sends frames in every window in which the trace has any row.
+- *Devices.* The board is not named. Its memory is the smallest common size that holds the maximum of any pod; in
+  frames, the power limit and everything else that the trace lacks are NaN. `host_mem_frac` is not used: it is of a
   container, not of a node.
-- *Coming and going.* The trace does not say when a pod started or ended, only when it reported. A pod holds its device
+- *Start and end.* The trace does not show when a pod started or ended, only when it reported. A pod holds its device
   from its first row on. Without a row in a window it is NaN in both frames, `ready` included; at the `LOST_TICKS`-th
-  such window in a row it counts as gone and its device as free, until it reports again. Each change is a
-  new epoch of the node's inventory, at the end of the window that showed it. So what runs is known some minutes late,
-  but never before it happened.
-- *Workload.* All pods are replicas of one inference service. Work is GPU time: the work rate of a pod is its
-  duty (busy GPU-seconds per second) and a replica of one GPU can do 1.0.
-- *Requests.* `qps` is on an anonymised scale and has no zero in it: for a pod that reports it at all, a window with
-  telemetry and no `qps` had no request.
-- *Latency* is the mean of `queue_wait_ms`: the delay that an objective is about. The load times and end-to-end times
-  are not used.
+  such window in a row it counts as gone and its device as free, until it reports again. Each change is a new epoch of
+  the node's inventory, at the end of the window that showed it. So the inventory is some minutes late, but never early.
+- *Workload.* All pods are replicas of one inference service. Work is GPU time: the work rate of a pod is its duty (busy
+  GPU-seconds per second) and a replica of one GPU can do 1.0.
+- *Requests.* `qps` is on an anonymised scale and has no zeros: for a pod that reports `qps`, a window with telemetry
+  and no `qps` had no request.
+- *Latency* is the mean of `queue_wait_ms`, the delay of an objective. The load times and end-to-end times are not used.
 """
 
 from dataclasses import dataclass
@@ -91,7 +89,7 @@ class AlibabaGentd26:
     about: str = "GPU duty, memory, request rate and queue wait of each pod of an image-generation service (22.8 h)"
 
     def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
-        """Turn the trace's folder into a recording; see the module for how."""
+        """Convert the trace's folder to a recording; the module describes the mapping."""
         series = _read(source, self.period_s)
         period_ns = self.period_s * NS_PER_S
         start_ns = series.first_tick * period_ns
@@ -121,7 +119,7 @@ class AlibabaGentd26:
         return f"{self.name}-service"
 
     def _nodes(self, series: _Series, time_ns: int) -> list[Inventory]:
-        """All nodes as they are before anything runs: epoch 0, which is in no recording."""
+        """All nodes before anything runs: epoch 0, which no recording contains."""
         most = np.nanmax(series.memory_bytes) if np.isfinite(series.memory_bytes).any() else 0.0
         board = next((size for size in BOARD_GIB if size * GIB >= most), int(most) // GIB + 1) * GIB
         nodes: list[Inventory] = []
@@ -138,7 +136,7 @@ class AlibabaGentd26:
         return nodes
 
     def _changed(self, node: Inventory, pods: list[str], held: NDArray[np.bool_], time_ns: int) -> Inventory:
-        """Return the node's next epoch, in which the pods `held` have their devices and no other."""
+        """Return the node's next epoch, in which exactly the pods `held` have devices."""
         allocations = tuple(
             Allocation(workload=self._workload, replica=pods[row], devices=(row,))
             for row in np.flatnonzero(held).tolist()
@@ -161,11 +159,11 @@ class AlibabaGentd26:
 def allocated(present: NDArray[np.bool_], lost: int) -> NDArray[np.bool_]:
     """Whether each pod counts as running in each window; both `[windows, pods]`.
 
-    It does from its first row on, but not from the `lost`-th window in a row without one until the next with one.
-    Windows in which no pod at all has a row say nothing about anyone: they are not counted.
+    A pod runs from its first row on, except from the `lost`-th consecutive window without a row until the next row.
+    Windows without any row of any pod are not counted.
     """
-    spoken = present.any(axis=1)
-    count = np.cumsum(spoken)[:, None]
+    reporting = present.any(axis=1)
+    count = np.cumsum(reporting)[:, None]
     newest = np.maximum.accumulate(np.where(present, count, -lost), axis=0)
     return np.asarray(count - newest < lost, np.bool_)
 
@@ -183,7 +181,7 @@ def _read(source: Path, period_s: int) -> _Series:
     size = count * len(names)
 
     def cells(rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Index of each row in the flat `[windows, pods]`, and whether it lies in there."""
+        """Index of each row in the flat `[windows, pods]`, and whether it is inside."""
         tick = rows["t_s"].to_numpy() // period_s - first
         pod = np.array([place.get(name, -1) for name in rows["pod"].to_list()], np.int64)
         inside = (pod >= 0) & (tick >= 0) & (tick < count)

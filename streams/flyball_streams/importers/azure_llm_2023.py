@@ -4,15 +4,15 @@ File: `requests` (`service, timestamp, context_tokens, generated_tokens`), one r
 
 Mapping and assumptions:
 
-- *Time.* The trace's own, as UTC. Requests of the window `[t - period, t)` are counted and stated at `t`. The period is
-  `PERIOD_S` unless told otherwise, a usual scrape interval: second by second most windows are empty and the work of a
-  single request overflows the others, so that what is counted is not load but the moments of arrival.
+- *Time.* The trace's own, as UTC. Requests of the window `[t - period, t)` are counted and recorded at `t`. The default
+  period is `PERIOD_S`, a usual scrape interval: with windows of a second, most are empty and a single request exceeds
+  the others, so that counts show arrival times instead of load.
 - *Workloads.* One for each service, on a synthetic fleet (see `serving`). Between the first and the last request of a
-  service, a window without one had no request: 0. Outside of it nothing is known: NaN.
-- *Work* is replica time; a replica can do 1.0 per second. The model is not named; those who published the trace
-  evaluate 70B models on it (Patel et al., "Splitwise", ISCA 2024). A replica is taken to be one GPU with such a model,
-  with the rates of an 8B model (12,000 prompt or 1,600 generated tokens per second) over the ratio of their sizes. All
-  of a request's work is counted when it arrives.
+  service, a window without one had no request: 0. Outside of that time the values are unknown: NaN.
+- *Work* is replica time; a replica can do 1.0 per second. The model is not named; the authors of the trace evaluate 70B
+  models on it (Patel et al., "Splitwise", ISCA 2024). A replica is taken to be one GPU with such a model, with the
+  rates of an 8B model (12,000 prompt or 1,600 generated tokens per second) over the ratio of their sizes. All of a
+  request's work is counted when it arrives.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from flyball_streams.recording import RecordingWriter
 
 PERIOD_S = 15
 MODEL_SIZE = 70.0 / 8.0
-"""Parameters of the model over those of the model whose rates are known; the time of a token grows with them."""
+"""Parameters of the model relative to those of the model whose rates are known; the time of a token is proportional."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AzureLlm2023:
     about: str = "requests and tokens of Azure LLM services, as rates (1 h)"
 
     def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
-        """Turn the trace's folder into a recording; see the module for how."""
+        """Convert the trace's folder to a recording; the module describes the mapping."""
         arrivals, left_out = _read(source, self.period_s)
         with RecordingWriter(out, made_by=f"flyball import {self.name}, period {self.period_s} s") as writer:
             silent = write_serving(RecordingBuilder(writer, self.name), self.name, arrivals, progress)

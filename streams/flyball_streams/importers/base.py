@@ -1,8 +1,9 @@
-"""What all importers share.
+"""The importer interface.
 
-An importer turns a published trace into a recording of real records, at the trace's own times. It invents no
-measurement: what the trace does not say is NaN or left out, and each assumption is in the importer's own text. It knows
-columns and units, never the names of pods, models or services, so it reads other parts of the same trace too.
+An importer converts a published trace to a recording of real records, at the trace's own times. It invents no
+measurements: values that the trace lacks are NaN or absent, and each assumption is in the importer's documentation. It
+depends on columns and units, never on names of pods, models or services, so it also reads other parts of the same
+trace.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ GIB = 1024**3
 BOOT_ID = "trace"
 EPOCH = 1
 DEVICES_PER_NODE = 8
-"""Of the synthetic nodes; traces name none."""
+"""Devices of a synthetic node; traces name no nodes."""
 UNKNOWN_BOARD = "unknown"
 
 # Time that one replica of a small model (8B, one GPU) takes for a token, from the evaluation protocol of the reference.
@@ -38,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import made; `left_out` counts what could not be used, by reason."""
+    """Result of an import; `left_out` counts unusable rows by reason."""
 
     path: Path
     messages: int
@@ -58,11 +59,11 @@ class Importer(Protocol):
 
     @property
     def about(self) -> str:
-        """What is in it, in one sentence."""
+        """One sentence on its contents."""
         ...
 
     def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
-        """Turn the folder `source` into the recording `out`.
+        """Convert the folder `source` to the recording `out`.
 
         The same files give the same messages. `RecordingError` names file, column and remedy when the folder is not
         such a trace.
@@ -78,9 +79,9 @@ class Table(NamedTuple):
 
 
 def read_table(source: Path, file: str, keys: Mapping[str, pl.DataType], values: Mapping[str, pl.DataType]) -> Table:
-    """Read columns of one Parquet file of a trace as the types named, sorted by `keys`.
+    """Read columns of a trace's Parquet file as the given types, sorted by `keys`.
 
-    Rows in which a key is empty are dropped. A NaN comes back as null.
+    Rows with an empty key are dropped. NaN becomes null.
     """
     path = source / file
     wanted = {**keys, **values}
@@ -113,7 +114,7 @@ def read_table(source: Path, file: str, keys: Mapping[str, pl.DataType], values:
 def totals(
     index: NDArray[np.int64], values: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sum and number of the values that are not NaN, for each index below `size`; always added in the same order."""
+    """Sum and number of the non-NaN values for each index below `size`; always added in the same order."""
     known = np.isfinite(values)
     total = np.zeros(size)
     np.add.at(total, index[known], values[known])
@@ -121,7 +122,7 @@ def totals(
 
 
 def means(index: NDArray[np.int64], values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Mean of the values that are not NaN, for each index below `size`; NaN where there is none."""
+    """Mean of the non-NaN values for each index below `size`; NaN if there are none."""
     total, known = totals(index, values, size)
     return np.where(known > 0, total / np.maximum(known, 1), np.nan)
 
@@ -135,13 +136,13 @@ class RecordingBuilder:
         self._seq: dict[str, int] = {}
 
     def record(self, record: Record, time_ns: int) -> None:
-        """Write one record that was true at a time."""
+        """Write a record with its time."""
         self._writer.add(record_message(record, self._source), time_ns)
 
     def frame(
         self, inventory: Inventory, schema: int, values: NDArray[np.float32], time_ns: int, period_ns: int
     ) -> None:
-        """Write one frame of a node; sequence numbers have no holes."""
+        """Write one frame of a node; sequence numbers are consecutive."""
         seq = self._seq.get(inventory.node, -1) + 1
         self._seq[inventory.node] = seq
         frame = make_frame(
@@ -159,6 +160,6 @@ class RecordingBuilder:
 
 
 def report_of(writer: RecordingWriter, left_out: Mapping[str, int]) -> ImportReport:
-    """Report of a recording that is written."""
+    """Report of a finished recording."""
     counted = {reason: count for reason, count in left_out.items() if count}
     return ImportReport(writer.path, writer.messages, dict(sorted(writer.topics.items())), *writer.span, counted)

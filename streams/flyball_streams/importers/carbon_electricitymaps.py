@@ -30,7 +30,7 @@ class CarbonElectricityMaps:
     about: str = "hourly lifecycle carbon intensity of grid zones, as signals (3 years)"
 
     def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
-        """Turn the trace's folder into a recording; see the module for how."""
+        """Convert the trace's folder to a recording; the module describes the mapping."""
         keys = {"time": pl.Datetime("ns"), "zone": pl.String()}
         table = read_table(source, "hourly_2021_2024.parquet", keys, {"lca": pl.Float64(), "estimated": pl.Boolean()})
         rows = table.rows.drop_nulls("lca")

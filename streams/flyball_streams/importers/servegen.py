@@ -5,16 +5,16 @@ Files: `rates` (`category, model, client, t_s, rate_rps`), `length_stats` (`cate
 Mapping and assumptions:
 
 - *Time.* The trace counts seconds from an unnamed start; it is put at 2024-01-01 00:00 UTC. The day of the week is
-  therefore arbitrary. The rates of the window `[t - 600 s, t)` are stated at `t`.
-- *Workloads.* One for each model, on a synthetic fleet (see `serving`): the sum over its clients. A window in
-  which *all* clients of a model have the rate 0 is taken as an outage of the measurement: NaN.
+  therefore arbitrary. The rates of the window `[t - 600 s, t)` are recorded at `t`.
+- *Workloads.* One for each model, on a synthetic fleet (see `serving`): the sum over its clients. A window in which
+  *all* clients of a model have the rate 0 is taken as an outage of the measurement: NaN.
 - *Tokens* are rate times mean length, summed over clients, where lengths are published: per client and 6-h window, the
   latest known window standing in for a missing one, never a later one. Clients without lengths are taken to have the
   mean of the others. Prompt tokens are `input_tokens`, or else all `*_tokens` fields that are not generated; generated
   tokens are `output_tokens`, or else the sum of reasoning and answer tokens.
 - *Work* is replica time; a replica can do 1.0 per second. It is taken to be one GPU with an 8B model (12,000 prompt or
-  1,600 generated tokens per second), whatever the real size of the model: the shape is the trace's, the height is
-  not. A model without any lengths has no work rate and no known capacity.
+  1,600 generated tokens per second), whatever the real size of the model: the shape is the trace's, the level is not. A
+  model without any lengths has no work rate and no known capacity.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class ServeGen:
     about: str = "request and token rates of LLM models, summed over their clients (10-min windows, up to 14 d)"
 
     def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
-        """Turn the trace's folder into a recording; see the module for how."""
+        """Convert the trace's folder to a recording; the module describes the mapping."""
         arrivals, left_out = _read(source)
         with RecordingWriter(out, made_by=f"flyball import {self.name}") as writer:
             silent = write_serving(RecordingBuilder(writer, self.name), self.name, arrivals, progress)
@@ -108,7 +108,7 @@ def _lengths(source: Path) -> tuple[pl.DataFrame | None, int]:
 
 
 def _first_known(wide: pl.DataFrame, whole: str, parts: list[str]) -> pl.Expr:
-    """Return the field `whole`, or where it is not there, the sum of the parts that are."""
+    """Return the field `whole` or, if it is absent, the sum of the parts that exist."""
     any_part = pl.any_horizontal([pl.col(name).is_not_null() for name in parts]) if parts else pl.lit(False)
     total = pl.sum_horizontal(parts) if parts else pl.lit(0.0)
     fallback = pl.when(any_part).then(total)
@@ -118,7 +118,7 @@ def _first_known(wide: pl.DataFrame, whole: str, parts: list[str]) -> pl.Expr:
 def _tokens(
     at: NDArray[np.int64], rps: NDArray[np.float64], lengths: pl.Series, requests: NDArray[np.float64], size: int
 ) -> NDArray[np.float64]:
-    """Tokens per second: of the clients whose lengths are known, raised to the requests of all."""
+    """Tokens per second of the clients whose lengths are known, scaled to the requests of all."""
     mean = lengths.cast(pl.Float64()).fill_null(float("nan")).to_numpy()
     tokens, _ = totals(at, rps * mean, size)
     covered, _ = totals(at, np.where(np.isfinite(mean), rps, np.nan), size)

@@ -1,22 +1,22 @@
-"""A synthetic serving fleet: what request traces do not say and a decision needs.
+"""A synthetic serving fleet: the parts that request traces lack and decisions need.
 
-Request traces say what arrived, not what served it. So this is made up, by these rules:
+Request traces contain arrivals but no servers. The fleet is synthetic, by these rules:
 
 - *Replicas.* Each service has a fixed number of replicas of one GPU: what its mean work takes at the utilisation
-  `TARGET_UTILIZATION`, which is the target of its specification too. That is how one sizes without a forecast: too
-  small for the busy hours, too large for the others, so both scaling out and scaling in have reasons. Nothing in the
-  trace follows a decision: the fleet stays as it is, and what is decided is a what-if, repeated when it expires.
-- *Nodes* have eight GPUs. Replicas fill them from the first one on, service after service by name. Behind them are
-  free ones, so that every service could have, at once, what its busiest window takes at the target; that is also the
-  most replicas that its specification allows. Nodes without a replica say nothing.
-- *Balance.* All replicas of a service get the same share of what arrives: requests, tokens and work of a row are the
-  trace's over the number of replicas. A row is ready in windows of which the trace knows something.
+  `TARGET_UTILIZATION`, which is the target of its specification too. This is a common way to size without a forecast:
+  too small in busy hours, too large in others, so there are reasons to scale out and in. Nothing in the trace follows a
+  decision: the fleet does not change, and decisions are repeated when they expire.
+- *Nodes* have eight GPUs. Replicas fill them from the first one on, service after service by name. Further nodes are
+  free, so that all services together can have the replicas of their busiest windows at the target utilisation, which is
+  also the maximum in their specifications. Nodes without a replica send nothing.
+- *Balance.* All replicas of a service get the same share of the arrivals: requests, tokens and work of a row are the
+  trace's divided by the number of replicas. A row is ready in windows with data.
 - *Device telemetry* is not invented: there are no GPU frames. The board is not named; its memory is `BOARD_BYTES`.
 - *Models* are not named by these traces, and no board is: specifications have no architecture to estimate from.
-- *Promises.* `COLD_START_S` from a decision to a ready replica, and `OBJECTIVE` for an interactive service.
+- *Objective.* `COLD_START_S` from a decision to a ready replica, and `OBJECTIVE` for an interactive service.
 - *A service without work* (its trace has no lengths) has one replica of unknown capacity, and is not sized.
-- *Clock.* There is a frame in every window from the first to the last of the trace: with real zeros where nothing
-  arrived, with NaN where nothing is known, so that time goes on.
+- *Clock.* There is a frame in every window from the first to the last of the trace: zeros if nothing arrived, NaN if
+  the rates are unknown, so that event time advances.
 """
 
 import math
@@ -38,12 +38,12 @@ from flyball_streams.importers.base import (
 )
 
 TARGET_UTILIZATION = 0.6
-"""Room for the variation within a window, which its mean does not show."""
+"""Reserve for the variation within a window, which its mean does not show."""
 COLD_START_S = 60.0
 """A warm node that has the image starts a server and loads the weights from its own disk."""
 OBJECTIVE = Objective(delay_s=5.0)
 BOARD_BYTES = 141 * GIB
-"""Holds the weights of 70B parameters in 8 bits, and as much again of cache."""
+"""Holds the weights of 70B parameters in 8 bits, and as many bytes of cache."""
 
 _COLUMNS = [
     WORKLOAD.column(key)
@@ -59,10 +59,10 @@ _READY = WORKLOAD.column("flyball.workload.ready")
 
 
 class Arrivals(NamedTuple):
-    """What arrived in each window, as rates per second.
+    """Arrivals in each window, as rates per second.
 
-    `rates` is `[windows, services, 4]`: requests, prompt tokens, generated tokens, work in replica-seconds; NaN
-    where nothing is known. The first window starts at `start_s`.
+    `rates` is `[windows, services, 4]`: requests, prompt tokens, generated tokens, work in replica-seconds; NaN where
+    unknown. The first window starts at `start_s`.
     """
 
     services: list[str]
@@ -72,14 +72,14 @@ class Arrivals(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Replicas of one service: those that run, and the most that it may have."""
+    """Replicas of one service: those that run, and the maximum."""
 
     running: int
     most: int
 
 
 def size_of(work: NDArray[np.float64]) -> Size:
-    """Replicas for the mean and for the greatest work rate of a series; one where no work is known."""
+    """Replicas for the mean and for the maximum work rate of a series; one each if work is unknown."""
     known = work[np.isfinite(work)]
     if not known.size:
         return Size(1, 1)
@@ -88,9 +88,9 @@ def size_of(work: NDArray[np.float64]) -> Size:
 
 
 def write_serving(builder: RecordingBuilder, cell: str, arrivals: Arrivals, progress: Progress | None) -> int:
-    """Write inventories, specifications and frames; return in how many windows nothing was known of any service.
+    """Write inventories, specifications and frames; return the number of windows without any data.
 
-    The rates of a window are stated at its end, so that nothing is known before it happened.
+    The rates of a window are recorded at its end, so that nothing is known before it happened.
     """
     start_ns, period_ns = arrivals.start_s * NS_PER_S, arrivals.period_s * NS_PER_S
     names = [f"{cell}-{service}" for service in arrivals.services]

@@ -24,11 +24,11 @@ class Alert(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """What it is known by."""
+        """Key of the alert."""
         return tuple(sorted(self.labels.items()))
 
     def posted(self) -> dict[str, Any]:
-        """As Alertmanager's API v2 takes it (postableAlert)."""
+        """Body in the format of Alertmanager's API v2 (postableAlert)."""
         body: dict[str, Any] = {
             "labels": self.labels, "annotations": self.annotations,
             "startsAt": rfc3339(self.starts_ns), "endsAt": rfc3339(self.ends_ns),
@@ -37,9 +37,10 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 def alert_of(one: Incident, now_ns: int, page: str = "") -> Alert:
-    """The alert of an incident at a time of the wall clock; it has ended unless the incident is open and not silenced.
+    """The alert of an incident at a wall-clock time; it has ended unless the incident is open and not silenced.
 
-    Severity and cause are labels, so that routes can tell them apart: one that changes them is another alert.
+    Severity and cause are labels, so that routes can select by them: an incident that changes them becomes another
+    alert.
     """
     labels = {
         "alertname": ALERT, "incident": one.id, "cell": one.cell, "severity": one.severity, "cause": one.cause,

@@ -101,7 +101,7 @@ def run_notifier(
 
 
 class _Post:
-    """One target and its patience: after a failure it waits, longer each time."""
+    """One target and its retry state: after a failure it waits, longer each time."""
 
     def __init__(self, target: Target, monotonic: Callable[[], float], report: NotifierReport) -> None:
         self._target = target
@@ -127,7 +127,7 @@ class _Post:
 
 
 class _DeadLetters:
-    """What receivers will never take, for the dead-letter topic; ``know`` keeps the newest message of each incident."""
+    """Dead letters for incidents that receivers reject for good; ``know`` keeps the newest message of each incident."""
 
     def __init__(self, kafka: KafkaConfig, report: NotifierReport) -> None:
         self._kafka = kafka
@@ -139,11 +139,11 @@ class _DeadLetters:
         self._known[one.id] = message, one.status == "open"
 
     def forget(self) -> None:
-        """Drop incidents that are over, once they are delivered."""
+        """Drop incidents that have ended, once they are delivered."""
         self._known = {name: known for name, known in self._known.items() if known[1]}
 
     def send_dead_letter(self, target: Target) -> None:
-        """Say what a target refused, once, and send it to the dead letters; where these are not taken, say that too."""
+        """Log a rejection once and send it to the dead letters; also log if that fails."""
         refused, target.refused = target.refused, []
         for one, error in refused:
             self._report.refused += 1
@@ -173,7 +173,7 @@ def _delivered(error: KafkaError | None, _message: Message) -> None:
 
 
 class _Reader:
-    """All partitions of the topic, without a group's assignment: one notifier reads them all."""
+    """Reads all partitions of the topic without a consumer group assignment: one notifier reads them all."""
 
     def __init__(self, consumer: Consumer, bootstrap: str) -> None:
         self._consumer = consumer
@@ -193,11 +193,11 @@ class _Reader:
 
     @property
     def at_end(self) -> bool:
-        """Whether all was read that there was."""
+        """Whether everything on the topic was read."""
         return len(self._ended) == len(self._next)
 
     def read(self) -> list[tuple[Received, Incident, bool]]:
-        """Incidents that came, each with its message and whether it is new to this group."""
+        """New incidents, each with its message and whether it is new to this group."""
         found: list[tuple[Received, Incident, bool]] = []
         for message in self._consumer.consume(_BATCH, POLL_S):
             error, partition = message.error(), message.partition() or 0
@@ -210,7 +210,7 @@ class _Reader:
         return found
 
     def commit(self) -> None:
-        """All that was read has been delivered."""
+        """Commit everything that was read; it has been delivered."""
         if self._next != self._committed:
             offsets = [TopicPartition(INCIDENTS.name, p, offset) for p, offset in self._next.items()]
             try:

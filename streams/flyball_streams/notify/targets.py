@@ -22,11 +22,11 @@ _UNFIT = frozenset({400, 413, 422})
 
 
 class Refused(TransportError):
-    """The server rejects all requests: address or token are wrong."""
+    """The server rejects all requests: the address or the token is wrong."""
 
 
 class Unfit(TransportError):
-    """The server will never take this body; to send it again is of no use."""
+    """The server will never accept this body; sending it again is useless."""
 
 
 class Target(Protocol):
@@ -41,7 +41,7 @@ class Target(Protocol):
     refused: list[tuple[Incident, Unfit]]
 
     def take(self, one: Incident, *, is_new: bool) -> None:
-        """Note the newest record of an incident; one that is not new was delivered before a restart."""
+        """Queue the newest record of an incident; one that is not new was delivered before a restart."""
         ...
 
     def send(self, now_ns: int) -> int:
@@ -50,7 +50,7 @@ class Target(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing new waits."""
+        """Whether nothing new is waiting."""
         ...
 
 
@@ -70,7 +70,7 @@ class Alertmanager:
         self._sent_ns = 0
 
     def take(self, one: Incident, *, is_new: bool) -> None:
-        """Note the newest record of an incident."""
+        """Queue the newest record of an incident."""
         if one.id in self._given_up and one.status == "open":
             return
         self._given_up.discard(one.id)
@@ -108,11 +108,11 @@ class Alertmanager:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing new waits."""
+        """Whether nothing new is waiting."""
         return not self._waiting
 
     def _deliver(self, batch: Sequence[tuple[Incident, Alert]]) -> int:
-        """Send alerts together, or in halves where one among them is unfit; how many were taken."""
+        """Send alerts together, or in halves if one is unfit; return how many were accepted."""
         left = [(one, alert) for one, alert in batch if one.id not in self._given_up]
         if not left:
             return 0
@@ -152,7 +152,7 @@ class Webhook:
         self._delivered: dict[str, tuple[object, ...]] = {}
 
     def take(self, one: Incident, *, is_new: bool) -> None:
-        """Note the newest record of an incident."""
+        """Queue the newest record of an incident."""
         if one.id in self._given_up and one.status == "open":
             return
         self._given_up.discard(one.id)
@@ -167,7 +167,7 @@ class Webhook:
             self._waiting[one.id] = one
 
     def send(self, now_ns: int) -> int:
-        """Deliver what is new."""
+        """Deliver new records."""
         sent = 0
         for name in sorted(self._waiting):
             one = self._waiting[name]
@@ -195,7 +195,7 @@ class Webhook:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing new waits."""
+        """Whether nothing new is waiting."""
         return not self._waiting
 
 
@@ -213,7 +213,7 @@ class Poster:
         self._headers = {"Content-Type": "application/json", "User-Agent": "flyball", **(headers or {})}
 
     def __call__(self, body: object, key: str = "") -> None:
-        """Send once."""
+        """Send one request."""
         make = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         link = make(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)
         headers = {**self._headers, "Idempotency-Key": key} if key else self._headers
@@ -234,7 +234,7 @@ class Poster:
 
 
 def checked(url: str, where: str = "incidents notify") -> SplitResult:
-    """The parts of an address; raises :class:`ConfigError` where it is none, or carries a secret in itself."""
+    """The parts of an address; raises :class:`ConfigError` for an invalid address, or one that contains a secret."""
     remedy = "give one like http://127.0.0.1:9093"
     try:
         parts = urlsplit(url)
@@ -249,7 +249,7 @@ def checked(url: str, where: str = "incidents notify") -> SplitResult:
 
 
 def _matter(one: Incident) -> tuple[object, ...]:
-    """What of an incident is worth a message to people."""
+    """The fields of an incident whose change is worth a message."""
     actions = tuple((action.decision, action.status) for action in one.actions)
     return one.status, one.severity, one.cause, one.level, one.node, one.device, one.workload, actions
 

@@ -1,4 +1,4 @@
-"""What two sets of decisions have in common: those of two policies on one recording, by target and time."""
+"""Difference between two sets of decisions, such as those of two policies on one recording, by target and time."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,8 +24,8 @@ _decode = msgspec.json.Decoder(AnyDecision).decode
 class Pair(NamedTuple):
     """A decision of each side about the same target, or of one side alone.
 
-    ``same`` does the same at the same time, ``moved`` the same at another time, ``changed`` something else; ``gone``
-    was decided before only and ``added`` is decided now only.
+    ``same`` is the same at the same time, ``moved`` the same at another time, ``changed`` a different one; ``gone`` is
+    on the old side only and ``added`` on the new side only.
     """
 
     verdict: Verdict
@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
     @property
     def either(self) -> AnyDecision:
-        """The old decision, or the new one where there is no old."""
+        """The old decision, or the new one if there is no old one."""
         found = self.old or self.new
         assert found is not None
         return found
@@ -48,9 +48,9 @@ class Replicas(NamedTuple):
 
 
 def read_decisions(path: Path) -> list[AnyDecision]:
-    """Decisions of a recording, or of the JSON lines of ``flyball replay --out``, by time; one of each id.
+    """Decisions of a recording, or of the JSON lines of ``flyball replay --out``, by time, each id once.
 
-    Raises :class:`RecordingError` with file and line for what is neither.
+    Raises :class:`RecordingError` with file and line for any other file.
     """
     try:
         with path.open("rb") as file:
@@ -98,7 +98,7 @@ def requested_replicas(old: Sequence[AnyDecision], new: Sequence[AnyDecision]) -
 
 
 def action(decision: AnyDecision) -> str:
-    """What a decision does, in a few words."""
+    """Text of what a decision does."""
     if isinstance(decision, Migrate):
         return f"{decision.replica}: {decision.from_node} -> {decision.to_node or 'any node'}"
     if isinstance(decision, Check):

@@ -1,9 +1,9 @@
 """The format of a recording: its columns, its file metadata and its order.
 
 One Parquet file (zstd), one row per Kafka message, with the columns of `SCHEMA`. Rows are in *event order*: by
-event-time tick of `TICK_NS`, then topic (what a node is comes before what it says), partition and offset. So a
-reader streams the file from its first row to its last in bounded memory, and every reader sees the same order. Within
-a tick a partition keeps its own order, so that duplicates and reordered frames stay as they were.
+event-time tick of `TICK_NS`, then topic (inventories before frames), partition and offset. So a reader streams the file
+from its first row to its last in bounded memory, and every reader sees the same order. Within a tick a partition keeps
+its own order, so that duplicates and reordered frames stay as they were.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ UNREADABLE: tuple[type[BaseException], ...] = (
 class RecordedMessage(NamedTuple):
     """One row: a Kafka message as it was.
 
-    `time_ns` is the event time of what the message says; `timestamp_ms` is Kafka's CreateTime (-1: none).
+    `time_ns` is the event time of its content; `timestamp_ms` is Kafka's CreateTime (-1: none).
     """
 
     topic: str

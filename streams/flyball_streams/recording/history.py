@@ -1,4 +1,4 @@
-"""Histories for forecasters: the series of a recording, played and fitted before the first tick."""
+"""Initial states of forecasters: the series of a recording, played and fitted before the first tick."""
 
 import logging
 import math
@@ -25,13 +25,13 @@ from flyball_streams.recording.reader import Recording
 log = logging.getLogger(__name__)
 SEASONS = 8
 LEAST_TICKS = 4096
-"""So much of a series is learned from: every season that is remembered, or enough for all rates."""
+"""Minimum length of a series: every season, or enough for all rates."""
 BRIEF = ForecastParameters(horizon_ticks=1, lead_ticks=1, publish_every_ticks=1, levels=(0.5, 0.95))
-"""Says of each workload at each tick what a forecaster sees of it."""
+"""Returns a forecaster's input for each workload at each tick."""
 
 
 def histories(config: WorkerConfig) -> dict[str, History]:
-    """What the forecasters of each cell start from, by ``forecast.history``; nothing where that is empty.
+    """Initial states of each cell's forecasters, from ``forecast.history``; empty if that is empty.
 
     Raises :class:`RecordingError` when the recording cannot be read, or no workload in it reports anything.
     """
@@ -49,7 +49,7 @@ def histories(config: WorkerConfig) -> dict[str, History]:
 def trained(
     names: tuple[str, ...], values: NDArray[np.float32], period_ns: int, last_tick: int, config: ForecastParameters
 ) -> History:
-    """Play ``values[T, S]``, NaN where missing, to a new forecaster, and fit offline what can be fitted so."""
+    """Play ``values[T, S]``, NaN where missing, to a new forecaster, and fit offline what can be fitted."""
     values = values[-max(SEASONS * config.season_ticks, LEAST_TICKS) :]
     forecaster = Forecaster(config)
     forecaster.place(names)
@@ -66,8 +66,7 @@ Series = tuple[int, int, tuple[str, ...], NDArray[np.float32]]
 def _series(path: Path, config: Parameters) -> Mapping[str, Series]:
     """Period, first tick, names and values [T, S] of each cell.
 
-    A workload whose work was in GPUs until its capacity was learned is left out, as the log says: so it will be
-    again.
+    A workload whose unit changed from GPUs to work is left out, and logged: in production its unit will change again.
     """
     engine = Engine(msgspec.structs.replace(config, forecast=BRIEF))
     rows: dict[str, dict[str, list[tuple[int, float]]]] = {}

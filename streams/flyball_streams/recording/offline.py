@@ -19,11 +19,11 @@ from flyball_streams.recording.format import SOURCES, RecordedMessage, order_of
 from flyball_streams.recording.reader import Recording
 
 USED = {*SOURCES, OUTCOMES.name}
-"""Topics that are input to the engine; it makes the others itself."""
+"""Input topics of the engine; it produces the others itself."""
 
 
 class Replayed(NamedTuple):
-    """What a replay decided.
+    """Result of a replay.
 
     ``decisions`` are the JSON documents, in order; ``kinds`` counts them by type, ``sent`` all messages by topic,
     ``refusals`` the dead letters by reason, ``stats`` the counters of each lane.
@@ -46,9 +46,9 @@ def decide(
 ) -> Replayed | None:
     """Run a recording's source topics and outcomes through the engine; ``None`` when ``stop`` came first.
 
-    The engine is fed one event-time tick of the recording after the other, so the result depends on the file, the
-    configuration and the ``histories`` that forecasts start from alone. Raises :class:`RecordingError` when the file
-    cannot be read.
+    The engine gets one event-time tick of the recording after the other, so the result depends only on the file, the
+    configuration and the ``histories`` from which forecasts start. Raises :class:`RecordingError` when the file cannot
+    be read.
     """
     recording = Recording.open(path)
     engine = Engine(config, histories=histories)
@@ -66,9 +66,9 @@ def decide(
 
 
 def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Message]]]:
-    """Feed a recording to an engine; for each event-time tick the rows read and the messages that the lanes sent.
+    """Feed a recording to an engine; yield for each event-time tick the rows read and the messages that were sent.
 
-    Raises :class:`RecordingError` at the end of a recording without telemetry, of which nothing can be said.
+    Raises :class:`RecordingError` at the end of a recording without telemetry.
     """
     measured = False
     for batch in _ticks(recording):

@@ -31,7 +31,7 @@ _MAGIC = b"PAR1"
 class Recording:
     """A valid recording of which only the footer has been read.
 
-    `made_by` says how it was made, `rows` is its number of messages.
+    `made_by` is its origin, `rows` its number of messages.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""The same message at another time."""
+"""Shifts a message in time."""
 
 from typing import TypeVar
 
@@ -17,8 +17,8 @@ _DURATIONS = frozenset({"period_ns", "read_ns"})  # every other field `*_ns` of 
 def shift(message: RecordedMessage, by_ns: int) -> RecordedMessage:
     """Move every instant in a message by `by_ns`: headers, and each field `*_ns` that is not a duration.
 
-    CreateTime is for whoever sends it to set. Ids inside records are kept, and so are headers that are not of
-    CloudEvents. `DecodeError` when the message cannot be read, `ValueError` when it is a snapshot.
+    The sender sets CreateTime. Ids inside records are kept, and so are headers that are not of CloudEvents.
+    `DecodeError` when the message cannot be read, `ValueError` when it is a snapshot.
     """
     record = decode_message(message.topic, message.value, message.headers)
     moved = message._replace(time_ns=message.time_ns + by_ns)

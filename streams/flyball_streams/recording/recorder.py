@@ -109,7 +109,7 @@ class _Link:
         self.met = self._away = False
 
     def failed(self, error: KafkaError) -> None:
-        """Take an error of the client."""
+        """Handle an error of the client."""
         if not self.met:
             return
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # pyright: ignore[reportPrivateUsage]
@@ -125,7 +125,7 @@ class _Link:
             self._others.on_error(error)
 
     def look(self, consumer: Consumer) -> None:
-        """See whether a broker that was away is back."""
+        """Check whether an unreachable broker is back."""
         if not self._away:
             return
         try:
@@ -136,7 +136,7 @@ class _Link:
         _LOG.warning("the broker at %s answers again; the recording goes on where it stopped", self._bootstrap)
 
     def lost(self) -> bool:
-        """Say whether the broker is away as the recording ends, and what to do then."""
+        """Message if the broker is unreachable as the recording ends, with the remedy."""
         if self._away:
             _LOG.warning(
                 "the broker at %s is still away: the recording ends with what came before; "
@@ -190,7 +190,7 @@ def _places(consumer: Consumer, bootstrap: str, topics: Sequence[str], stop: thr
 
 
 def _drain(consumer: Consumer, tape: _Tape) -> bool:
-    """Read up to the present ends and say whether they were reached; a broker that has gone away ends it."""
+    """Read up to the current ends and return whether they were reached; an unreachable broker ends it."""
     try:
         ends = {place: following for place, (_, following) in bounds(consumer, tape.next, _RESPONSE_S).items()}
     except KafkaException as error:

@@ -24,7 +24,7 @@ _FLUSH_S = 60.0
 _POLL_EVERY = 256
 KEPT_MS = RETENTION_MS[TELEMETRY.retention]
 WHEN_SENT = 0
-"""What librdkafka takes for the present as the CreateTime of a message."""
+"""CreateTime that librdkafka replaces by the current time."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def replay(
 
 
 def _shifted(message: RecordedMessage, by_ns: int) -> tuple[RecordedMessage, bool]:
-    """Return the message moved; where it cannot be read, only its place in the recording moves."""
+    """Return the shifted message; an undecodable one keeps its content."""
     if by_ns == 0:
         return message, True
     try:
@@ -132,7 +132,7 @@ class _Sender:
             ) from error
 
     def wait(self, until: float) -> None:
-        """Let the wall clock catch up, serving the producer meanwhile; returns early on stop."""
+        """Wait for the wall clock, serving the producer meanwhile; return early on stop."""
         while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
             self._producer.poll(0)
             self._stop.wait(min(left, 0.5))
@@ -161,7 +161,7 @@ class _Sender:
             self._producer.poll(0)
 
     def finish(self) -> None:
-        """Wait until all is delivered; `TransportError` when some was not."""
+        """Wait until everything is delivered; `TransportError` if something was not."""
         left = self._producer.flush(_FLUSH_S)
         if left or self._refused:
             why = "; ".join(f"{count} x {reason}" for reason, count in self._refused.most_common(3))

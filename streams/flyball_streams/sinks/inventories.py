@@ -1,4 +1,4 @@
-"""What the frames' rows are: the inventory topic, read whole by every sink."""
+"""Inventories that name the rows of frames: every sink reads the whole topic."""
 
 import logging
 import time
@@ -40,7 +40,7 @@ class Inventories:
         self._consumer.assign(self._places)
 
     def read_whole(self) -> None:
-        """Read to the present end of the topic; gives up on a broker that says nothing for a while."""
+        """Read to the current end of the topic; give up if the broker is silent for a while."""
         found = bounds(self._consumer, ((p.topic, p.partition) for p in self._places), _RESPONSE_S)
         ends = {partition: following for (_, partition), (_, following) in found.items()}
         give_up = time.monotonic() + _RESPONSE_S
@@ -49,7 +49,7 @@ class Inventories:
                 give_up = time.monotonic() + _RESPONSE_S
 
     def catch_up(self, wait_s: float = 0.0) -> int:
-        """Read what has come, or comes in `wait_s`; return how many messages that were."""
+        """Read messages that have arrived, or arrive within `wait_s`; return their number."""
         batch = self._consumer.consume(_BATCH, wait_s) if self._places else []
         for message in batch:
             if message.error() is None:
@@ -57,11 +57,11 @@ class Inventories:
         return len(batch)
 
     def of(self, frame: Frame) -> Inventory | None:
-        """Inventory that a frame names, or `None` while it is not known."""
+        """Inventory that a frame refers to, or `None` if unknown."""
         return self._nodes.get(frame.node, {}).get((frame.boot_id, frame.inventory_epoch))
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _short_of(self, ends: dict[int, int]) -> bool:

@@ -1,4 +1,4 @@
-"""From records to line protocol: which measurement, tags and fields, and at which time."""
+"""Converts records to line protocol: measurement, tags, fields and time."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -60,7 +60,7 @@ DEMAND_FIELDS = tuple(
 
 
 class _Shape(NamedTuple):
-    """How a record type becomes one line; `tags` maps tag keys to attributes, `fields` are attributes."""
+    """Mapping of a record type to a line; `tags` maps tag keys to attributes, `fields` are attributes."""
 
     measurement: str
     tags: Mapping[str, str]

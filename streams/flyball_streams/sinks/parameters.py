@@ -1,4 +1,4 @@
-"""What the sinks go by: their configuration, and what only tests vary."""
+"""Parameters of the sinks: their configuration, and constants that only tests vary."""
 
 from flyball_contracts.config import InfluxConfig
 

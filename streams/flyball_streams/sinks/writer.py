@@ -1,4 +1,4 @@
-"""Sends lines to a v2 write API: in bounded batches, again while the server is away, never the same fault twice."""
+"""Sends lines to a v2 write API in bounded batches; retries while the server is unreachable, never a rejected line."""
 
 import itertools
 import logging
@@ -29,7 +29,7 @@ _TRANSIENT = {408, 429}
 
 
 class LineWriter:
-    """A connection that counts what became of each line: `written` or `rejected`; `retries` are failed attempts."""
+    """A connection that counts each line as `written` or `rejected`; `retries` are failed attempts."""
 
     def __init__(self, influx: InfluxParameters, token: str, stop: threading.Event) -> None:
         self.written = 0
@@ -43,7 +43,7 @@ class LineWriter:
         self._api = self._client.write_api(write_options=SYNCHRONOUS)  # pyright: ignore[reportUnknownMemberType]
 
     def write(self, lines: Iterable[str]) -> bool:
-        """Write all lines; false when `stop` came before the server took them."""
+        """Write all lines; return false if `stop` came before the server accepted them."""
         source = iter(lines)
         while chunk := list(itertools.islice(source, LINES_PER_REQUEST)):
             if not self._write_chunk(chunk):
@@ -77,7 +77,7 @@ class LineWriter:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _divide(self, lines: list[str], error: ApiException) -> bool:
-        """Find the lines that the server rejects by halving: the good ones are written."""
+        """Find the rejected lines by halving; the others are written."""
         if len(lines) > 1:
             middle = len(lines) // 2
             return self._write_chunk(lines[:middle]) and self._write_chunk(lines[middle:])

@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 SOURCES = (TELEMETRY, EVENTS, DEMAND, PROPOSALS)
 GATHER_S = 0.01
-"""For how long the other batches of a fetch are waited for at most, where some do not come."""
+"""Longest wait for the remaining batches of a fetch."""
 WAITING = 64
-"""Batches that may wait while the lanes work."""
+"""Most batches that may wait while the lanes work."""
 REST_S = 0.1
-"""After this time without messages, none are under way between the lanes."""
+"""After this time without messages, none are in transit between the lanes."""
 FAILED = 70
 """Exit status when the broker did not accept the lanes' messages; a supervisor restarts the worker."""
 
@@ -88,7 +88,7 @@ class Worker:
         untyped.on_before_shutdown.connect(self._leaving, weak=False)
 
     def joined(self) -> bool:
-        """Whether the consumer group has given this process its partitions, be they none."""
+        """Whether the consumer group has assigned partitions to this process, possibly none."""
         consumer = cast("BatchConsumer", self.app.consumer)
         return self._joined and (consumer.placed or not consumer.assignment())
 
@@ -106,11 +106,11 @@ class Worker:
         return waiting
 
     def resume(self, assigned: Collection[TP]) -> Mapping[TP, int]:
-        """Where the assigned partitions go on, of those whose state is known; called in a thread."""
+        """Offsets from which assigned partitions with known state resume; called in a thread."""
         return _or_end("lanes could not be made", self.host.resume, assigned)
 
     def begin(self, starts: Mapping[TP, int]) -> None:
-        """Take note where the others start; called in a thread."""
+        """Note the start offsets of the other partitions; called in a thread."""
         _or_end("first snapshots could not be written", self.host.begin, starts)
 
     def changed(self) -> set[str]:
@@ -118,11 +118,11 @@ class Worker:
         return self.host.changed()
 
     def refresh(self) -> None:
-        """Begin to read the tables to their ends while messages are fetched and delivered; called in a thread."""
+        """Start reading the tables to their ends while messages are fetched and delivered; called in a thread."""
         self._refreshed = self._refreshing.submit(self.host.refresh_tables)
 
     def expect(self, batches: int) -> None:
-        """Expect so many more batches of a fetch; called in the event loop."""
+        """Expect this many more batches of a fetch; called in the event loop."""
         self._expected += batches
         if self._expected > 0:
             self._all_arrived.clear()
@@ -130,7 +130,7 @@ class Worker:
             self._all_arrived.set()
 
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
-        """Partitions to wait with, by the ends of all; called in a thread."""
+        """Partitions to pause, by the end offsets of all; called in a thread."""
         return self.host.ahead({tp: end - (self.host.offset(*tp) or 0) for tp, end in ends.items()})
 
     async def _run(self, stream: Any) -> None:
@@ -155,7 +155,7 @@ class Worker:
                 event.ack()
 
     async def _take_waiting(self, events: list[Any]) -> None:
-        """Take all batches that wait, once the tables are read as far as they went when those were fetched."""
+        """Take all waiting batches, once the tables are read up to their ends at the fetch."""
         refreshed = None
         while refreshed is not self._refreshed:
             refreshed = self._refreshed
@@ -164,13 +164,13 @@ class Worker:
                 events.append(self._waiting.get_nowait())
 
     async def _gather(self) -> None:
-        """Wait for the other batches of a fetch: partitions that go on together keep each other's time."""
+        """Wait for the other batches of a fetch: partitions that advance together share their event time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GATHER_S):
                 await self._all_arrived.wait()
 
     async def _next(self) -> Any:
-        """Wait for the next batch; snapshots are left in the meantime, one at a time."""
+        """Wait for the next batch; publish snapshots in the meantime, one at a time."""
         wait_s: float | None = REST_S
         while True:
             with suppress(TimeoutError):
@@ -192,7 +192,7 @@ class Worker:
         self.expect(-self._expected)  # what was on its way for the partitions of before comes again
 
     async def _leaving(self, _app: Any, **_: Any) -> None:
-        """Take the last snapshot: the streams have stopped, and no other worker has our partitions yet."""
+        """Publish the last snapshots: the streams have stopped, and no other worker has our partitions yet."""
         await self._save()
 
     async def _save(self) -> None:
@@ -206,7 +206,7 @@ class Worker:
 
 
 def _or_end(why: str, function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function of the lanes; end the process when it fails, for to go on would lose what it was to do."""
+    """Call a function of the lanes; end the process when it fails, because continuing would lose data."""
     try:
         return function(*arguments)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Librdkafka's security settings for Faust, whose client is another one."""
+"""Converts librdkafka's security settings for Faust, which uses another client."""
 
 import ssl
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 def credentials(client: Mapping[str, str]) -> CredentialsT | None:
     """Faust's credentials for ``kafka.client``, ``None`` for a broker without security.
 
-    Raises :class:`ConfigError` for what Faust's client cannot do.
+    Raises :class:`ConfigError` for settings that Faust's client does not support.
     """
     protocol = client.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:

@@ -1,7 +1,7 @@
-"""What librdkafka fetches of the partitions that the consumer group gave this process.
+"""Fetches the partitions that the consumer group assigned to this process with librdkafka.
 
-Faust keeps the group: who has which partition, heartbeats, commits. What is in the partitions comes through a client
-that joins no group and unpacks messages outside Python's lock, where aiokafka does so in Python.
+Faust keeps the group: assignment, heartbeats, commits. Another client, which joins no group, fetches the messages: it
+unpacks them outside Python's lock, while aiokafka does so in Python.
 """
 
 import logging
@@ -54,7 +54,7 @@ class Fetch:
         return self._epoch
 
     def hold(self, places: set[TP]) -> None:
-        """Fetch nothing of these partitions until they are no longer held; all others go on where they are."""
+        """Pause these partitions and resume all others."""
         if free := [TopicPartition(*tp) for tp in self._held - places]:
             self._consumer.resume(free)
         if held := [TopicPartition(*tp) for tp in places - self._held]:
@@ -100,5 +100,5 @@ class Fetch:
         return end if end >= 0 else None
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the consumer."""
         self._consumer.close()

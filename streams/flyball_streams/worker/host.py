@@ -94,7 +94,7 @@ class LaneHost:
         A lane that stays assigned keeps its state; a new one restores its snapshot.
         """
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
-        self.ids.now(anew=True)  # slow questions are asked before the lanes are locked
+        self.ids.now(refresh=True)  # slow questions are asked before the lanes are locked
         ends = self._ends(assigned)
         if wanted - set(self.lanes):  # snapshots of others, and the tables as far as those have read them
             self.tables.catch_up(STATE.name, *(topic.name for topic in TABLES))
@@ -134,9 +134,9 @@ class LaneHost:
             self._flush()
 
     def refresh_tables(self) -> None:
-        """Wait until the tables are read as far as they go by now: ticks are decided on that.
+        """Wait until the tables are read up to their current ends, which ticks are decided on.
 
-        To be called when messages were fetched, before the step that takes them.
+        Call it when messages were fetched, before the step that uses them.
         """
         self.tables.catch_up(*(topic.name for topic in TABLES))
 
@@ -162,7 +162,7 @@ class LaneHost:
             self.progress += 1
 
     def rest(self) -> bool:
-        """Publish the snapshot of the lane that is due for longest, if any; return whether more are due."""
+        """Publish the snapshot that has been due for longest, if any; return whether more are due."""
         with self._lock:
             due = self._due(self.config.worker.snapshot_every_s)
             for key in due[:1]:
@@ -200,7 +200,7 @@ class LaneHost:
             raise TransportError(f"{place} is not assigned to this worker")
         done = self.offsets[key].get(place, 0)
         if batch[0].offset < done and self._is_other(tp, self._ends([tp])):
-            self._begin_anew(key, place, batch[0].offset)
+            self._restart_lane(key, place, batch[0].offset)
             lane, done = self.lanes[key], batch[0].offset
         batch = [message for message in batch if message.offset >= done]
         if batch:
@@ -245,13 +245,13 @@ class LaneHost:
         """Whether a partition is not the one that its lane has read: it ends before, or its topic has another id."""
         key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
         done, then = self.offsets[key].get(place, 0), self.topics[key].get(tp.topic)
-        now = self.ids.now(anew=True).get(tp.topic, then)
+        now = self.ids.now(refresh=True).get(tp.topic, then)
         other = ends.get(place, done) < done or now != then
         if other:
             log.warning("%s was made again or lost messages: %s begins anew with what is there now", place, key[0])
         return other
 
-    def _begin_anew(self, key: Key, place: str, first: int) -> None:
+    def _restart_lane(self, key: Key, place: str, first: int) -> None:
         """Restart a lane at the beginning of a recreated topic; its other topic resumes if it is unchanged."""
         then, now = self.topics[key], self._topics(key)
         known = self.offsets[key].items()
@@ -287,7 +287,7 @@ class LaneHost:
                 self.lanes[key] = self._make(key)
 
     def _due(self, age_s: float) -> list[Key]:
-        """Lanes that have read something since their last snapshot, which is at least so old; the oldest first."""
+        """Lanes with new input since their last snapshot, if that is at least this old; the oldest first."""
         now_s = time.monotonic()
         due = [key for key in self._unsaved if now_s - self._snapshot_at[key] >= age_s]
         return sorted(due, key=lambda key: (self._snapshot_at[key], key))

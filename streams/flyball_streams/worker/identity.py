@@ -17,7 +17,7 @@ KEPT_S = 5.0
 
 
 class TopicIds:
-    """Asks the broker for the ids of some topics, every few seconds at most; safe to use from several threads."""
+    """Queries the ids of some topics, every few seconds at most; thread-safe."""
 
     def __init__(self, kafka: KafkaConfig, names: Iterable[str]) -> None:
         self._admin = open_admin(
@@ -25,17 +25,17 @@ class TopicIds:
         )
         self._names = TopicCollection(list(names))
         self._known: dict[str, str] = {}
-        self._asked_s = float("-inf")
+        self._queried_s = float("-inf")
         self._lock = threading.Lock()
 
-    def now(self, *, anew: bool = False) -> dict[str, str]:
-        """Known id of each topic, at most a few seconds old, or queried now (``anew``).
+    def now(self, *, refresh: bool = False) -> dict[str, str]:
+        """Known id of each topic, at most a few seconds old, or queried now (``refresh``).
 
-        It is empty with brokers that have no ids; a topic that is missing for the moment keeps its last id.
+        Empty with brokers that have no ids; a topic that is missing at the moment keeps its last id.
         """
         with self._lock:
-            if anew or time.monotonic() - self._asked_s > KEPT_S:
-                self._asked_s = time.monotonic()
+            if refresh or time.monotonic() - self._queried_s > KEPT_S:
+                self._queried_s = time.monotonic()
                 self._ask()
             return self._known
 

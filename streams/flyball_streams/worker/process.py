@@ -1,4 +1,4 @@
-"""What a worker's process is set up for: one thread that computes, and a garbage collector that rests."""
+"""Settings of a worker's process: computation in one thread, and a rare garbage collector."""
 
 import gc
 import os
@@ -10,9 +10,9 @@ GC_OBJECTS = 50_000
 
 
 def compute_in_this_thread() -> None:
-    """Have compiled models run in the thread that calls them; must be called before the first of them.
+    """Make compiled models run in the calling thread; call it before the first of them.
 
-    A call takes some ten microseconds, less than to wake the threads that would otherwise run it.
+    A call takes some ten microseconds, less than waking the threads that would otherwise run it.
     """
     settings: Any = jax.config
     settings.update("jax_cpu_enable_async_dispatch", False)
@@ -20,9 +20,9 @@ def compute_in_this_thread() -> None:
 
 
 def calm_collector() -> None:
-    """Let the cyclic collector rest: by default it takes an eighth of the CPU, looking through what stays for good.
+    """Make the cyclic garbage collector rare: by default it takes an eighth of the CPU to scan long-lived objects.
 
-    A step makes tens of thousands of records and messages, in no cycles, and drops them all.
+    A step makes tens of thousands of records and messages without cycles, and drops them all.
     """
     gc.collect()
     gc.freeze()

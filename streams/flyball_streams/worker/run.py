@@ -10,7 +10,7 @@ import faust
 
 from flyball_contracts.config import Config, WorkerConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import Storms, list_topics, open_admin
+from flyball_contracts.kafka import RepeatFilter, list_topics, open_admin
 from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
@@ -31,8 +31,8 @@ WATCHDOG_S = 60.0
 def topic_partitions(config: Config) -> dict[str, int]:
     """Partition count of each topic that a worker reads or writes.
 
-    Raises :class:`TransportError` when the broker does not answer, a topic is missing, or the node topics are not
-    partitioned alike.
+    Raises :class:`TransportError` when the broker does not respond, a topic is missing, or the node topics have
+    different partition counts.
     """
     bootstrap, role = config.kafka.bootstrap, roles(config)["worker"]
     admin = open_admin({"bootstrap.servers": bootstrap, **config.kafka.client}, log, "start", log_errors=False)
@@ -69,8 +69,8 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     """Run a worker until SIGTERM or SIGINT; must be called in the main thread.
 
     ``embedded`` applies what Faust needs on the embedded broker. Raises :class:`TransportError` when the broker or a
-    topic is missing at the start, :class:`RecordingError` when ``forecast.history`` is of no use, :class:`ConfigError`
-    for security settings that Faust's client does not know.
+    topic is missing at the start, :class:`RecordingError` when ``forecast.history`` cannot be used,
+    :class:`ConfigError` for security settings that Faust's client does not support.
     """
     if embedded:
         from flyball_streams.broker import faust_on_mock
@@ -78,7 +78,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
         faust_on_mock.apply()
     for name, installed in untested_versions().items():
         log.warning("%s %s is installed, but the worker was tested with %s", name, installed, TESTED[name])
-    storms = Storms("aiokafka", "faust", "mode")
+    storms = RepeatFilter("aiokafka", "faust", "mode")
     for handler in logging.getLogger().handlers:
         handler.addFilter(storms)
     compute_in_this_thread()

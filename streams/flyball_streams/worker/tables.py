@@ -25,7 +25,7 @@ from flyball_streams.worker.snapshots import SnapshotShelf
 log = logging.getLogger(__name__)
 TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES, STATE)
 OUTCOMES_BACK = 1000
-"""Outcomes of each partition to begin with: they matter only as long as a decision lives."""
+"""Number of past outcomes to read per partition: they matter only while a decision is valid."""
 RESPONSE_S = 10.0
 ENDS_S = 2.0
 RETRY_S = 0.1
@@ -35,7 +35,7 @@ CATCH_UP_S = 30.0
 
 
 class TableChange(NamedTuple):
-    """A record or a tombstone, and where it lies."""
+    """A record or a tombstone, and its offset."""
 
     topic: str
     partition: int
@@ -77,9 +77,9 @@ class TableReader:
         self._thread = threading.Thread(target=self._run, name="tables", daemon=True)
 
     def start(self) -> None:
-        """Read to the present ends of the tables, then go on in the background.
+        """Read to the current ends of the tables, then continue in the background.
 
-        Raises :class:`TransportError` when a topic is missing or the broker does not answer.
+        Raises :class:`TransportError` when a topic is missing or the broker does not respond.
         """
         try:
             self._places = self._find_places()
@@ -102,7 +102,7 @@ class TableReader:
         self._thread.start()
 
     def drain(self) -> Changes:
-        """Hand over everything read since the last call; raises :class:`TransportError` when reading ended."""
+        """Return everything read since the last call; raises :class:`TransportError` when reading ended."""
         if self._broken is not None:
             raise TransportError(f"the tables can no longer be read: {self._broken}")
         with self._lock:
@@ -112,7 +112,7 @@ class TableReader:
         return Changes(rows, dead, following)
 
     def snapshot(self, lane: str, partition: int, topics: Mapping[str, str] | None = None) -> Snapshot | None:
-        """Newest whole snapshot of a lane partition that has been read, of those that read ``topics``, by their ids."""
+        """Newest complete snapshot of a lane partition that was read, among those of these topic ids."""
         with self._lock:
             return self._shelf.newest(lane, partition, topics)
 
@@ -136,7 +136,10 @@ class TableReader:
             log.warning("%s: not read to the end within %.0f s; what is older is used", ", ".join(topics), timeout_s)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Offset after the last message of each partition, of those that the broker answers for; one question."""
+        """Offset after the last message of each partition, without those that the broker does not report.
+
+        One request.
+        """
         return ends(self._metadata_client, places, ENDS_S)
 
     def close(self) -> None:

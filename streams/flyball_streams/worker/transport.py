@@ -29,39 +29,39 @@ TESTED = {"faust-streaming": "0.15.3", "mode-streaming": "0.7.1", "aiokafka": "0
 POSITION_S = 10.0
 PAUSE_S = 0.02
 ALIVE_S = 30.0
-"""How often aiokafka is asked for messages that it does not have: who never asks is put out of the group."""
+"""Interval of polls of aiokafka, which has no messages: a member that does not poll is removed from the group."""
 HOLD_S = 0.5
-"""How often it is looked which partitions are too far ahead of others."""
+"""Interval of the check for partitions that are too far ahead of others."""
 FOLLOW_S = 5.0
-"""How often it is asked whether the topics are still the same."""
+"""Interval of the check whether the topics are still the same."""
 T = TypeVar("T")
 
 
 class Lanes(Protocol):
-    """What the consumer asks of whoever uses the messages; both may take a while and are called in a thread."""
+    """What the consumer needs of the lanes; all methods but :meth:`expect` may block, and run in a thread."""
 
     def resume(self, assigned: Collection[TP]) -> Mapping[TP, int]:
-        """Where the assigned partitions go on, of those whose state is known."""
+        """Offsets from which assigned partitions with known state resume."""
         ...
 
     def begin(self, starts: Mapping[TP, int]) -> None:
-        """Take note where the others start."""
+        """Note the start offsets of the other partitions."""
         ...
 
     def refresh(self) -> None:
-        """Begin to read the tables to their ends: messages have come and will be delivered."""
+        """Start reading the tables to their ends: messages have arrived and will be delivered."""
         ...
 
     def expect(self, batches: int) -> None:
-        """Expect so many more batches; a negative number takes some back. Called in the event loop."""
+        """Expect this many more batches; a negative number withdraws some. Called in the event loop."""
         ...
 
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
-        """Partitions to wait with, by the ends of all."""
+        """Partitions to pause, by the end offsets of all."""
         ...
 
     def changed(self) -> set[str]:
-        """Topics that are not those any more that were read."""
+        """Topics that were recreated since they were read."""
         ...
 
 
@@ -78,19 +78,19 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self.placed = False
         self._epoch = 0
-        self._asked_at_s = 0.0
+        self._polled_at_s = 0.0
         self._held_at_s = 0.0
         self._followed_at_s = 0.0
         self._followed: set[TP] = set()
         self._pool = ThreadPoolExecutor(1, "fetch")
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Deliver nothing until the new partitions have their places."""
+        """Deliver nothing until the new partitions have their offsets."""
         self.placed = False
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:
-        """Fetch from where the lanes' state ends, or else from the committed offsets."""
+        """Fetch from the end of the lanes' state, or else from the committed offsets."""
         self.placed = False
         thread: Any = self._thread
         assigned = self.assignment()
@@ -115,10 +115,10 @@ class BatchConsumer(driver.Consumer):
         return cast("BatchTransport", self.transport).fetch.highwater(tp) or 0
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Say nothing: Faust would look for fetches of aiokafka, and the worker has a watchdog of its own."""
+        """Do nothing: Faust would check fetches of aiokafka, and the worker has its own watchdog."""
 
     async def on_stop(self) -> None:
-        """Stop fetching too."""
+        """Stop fetching as well."""
         await super().on_stop()
         await self._in_pool(cast("BatchTransport", self.transport).fetch.close)
         self._pool.shutdown()
@@ -143,8 +143,8 @@ class BatchConsumer(driver.Consumer):
         if not self._flows():
             await asyncio.sleep(PAUSE_S)
             return
-        if time.monotonic() - self._asked_at_s > ALIVE_S:
-            self._asked_at_s = time.monotonic()
+        if time.monotonic() - self._polled_at_s > ALIVE_S:
+            self._polled_at_s = time.monotonic()
             await self._wait_next_records(0.0)
         if time.monotonic() - self._followed_at_s > FOLLOW_S:
             self._followed_at_s = time.monotonic()
@@ -180,7 +180,7 @@ class BatchConsumer(driver.Consumer):
     async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
         expected = self._read_offset[tp]
         if expected is not None and batch[0].offset < expected:
-            self._count_anew(tp)  # nothing is fetched twice: this is another partition of that name
+            self._reset_committed(tp)  # nothing is fetched twice: this is another partition of that name
             expected = None
         first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
@@ -194,7 +194,7 @@ class BatchConsumer(driver.Consumer):
         )
         await callback(message)
 
-    def _count_anew(self, tp: TP) -> None:
+    def _reset_committed(self, tp: TP) -> None:
         """Make Faust forget the offsets of a recreated partition; it would never commit lower ones."""
         faust_keeps: Any = self
         for kept in (faust_keeps._acked, faust_keeps._acked_index, faust_keeps._gap):
@@ -204,7 +204,7 @@ class BatchConsumer(driver.Consumer):
         self._read_offset[tp] = None
 
     async def _follow_topics(self) -> None:
-        """Fetch a recreated topic from its beginning: it may contain more messages than were read of the old one."""
+        """Fetch a recreated topic from its start: it may have more messages than were read of the old one."""
         transport = cast("BatchTransport", self.transport)
         loop = asyncio.get_running_loop()
         changed = await loop.run_in_executor(None, transport.lanes.changed)
@@ -217,7 +217,7 @@ class BatchConsumer(driver.Consumer):
 
 
 class BatchTransport(driver.Transport):
-    """aiokafka transport with the consumer above; ``lanes`` say where assigned partitions start."""
+    """aiokafka transport with the consumer above; ``lanes`` determine the start offsets."""
 
     Consumer = BatchConsumer
 

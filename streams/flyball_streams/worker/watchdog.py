@@ -18,7 +18,7 @@ class Watched(Protocol):
     """The interface of a worker to its watchdog, which calls all three from its own thread."""
 
     def joined(self) -> bool:
-        """Whether the consumer group has given this process its partitions, be they none."""
+        """Whether the consumer group has assigned partitions to this process, possibly none."""
         ...
 
     def progress(self) -> int:
@@ -26,7 +26,7 @@ class Watched(Protocol):
         ...
 
     def lag(self) -> int:
-        """How many messages wait."""
+        """Number of waiting messages."""
         ...
 
 
@@ -52,12 +52,12 @@ class Watchdog(threading.Thread):
         self._seen, self._well_s = -1, time.monotonic() if now_s is None else now_s
 
     def run(self) -> None:
-        """Look until stopped."""
+        """Check until stopped."""
         while not self._stop_event.wait(BEAT_S):
             self.look(time.monotonic())
 
     def look(self, now_s: float) -> None:
-        """Judge once, at monotonic time ``now_s``."""
+        """Check once, at monotonic time ``now_s``."""
         why = self._ill()
         if why is None:
             self._well_s = now_s
@@ -68,7 +68,7 @@ class Watchdog(threading.Thread):
             self._end(STUCK)
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop checking."""
         self._stop_event.set()
 
     def _ill(self) -> str | None:

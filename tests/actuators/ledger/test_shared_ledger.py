@@ -5,7 +5,7 @@ from tests.actuators.samples import CELL, NOW, spec
 
 from flyball_actuators.execution.effect import difference, effect_of
 from flyball_actuators.lease import Lease
-from flyball_actuators.ledger import Book, book as module
+from flyball_actuators.ledger import OutcomeIndex, outcome_index as module
 from flyball_actuators.progress import Progress
 from flyball_contracts.records import Effect, Outcome, Portion, Resources, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
@@ -25,7 +25,7 @@ def outcome(
 
 
 def test_the_first_claim_and_the_first_final_outcome_count() -> None:
-    book = Book()
+    index = OutcomeIndex()
     for one in (
         outcome("d", "accepted", "a"),
         outcome("d", "accepted", "b"),
@@ -33,29 +33,29 @@ def test_the_first_claim_and_the_first_final_outcome_count() -> None:
         outcome("d", "done", "a"),
         outcome("d", "failed", "b"),
     ):
-        book.add(0, one, 7)
-    page = book.page(0, "d")
+        index.add(0, one, 7)
+    page = index.outcomes_of(0, "d")
     assert page is not None
     assert page.claims == ["a", "b"]
     assert page.final is not None
     assert (page.final.status, page.final.actuator, page.final_ms) == ("done", "a", 7)
-    assert book.page(1, "d") is None
-    book.forget(0)
-    assert book.page(0, "d") is None
+    assert index.outcomes_of(1, "d") is None
+    index.forget(0)
+    assert index.outcomes_of(0, "d") is None
 
 
 def test_limits_count_what_others_took_away() -> None:
-    book, down = Book(), (SubjectState(replicas=9), SubjectState(replicas=4))
-    book.add(0, outcome("taken", "accepted", "b", *down), 0)
-    book.add(0, outcome("refused", "accepted", "b", *down), 0)
-    book.add(0, outcome("refused", "refused", "b"), 0)
-    book.add(0, outcome("planned", "planned", "b", *down), 0)
-    book.add(0, outcome("resized", "accepted", "b", down[0], SubjectState(resources=Resources(cpu=1.0))), 0)
+    index, down = OutcomeIndex(), (SubjectState(replicas=9), SubjectState(replicas=4))
+    index.add(0, outcome("taken", "accepted", "b", *down), 0)
+    index.add(0, outcome("refused", "accepted", "b", *down), 0)
+    index.add(0, outcome("refused", "refused", "b"), 0)
+    index.add(0, outcome("planned", "planned", "b", *down), 0)
+    index.add(0, outcome("resized", "accepted", "b", down[0], SubjectState(resources=Resources(cpu=1.0))), 0)
     serving = SubjectState(replicas=1, ready=6), SubjectState(replicas=3)
-    book.add(0, outcome("serving", "accepted", "b", *serving), 0)
+    index.add(0, outcome("serving", "accepted", "b", *serving), 0)
     mix = (Portion(offer="spot", replicas=1, replicas_before=3), Portion(offer="od", replicas=3, replicas_before=1))
-    book.add(0, outcome("moved", "accepted", "b", SubjectState(replicas=4), SubjectState(replicas=4, mix=mix)), 0)
-    assert {g.decision: (g.taken, g.cell, g.dry_run) for g in book.grants(0)} == {
+    index.add(0, outcome("moved", "accepted", "b", SubjectState(replicas=4), SubjectState(replicas=4, mix=mix)), 0)
+    assert {g.decision: (g.taken, g.cell, g.dry_run) for g in index.grants(0)} == {
         "taken": (5, CELL, False),
         "resized": (9, CELL, False),
         "serving": (3, CELL, False),
@@ -64,13 +64,13 @@ def test_limits_count_what_others_took_away() -> None:
 
 
 def test_the_book_is_bounded_and_never_forgets_what_is_open() -> None:
-    most, book = module.MOST_SETTLED, Book()
-    book.add(0, outcome("open", "accepted"), 0)
+    most, index = module.MOST_SETTLED, OutcomeIndex()
+    index.add(0, outcome("open", "accepted"), 0)
     for i in range(2 * most + 1):
-        book.add(0, outcome(f"d{i}", "done"), 0)
-    assert book.page(0, "open") is not None
-    assert book.page(0, "d0") is None
-    assert book.page(0, f"d{2 * most}") is not None
+        index.add(0, outcome(f"d{i}", "done"), 0)
+    assert index.outcomes_of(0, "open") is not None
+    assert index.outcomes_of(0, "d0") is None
+    assert index.outcomes_of(0, f"d{2 * most}") is not None
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 20))

@@ -50,7 +50,7 @@ class Run:
         report = self._run(ticks, changes)
         return report, receive(self.bootstrap, report.delivered)
 
-    def go_over(
+    def switch_to(
         self, ticks: int, changes: dict[int, Callable[[], object]], there: str
     ) -> tuple[AgentReport, Received, Received]:
         """What the first broker was sent, and what the one that the agent goes over to."""
@@ -141,7 +141,7 @@ def test_another_kafka_takes_over_without_a_gap(embedded_broker: StartBroker, tm
         3: lambda: write(run.path, broken),
         6: lambda: write(run.path, moved),
     }
-    report, before, after = run.go_over(12, changes, there)
+    report, before, after = run.switch_to(12, changes, there)
     assert report.dropped == 0
     assert [frame.seq for frame in before.frames + after.frames] == list(range(report.frames))
     assert [event.kind for event in before.events] == ["agent_started", "config_refused"]

@@ -18,7 +18,7 @@ from tests.nvml_stub.stub import NvmlStub
 from flyball_collectors.agent import run_agent
 from flyball_collectors.agent.diagnosis.doctor import Finding, explain
 from flyball_collectors.base import Parts, Reading
-from flyball_collectors.kmsg import KernelLog, Witness, open_kmsg
+from flyball_collectors.kmsg import EventMerger, KernelLog, open_kmsg
 from flyball_collectors.kmsg.burst import Burst
 from flyball_collectors.kmsg.collector import fault_of
 from flyball_collectors.kmsg.fault import Fault
@@ -297,41 +297,41 @@ def line(code: int, *, slot: str = "0000:3b:00", at_s: float = 0.0) -> NodeEvent
     return xid(code, device=f"PCI:{slot}", at_s=at_s, message="by the kernel")
 
 
-def settle(witness: Witness, *events: NodeEvent) -> list[NodeEvent]:
-    return witness.settle(events, [SLICE, GPU, PEER])
+def settle(merger: EventMerger, *events: NodeEvent) -> list[NodeEvent]:
+    return merger.settle(events, [SLICE, GPU, PEER])
 
 
 def test_two_witnesses_make_one_event() -> None:
-    (event,) = settle(Witness(), xid(79), line(79, at_s=0.001))
+    (event,) = settle(EventMerger(), xid(79), line(79, at_s=0.001))
     assert (event.device, event.message) == ("GPU-1", "by the kernel")
 
 
 def test_nvml_may_come_later() -> None:
-    witness = Witness()
-    assert len(settle(witness, line(79))) == 1
-    assert settle(witness, xid(79, at_s=1.9)) == []
-    assert len(settle(witness, xid(79, at_s=2.1))) == 1
+    merger = EventMerger()
+    assert len(settle(merger, line(79))) == 1
+    assert settle(merger, xid(79, at_s=1.9)) == []
+    assert len(settle(merger, xid(79, at_s=2.1))) == 1
 
 
 def test_the_kernel_may_come_later_and_reports_the_same_event_better() -> None:
-    witness = Witness()
-    (first,) = settle(witness, xid(149))
-    (second,) = settle(witness, line(149, at_s=0.5))
+    merger = EventMerger()
+    (first,) = settle(merger, xid(149))
+    (second,) = settle(merger, line(149, at_s=0.5))
     assert second.id == first.id
     assert second.message == "by the kernel"
-    (third,) = settle(witness, line(149, at_s=3.5))
+    (third,) = settle(merger, line(149, at_s=3.5))
     assert third.id != first.id
 
 
 def test_a_storm_goes_on_being_reported_once_a_tick() -> None:
-    witness = Witness()
+    merger = EventMerger()
     for at_s in range(20):
-        events = settle(witness, xid(45, at_s=at_s + 0.01), line(45, at_s=at_s))
+        events = settle(merger, xid(45, at_s=at_s + 0.01), line(45, at_s=at_s))
         assert [event.message for event in events] == ["by the kernel"]
 
 
 def test_other_devices_and_codes_are_other_events() -> None:
-    events = settle(Witness(), xid(79, device="GPU-2"), xid(48), line(79), line(63))
+    events = settle(EventMerger(), xid(79, device="GPU-2"), xid(48), line(79), line(63))
     assert [(event.device, event.code) for event in events] == [
         ("GPU-2", 79),
         ("GPU-1", 48),
@@ -341,27 +341,27 @@ def test_other_devices_and_codes_are_other_events() -> None:
 
 
 def test_a_slot_without_a_device_strikes_no_other() -> None:
-    (event,) = settle(Witness(), line(79, slot="0000:99:00"))
+    (event,) = settle(EventMerger(), line(79, slot="0000:99:00"))
     assert event.device == "PCI:0000:99:00"
 
 
 def test_victims_are_joined_to_what_struck_them() -> None:
-    witness = Witness()
-    cause, victim = settle(witness, xid(48), xid(45, at_s=0.2))
+    merger = EventMerger()
+    cause, victim = settle(merger, xid(48), xid(45, at_s=0.2))
     assert cause.message == "by NVML"
     assert (victim.severity, victim.remedy) == ("info", "none")
     assert victim.message == "by NVML; follows XID 48"
-    (late,) = settle(witness, xid(45, at_s=9.9))
+    (late,) = settle(merger, xid(45, at_s=9.9))
     assert late.message == "by NVML; follows XID 48"
-    (alone,) = settle(witness, xid(45, at_s=20.5))
+    (alone,) = settle(merger, xid(45, at_s=20.5))
     assert (alone.severity, alone.remedy, alone.message) == ("warning", "notify", "by NVML")
 
 
 def test_victims_on_peers_are_joined_to_errors_of_the_fabric_only() -> None:
     for code, follows in ((149, True), (74, True), (24007, True), (48, False)):
-        witness = Witness()
+        merger = EventMerger()
         device = "" if code > 10_000 else "GPU-2"
-        (_, victim) = settle(witness, xid(code, device=device), xid(43, at_s=1))
+        (_, victim) = settle(merger, xid(code, device=device), xid(43, at_s=1))
         where = device or "a switch"
         assert victim.message == ("by NVML" + (f"; follows XID {code} of {where}" if follows else ""))
 
@@ -369,8 +369,8 @@ def test_victims_on_peers_are_joined_to_errors_of_the_fabric_only() -> None:
 def test_events_of_other_kinds_pass() -> None:
     event = node_event("n1", T, "throttle", device="GPU-1")
     lost = node_event("n1", T, "pcie_error", device="PCI:0000:4c:00")
-    assert settle(Witness(), event, event, lost) == [event, event, msgspec.structs.replace(lost, device="GPU-2")]
-    assert settle(Witness()) == []
+    assert settle(EventMerger(), event, event, lost) == [event, event, msgspec.structs.replace(lost, device="GPU-2")]
+    assert settle(EventMerger()) == []
 
 
 def test_the_parsers_are_quick() -> None:

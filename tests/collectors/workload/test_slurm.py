@@ -14,7 +14,7 @@ from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.parameters import AgentParameters, AttributionParameters, SlurmParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 from flyball_collectors.workload.discovery.slurm import JobWatch, find_jobs, replicas_of, variables_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_contracts.config import Config
@@ -66,7 +66,7 @@ def watch(tree: CgroupTree) -> Iterator[JobWatch]:
 )
 def test_where_a_job_is_scraped(more: dict[str, str], url: str) -> None:
     (found,) = replicas_of("7", "n1", [ANNOUNCED | more])
-    assert found == Found("slurm", "chat", "7.n1", (("job", "7"),), url, "vllm", "requests")
+    assert found == DiscoveredReplica("slurm", "chat", "7.n1", (("job", "7"),), url, "vllm", "requests")
 
 
 def test_each_port_of_a_job_is_a_replica() -> None:

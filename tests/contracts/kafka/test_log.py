@@ -3,7 +3,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from flyball_contracts.kafka.log import AWAY_S, EVERY_S, ClientLog, Outages, Storms
+from flyball_contracts.kafka.log import AWAY_S, EVERY_S, ClientLog, Outages, RepeatFilter
 
 
 class Clock:
@@ -52,7 +52,7 @@ def test_librdkafkas_own_lines_are_for_debugging(caplog: pytest.LogCaptureFixtur
 
 def test_storms_are_thinned_out_and_counted() -> None:
     clock = Clock()
-    storms = Storms("aiokafka", monotonic=clock)
+    storms = RepeatFilter("aiokafka", monotonic=clock)
 
     def record(name: str, line: int, text: str = "node %d is not ready") -> logging.LogRecord:
         return logging.LogRecord(name, logging.ERROR, "client.py", line, text, (1,), None)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.codec import decode_message, frame_message
 from flyball_contracts.errors import DecodeError, UnknownSchema
-from flyball_contracts.frame import MAX_ROWS, Frame, decode_frame, decode_frames, encode_frame, make_frame
+from flyball_contracts.frame import MAX_ROWS, Frame, decode_frame, encode_frame, make_frame, stacked
 from flyball_contracts.metrics import LAYOUTS, layout_of
 
 INT64 = 2**63 - 1
@@ -121,29 +121,14 @@ def test_what_is_no_frame_is_a_decode_error(raw: bytes) -> None:
         decode_frame(raw)
 
 
-def test_a_batch_is_one_array_for_each_layout_and_loses_nothing() -> None:
-    good = [a_frame(3, 2, seq=0), a_frame(1, 1, seq=1), a_frame(3, 0, seq=2), a_frame(3, 3, seq=3)]
-    raws = [encode_frame(frame) for frame in good]
-    raws[1:1] = [b"broken"]
-    raws.append(encode_frame(a_frame(height=1, node="")))
-    batches, bad = decode_frames(raws)
-    assert [(b.schema, [f.seq for f in b.frames], b.positions) for b in batches] == [
-        (1, [1], [2]),
-        (3, [0, 2, 3], [0, 3, 4]),
-    ]
-    assert batches[1].starts.tolist() == [0, 2, 2, 5]
-    assert batches[1].values.shape == (5, len(layout_of(3)))
-    assert np.array_equal(batches[1].values[2:5], good[3].values)
-    assert [u.position for u in bad] == [1, 5]
-    assert decode_frames([]) == ([], [])
+def test_blocks_of_one_layout_are_stacked_to_one_array() -> None:
+    blocks = [a_frame(3, rows).block for rows in (2, 0, 3)]
+    rows = stacked(blocks, layout_of(3))
+    assert rows.shape == (5, len(layout_of(3)))
+    assert np.array_equal(rows[2:], a_frame(3, 3).values)
+    assert stacked([], layout_of(2)).shape == (0, len(layout_of(2)))
     with pytest.raises(UnknownSchema):
         layout_of(0)
-
-
-def test_a_batch_of_frames_without_rows_has_the_width_of_its_layout() -> None:
-    (batch,), bad = decode_frames([encode_frame(a_frame(2, 0))])
-    assert bad == []
-    assert batch.values.shape == (0, len(layout_of(2)))
 
 
 def test_layouts_name_each_column_once() -> None:

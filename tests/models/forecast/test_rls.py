@@ -97,7 +97,7 @@ def test_without_forgetting_and_clipping_it_is_ridge_regression() -> None:
     known, unit = full((1, N), 1.0) > 0, full(N, 1.0)
     for row, value in zip(x.astype(np.float32), target.astype(np.float32), strict=True):
         wide = as_array(np.broadcast_to(row[:, None, None], (11, 1, N)))
-        seen = rls.Seen(wide, full((1, N), value), known, wide, unit)
+        seen = rls.TickFeatures(wide, full((1, N), value), known, wide, unit)
         weights, covariance = rls.update(weights, covariance, seen, config)
     solved = np.linalg.solve(x.T @ x + np.eye(11) / 2.0, x.T @ target)
     np.testing.assert_allclose(weights[:, 0, 0], solved, rtol=1e-3, atol=1e-4)

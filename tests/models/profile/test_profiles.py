@@ -106,8 +106,8 @@ def phase_of(usual: dict[str, float], now: dict[str, float], seen_s: float = 300
     for name, value in usual.items():
         x[FEATURES.index(name)] = value
     both = {**{name: usual.get(name, np.nan) for name in course.RECENT}, **now}
-    lately = {name: np.array([both[name]], np.float32) for name in course.RECENT}
-    return phase.PHASES[int(phase.phases(x, lately, np.array([seen_s], np.float32))[0])]
+    recent = {name: np.array([both[name]], np.float32) for name in course.RECENT}
+    return phase.PHASES[int(phase.phases(x, recent, np.array([seen_s], np.float32))[0])]
 
 
 STEADY = {"use": 0.9, "sm": 0.8, "memory": 0.7, "disk_write": 0.1, "pcie_out": 0.2, "network": 0.2}
@@ -147,10 +147,10 @@ def test_memory_that_is_not_reported_fills_nothing() -> None:
     assert np.isnan(filling.summarize(state).lead_s[1])
 
 
-def seen(**changes: Any) -> waste.Seen:
+def seen(**changes: Any) -> waste.HeldDevices:
     given: dict[str, Any] = {"held": True, "interactive": False, "trains": False, "starved": False, "idle_s": 0.0}
     given |= {"duty": 0.9, "use": 0.9, "sm": 0.7, "dram": 0.5, "memory": 0.8} | changes
-    return waste.Seen(**{name: np.array([value]) for name, value in given.items()})
+    return waste.HeldDevices(**{name: np.array([value]) for name, value in given.items()})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.policies.groups import BASELINES, BUDGET, POLICY_GROUPS, Conditions
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.report.page import page
 from flyball_streams.backtest.report.text import against, headline, method, percent, plain
 from flyball_streams.backtest.run import Scenario
@@ -128,7 +128,7 @@ def test_percent_shows_what_matters_near_all() -> None:
 
 @pytest.mark.parametrize("key", sorted({*POLICY_GROUPS}))
 def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
-    settings = POLICY_GROUPS[key].settings(Conditions(Known(demand_of(0.1, 0)), 300.0, 5))
+    settings = POLICY_GROUPS[key].settings(Conditions(PreparedDemand(demand_of(0.1, 0)), 300.0, 5))
     budget = BUDGET // 2 if key == "shadow_selection" else BUDGET
     assert len(settings) == budget
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= budget - 10

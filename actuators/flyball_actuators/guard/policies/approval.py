@@ -5,7 +5,7 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Scale
 
 
 def unapproved(context: Context) -> Verdict | None:
-    """Refuse a decision that needs approval, until somebody approves it or a decision that covers it."""
+    """Refuse a decision that needs approval, until an operator approves it or a decision that covers it."""
     policy = next((policy for policy in context.policies if policy.approval), None)
     if policy is None:
         return None

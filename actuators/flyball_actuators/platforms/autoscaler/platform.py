@@ -32,7 +32,7 @@ _SILENT_NS = 120 * 1_000_000_000
 
 
 class AutoscalerPlatform:
-    """Gives autoscalers of some namespaces the desired number of replicas, and watches what they do.
+    """Gives autoscalers of some namespaces the desired number of replicas, and observes their effect.
 
     HorizontalPodAutoscalers read external metric ``flyball_wanted_replicas`` through the cluster's metrics API; KEDA
     queries an external scaler. Flyball only reads the cluster and needs no right to write. Objects are found as driver
@@ -178,7 +178,7 @@ class AutoscalerPlatform:
 
 
 def _unsupported(decision: AnyDecision) -> str:
-    """What a decision requests besides a number of replicas."""
+    """Requests of a decision besides a number of replicas."""
     if isinstance(decision, Scale):
         requested = (
             ("limit the power", decision.power_limit_w),

@@ -18,8 +18,8 @@ CHECKPOINT = "flyball-"
 class StepStatus(NamedTuple):
     """Status of a step.
 
-    ``settled``: nothing is left to do; ``lost``: somebody else has changed the container since; ``refused``: the engine
-    refuses the step.
+    ``settled``: nothing is left to do; ``lost``: another program has changed the container since; ``refused``: the
+    engine refuses the step.
     """
 
     message: str

@@ -68,8 +68,8 @@ class Api:
                 config.load_incluster_config(settings)
         except (config.ConfigException, OSError) as error:
             what = f"kubeconfig: {kubeconfig}" if kubeconfig else "kubeconfig: none is named, and this is no pod"
-            said = str(error).rstrip(".")
-            raise ConfigError(f"{where}.{what}: {said}; name a file that `kubectl --kubeconfig` can use") from error
+            response = str(error).rstrip(".")
+            raise ConfigError(f"{where}.{what}: {response}; name a file that `kubectl --kubeconfig` can use") from error
         settings.retries = False  # what is sent again is decided here, not below
         settings.connection_pool_maxsize = _CONNECTIONS
         self.host: str = settings.host

@@ -49,7 +49,7 @@ def field_managers_of(obj: Object) -> list[Object]:
 
 
 def field_manager_of(obj: Object, field: str) -> str:
-    """Field manager of a field in the specification, in quotes, or ``somebody``."""
+    """Field manager of a field in the specification, in quotes, or a general term if it is unknown."""
     for entry in field_managers_of(obj):
         fields: Object = entry.get("fieldsV1") or {}
         if f"f:{field}" in (fields.get("f:spec") or {}):

@@ -1,11 +1,8 @@
 """The name of an operation: everything that another process needs to continue it."""
 
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlencode
 
-import msgspec
-
-from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms import operations
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import AnyDecision
@@ -16,7 +13,7 @@ OVERWRITTEN = "overwritten"
 """Stands for an operation if it is unknown whether there is one."""
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defaults=True):
     """The submission of one decision.
 
     ``count``: set ``replicas``; with ``frees``, wait until removed pods are gone. With ``pods``, these are prepared
@@ -59,10 +56,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         parts = self.pods.split() or ([f"{self.pod}/{self.pod_uid}"] if self.pod_uid else [])  # of an older version
         return tuple((name, uid) for name, _, uid in (part.partition("/") for part in parts))
 
-    def encode(self) -> str:
-        """As text, for an outcome."""
-        return urlencode(msgspec.to_builtins(self))
-
 
 def operation_of(verb: Verb, decision: AnyDecision, target: Target, obj: Object, **more: Any) -> Operation:
     """The operation of a decision on a controller as it was read."""
@@ -84,10 +77,7 @@ def names_of(pods: list[Object]) -> str:
 
 def decode(text: str) -> Operation:
     """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
-    try:
-        return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
-    except msgspec.ValidationError as error:
-        raise PlatformError(f"operation {text!r} is none of platform kubernetes: {error}") from error
+    return operations.decode(Operation, text, "platform kubernetes")
 
 
 def manager(decision: str) -> str:

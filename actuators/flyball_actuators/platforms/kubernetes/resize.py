@@ -1,7 +1,7 @@
 """Resizes running pods in place: CPU and memory requests of the container that has the GPUs.
 
 A decision resizes one batch of the pods that do not have the new size yet. It is done once they have it and are ready;
-only then does the next decision start. The pod template is not changed: whoever may patch a template may change its
+only then does the next decision start. The pod template is not changed: the right to patch a template includes its
 image, and a Deployment rolls all of its pods when the template changes. Pods that start later are resized by
 :mod:`flyball_actuators.platforms.kubernetes.new_pods`.
 """

@@ -4,9 +4,9 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms import operations
 from flyball_actuators.platforms.kubernetes.kinds import Object
-from flyball_actuators.platforms.kubernetes.operation import Operation
+from flyball_actuators.platforms.kubernetes.operation import Operation, operation_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import Preempt, Scale
 
@@ -34,24 +34,11 @@ def queued(
     decision: Scale | Preempt, target: Target, obj: Object, place: dict[str, str], now_ns: int, *, activated: bool
 ) -> Queued:
     """The operation of a decision on a job as it was read."""
-    return Queued(
-        verb="count",
-        decision=decision.id,
-        kind=target.kind,
-        namespace=target.namespace,
-        name=target.name,
-        uid=obj["metadata"]["uid"],
-        replicas=decision.replicas,
-        frees=decision.replicas == 0,
-        place=urlencode(place),
-        woke=activated,
-        until_ns=now_ns + GIVE_UP_NS,
-    )
+    number, until_ns = decision.replicas, now_ns + GIVE_UP_NS
+    count = operation_of("count", decision, target, obj, replicas=number, frees=number == 0, until_ns=until_ns)
+    return Queued(**msgspec.structs.asdict(count), place=urlencode(place), woke=activated)
 
 
 def decode(text: str) -> Queued:
     """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
-    try:
-        return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Queued, strict=False)
-    except msgspec.ValidationError as error:
-        raise PlatformError(f"operation {text!r} is none of platform kueue: {error}") from error
+    return operations.decode(Queued, text, "platform kueue")

@@ -2,18 +2,16 @@
 
 import hashlib
 from typing import Literal
-from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
-import msgspec
-
-from flyball_actuators.platforms.base import Handle, PlatformError
+from flyball_actuators.platforms import operations
+from flyball_actuators.platforms.base import Handle
 from flyball_contracts.records import Scale, SubjectState
 
 GIVE_UP_S = 900.0
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defaults=True):
     """The submission of one decision: ``machines`` are requested where there were ``before``.
 
     ``ids`` are the machines to return, comma-separated. ``call`` is the cloud's id of the request, ``seen`` the newest
@@ -41,10 +39,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         expected = SubjectState(replicas=self.machines, ready=self.machines)
         return Handle(operation="" if dry_run else self.encode(), expected=expected, answer=answer)
 
-    def encode(self) -> str:
-        """As text, for an outcome."""
-        return urlencode(msgspec.to_builtins(self))
-
 
 def operation_of(decision: Scale, pool: str, before: int, now_ns: int, **more: str) -> Operation:
     """The operation of a decision on a pool that had ``before`` machines."""
@@ -61,14 +55,11 @@ def operation_of(decision: Scale, pool: str, before: int, now_ns: int, **more: s
 
 def decode(text: str) -> Operation:
     """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
-    try:
-        return msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
-    except msgspec.ValidationError as error:
-        raise PlatformError(f"operation {text!r} is none of a pool: {error}") from error
+    return operations.decode(Operation, text, "a pool")
 
 
 def token(decision: Scale, what: str = "") -> str:
-    """Request token of a decision: the same for the same decision on the same pool, whoever sends it."""
+    """Request token of a decision: the same for the same decision on the same pool, from any process."""
     message = "\0".join((decision.id, decision.target, str(decision.replicas), what))
     return hashlib.sha256(message.encode()).hexdigest()
 

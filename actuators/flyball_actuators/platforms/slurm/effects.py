@@ -19,7 +19,7 @@ its nodes.
 
 
 class StepStatus(NamedTuple):
-    """Status of a job: ``settled`` if nothing is left to do, ``lost`` if somebody else has changed it."""
+    """Status of a job: ``settled`` if nothing is left to do, ``lost`` if another user or program has changed it."""
 
     message: str
     settled: bool = False

@@ -35,9 +35,9 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 class Job(NamedTuple):
     """One job. It may start from ``eligible_s`` on; ``nodes``, ``excluded`` and ``required`` are host lists.
 
-    ``task`` is its index in job array ``array``; ``array`` is 0 for a job outside arrays. Pending tasks that nobody has
-    changed share one record in Slurm and have no ``id``: 0. ``wide`` is its number of nodes, and ``part`` whether it
-    belongs to a heterogeneous job.
+    ``task`` is its index in job array ``array``; ``array`` is 0 for a job outside arrays. Unchanged pending tasks share
+    one record in Slurm and have no ``id``: 0. ``wide`` is its number of nodes, and ``part`` whether it belongs to a
+    heterogeneous job.
     """
 
     id: int

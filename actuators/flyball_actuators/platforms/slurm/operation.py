@@ -1,15 +1,13 @@
 """The name of an operation: everything that another process needs to continue it."""
 
 from typing import Literal
-from urllib.parse import parse_qsl, urlencode
 
-import msgspec
-
+from flyball_actuators.platforms import operations
 from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.slurm.targets import key_of
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defaults=True):
     """The submission of one decision; ``jobs`` are the marked jobs, comma-separated.
 
     ``count``: set ``replicas``; with ``serve`` they must run. ``migrate``: ``replica`` leaves ``node``. ``check``: a
@@ -33,17 +31,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Keys of the jobs."""
         return [one for one in self.jobs.split(",") if one]
 
-    def encode(self) -> str:
-        """As text, for an outcome."""
-        return urlencode(msgspec.to_builtins(self))
-
 
 def decode(text: str) -> Operation:
     """Parse the operation of an outcome; :class:`PlatformError` for another platform's."""
-    try:
-        operation = msgspec.convert(dict(parse_qsl(text, keep_blank_values=True)), Operation, strict=False)
-        if any(key_of(key) != key for key in operation.keys):
-            raise ValueError(f"jobs are {operation.jobs!r}")
-    except (msgspec.ValidationError, ValueError) as error:
-        raise PlatformError(f"operation {text!r} is none of platform slurm: {error}") from error
+    operation = operations.decode(Operation, text, "platform slurm")
+    if any(key_of(key) != key for key in operation.keys):
+        raise PlatformError(f"operation {text!r} is none of platform slurm: jobs are {operation.jobs!r}")
     return operation

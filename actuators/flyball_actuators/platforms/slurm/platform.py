@@ -72,7 +72,7 @@ class SlurmPlatform:
         )
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Mark the jobs and begin, if nobody has changed them since they were observed."""
+        """Mark the jobs and begin, if they are unchanged since they were observed."""
         if isinstance(decision, Check):
             return self._checks.submit(decision, observed, self._clock(), dry_run=dry_run)
         jobs = jobs_of(queue(self._commands), decision.workload, self._partitions)

@@ -45,7 +45,7 @@ def reserve_nodes(commands: Commands, job: Job, decision: str) -> str:
 
 
 def release_nodes(commands: Commands, job: Job) -> None:
-    """Delete Flyball's reservation for a job; the job goes on."""
+    """Delete Flyball's reservation for a job; the job continues."""
     if not job.reservation.startswith(PREFIX):
         return
     if not job.ended:

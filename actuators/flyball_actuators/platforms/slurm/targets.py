@@ -57,7 +57,7 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
 
 
 def version_of(jobs: Iterable[Job]) -> str:
-    """Version of the jobs; changes only when somebody changes them, not when they start."""
+    """Version of the jobs; changes only when they are modified, not when they start."""
     claim = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
     return hashlib.sha256(claim.encode()).hexdigest()[:16]
 

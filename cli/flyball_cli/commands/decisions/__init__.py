@@ -1,1 +1,1 @@
-"""Commands about decisions: why they were made, what became of them, and what people order."""
+"""Commands about decisions: explanations, outcomes, and operators' orders."""

@@ -38,7 +38,7 @@ def command(
       flyball approve 5f3c9a --for 3600 --reason "seen with the team"
     """
     from flyball_cli.controls import order, who
-    from flyball_cli.explain.story import read_decision
+    from flyball_cli.explain.records import read_decision
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Approval
 

@@ -38,15 +38,15 @@ def verify(
 ) -> None:
     """Say whether the trail in PATH is what the actuator wrote, and name the first line that is not.
 
-    Each line is chained to the one before. Last outcomes carry the head of the chain, so a file that was written
-    anew, or whose end was cut off, does not fit the topic of outcomes. The exit status is 1 where something is wrong.
+    Each line is chained to the one before. Last outcomes carry the head of the chain, so a file that was rewritten, or
+    whose end was cut off, does not fit the topic of outcomes. The exit status is 1 where something is wrong.
 
     \b
     Example:
       flyball audit verify /var/lib/flyball/audit --bootstrap kafka-1:9092
     """
     from flyball_actuators.audit import Broken, anchor_of, verified
-    from flyball_cli.explain.story import read_anchors
+    from flyball_cli.explain.records import read_anchors
 
     config = configured(config_path, bootstrap, log_level)
     if not path.is_file():

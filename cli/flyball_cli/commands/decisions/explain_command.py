@@ -18,7 +18,7 @@ from flyball_cli.options import DAY_S, Finite, common, configured
 def command(
     decision: str, since: float, as_json: bool, config_path: Path | None, bootstrap: str | None, log_level: str
 ) -> None:
-    """Say of one DECISION why it was made, on what numbers, what was done about it, and what was seen to happen.
+    """Explain one DECISION: why it was made, on which numbers, what was done, and the observed effect.
 
     DECISION is its id, the beginning of it, or `latest`. Where the file that
     `actuator.audit` names is on this machine, the calls of the platform are
@@ -29,19 +29,19 @@ def command(
       flyball explain 5f3c9a --bootstrap kafka-1:9092
     """
     from flyball_actuators.audit import AnyEntry, Broken, entries_about
+    from flyball_cli.explain.records import read_records
     from flyball_cli.explain.screen import screen
-    from flyball_cli.explain.story import read_story
 
     config = configured(config_path, bootstrap, log_level)
-    story = read_story(config.kafka, decision, since * DAY_S)
+    found = read_records(config.kafka, decision, since * DAY_S)
     audit = Path(config.actuator.audit)
     trail: list[AnyEntry] = []
     try:
-        trail = entries_about(audit, story.decision.id) if audit.is_file() else []
+        trail = entries_about(audit, found.decision.id) if audit.is_file() else []
     except Broken as error:  # the topics still have their part
         click.echo(f"the audit trail is left out: {error}", err=True)
     if as_json:
-        document = {"decision": story.decision, "outcomes": story.outcomes, "records": story.records, "audit": trail}
+        document = {"decision": found.decision, "outcomes": found.outcomes, "records": found.records, "audit": trail}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
     else:
-        Console().print(screen(story, trail))
+        Console().print(screen(found, trail))

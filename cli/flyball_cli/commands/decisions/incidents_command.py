@@ -18,7 +18,7 @@ from flyball_contracts.records.events import Severity
 
 @click.group("incidents")
 def command() -> None:
-    """See what is wrong, and answer: take it on, silence it, say whether it was true.
+    """List incidents, and respond: acknowledge, silence or label them.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def list_(
     ended: bool, as_json: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str
 ) -> None:
     """List open incidents, the worst first; silenced ones come after the others."""
-    from flyball_cli.explain.story import read_incidents
+    from flyball_cli.explain.records import read_incidents
     from flyball_cli.incidents.listing import tabulated
     from flyball_cli.incidents.topic import in_order
     from flyball_contracts.kafka.preflight import preflight
@@ -74,7 +74,7 @@ def list_(
 @_looking
 @common
 def show(incident: str, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
-    """Tell all that is known of an INCIDENT: its id, or the beginning of it."""
+    """Show everything known of an INCIDENT: its id, or the beginning of it."""
     from flyball_cli.incidents.listing import described
     from flyball_cli.incidents.topic import find
 
@@ -93,7 +93,7 @@ def ack(
     incident: str, remove: bool, reason: str, by: str | None, since: float, config_path: Path | None,
     bootstrap: str | None, log_level: str,
 ) -> None:  # fmt: skip
-    """Take an INCIDENT on, so that others see that somebody has it. Decisions go on."""
+    """Acknowledge an INCIDENT, so that others see that an operator works on it. Decisions continue."""
     from flyball_cli.controls import who
     from flyball_cli.incidents.topic import answer, find
     from flyball_contracts.kafka.preflight import preflight
@@ -153,7 +153,7 @@ def silence(
     cell: str, name: str | None, for_s: float, from_: datetime | None, reason: str, by: str | None,
     config_path: Path | None, bootstrap: str | None, log_level: str, **matched: Any,
 ) -> None:  # fmt: skip
-    """Let what matches be listed and nothing else: no decision follows, and nobody is notified.
+    """List matching incidents only: no decision follows, and no notification.
 
     With --from it is a maintenance window.
 
@@ -230,7 +230,7 @@ def unsilence(
 @common
 def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
     """List nodes that are suspect, watched or out, and why."""
-    from flyball_cli.explain.story import read_conditions
+    from flyball_cli.explain.records import read_conditions
     from flyball_cli.incidents.listing import of_nodes
 
     config = configured(config_path, bootstrap, log_level)
@@ -250,7 +250,7 @@ def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | N
 def readmit(
     node: str, cell: str, evidence: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
 ) -> None:
-    """Let NODE take work again: what it was out for is forgiven, and what comes after this is not.
+    """Let NODE take work again: earlier faults are cleared, later ones count.
 
     \b
     Example:
@@ -321,8 +321,8 @@ def notify(
 ) -> None:  # fmt: skip
     """Send incidents to Alertmanager and webhooks, until stopped; each at least once, silenced ones not at all.
 
-    Run one; after a restart it says again what goes on, and what may have been lost. An incident that a receiver will
-    never take (it answers 400, 413 or 422) goes to the dead letters, and the others go on; all else is tried again.
+    Run one; after a restart it repeats open incidents, and those that may have been lost. An incident that a receiver
+    rejects for good (400, 413 or 422) goes to the dead letters, and the others continue; other failures are retried.
 
     \b
     Example:
@@ -353,7 +353,7 @@ def notify(
 
 @command.command("rules")
 def rules() -> None:
-    """Print alert rules for Prometheus, on what the agents export: a second pair of eyes where no worker runs."""
+    """Print alert rules for Prometheus, on the agents' metrics: an independent check if no worker runs."""
     from flyball_cli.incidents.rules import rules_yaml
 
     click.echo(rules_yaml(), nl=False)

@@ -15,7 +15,7 @@ from flyball_cli.options import common, configured, progress_bar
 from flyball_cli.outputs import force_option, output, written
 
 if TYPE_CHECKING:
-    from flyball_cli.policy.trial import Tried
+    from flyball_cli.policy.trial import JudgedDecision
 
 
 @click.group("policy")
@@ -51,13 +51,13 @@ def test(
     Example:
       flyball policy test monday.parquet --config candidate.yaml --json verdicts.json
     """
-    from flyball_cli.policy.trial import tried
+    from flyball_cli.policy.trial import judge_recorded
 
     json_out = None if json_out is None else output(json_out, force=force)
     config = configured(config_path, bootstrap, log_level)
     console = Console()
     with progress_bar("messages") as update:
-        found = tried(recording, config.actuator, update)
+        found = judge_recorded(recording, config.actuator, update)
     if json_out is not None:
         with written(json_out) as file:
             file.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
@@ -72,9 +72,9 @@ def test(
         console.print(f"[yellow]stopped nothing:[/] {escape(', '.join(unused))}")
 
 
-def _by_rule(found: "list[Tried]") -> Table:
-    """Decisions by the guard's result, those that policies stopped first."""
-    groups: dict[tuple[bool, str], list[Tried]] = defaultdict(list)
+def _by_rule(found: "list[JudgedDecision]") -> Table:
+    """Decisions by the guard's result, those that policies refused first."""
+    groups: dict[tuple[bool, str], list[JudgedDecision]] = defaultdict(list)
     for one in found:
         rule = f"policy {one.policy}" if one.policy else one.code or "accepted"
         groups[not one.policy, rule].append(one)
@@ -89,7 +89,7 @@ def _by_rule(found: "list[Tried]") -> Table:
     return table
 
 
-def _listed(stopped: "list[Tried]") -> Table:
+def _listed(stopped: "list[JudgedDecision]") -> Table:
     table = Table("when", "decision", "target", "why not", box=None, header_style="bold")
     for one in stopped:
         when = f"{datetime.fromtimestamp(one.time_ns / 1e9, UTC):%m-%d %H:%M:%S}"

@@ -16,7 +16,7 @@ from flyball_cli.options import common, configured
 def command(
     cell: str, reason: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
 ) -> None:
-    """Let no actuator begin anything more, until `flyball resume`; what is under way is watched to its end.
+    """Stop all actuators from starting anything until `flyball resume`; running operations are observed to their end.
 
     \b
     Example:

@@ -46,7 +46,7 @@ def command(
         if found is None:
             sys.exit(130)
     else:
-        from flyball_cli.explain.story import read_insights
+        from flyball_cli.explain.records import read_insights
 
         found = read_insights(config.kafka, Waste, since * DAY_S)
     losses = added_up(found)

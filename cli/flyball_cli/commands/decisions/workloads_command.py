@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group("workloads")
 def command() -> None:
-    """Tell Flyball of workloads: what they promise and what may be done to them.
+    """Declare workloads to Flyball: their objectives and limits.
 
     \b
     Examples:
@@ -132,8 +132,8 @@ def remove(
 ) -> None:
     """Take workloads back; a NAME may be a pattern like 'test-*'.
 
-    Nothing is stopped: what runs goes on running, no more is decided on it, and decisions that are on their way
-    are refused. `apply` brings a workload back.
+    Nothing is stopped: replicas run on, there are no more decisions about them, and pending decisions are refused.
+    `apply` brings a workload back.
 
     \b
     Example:

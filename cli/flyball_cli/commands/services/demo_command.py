@@ -61,7 +61,7 @@ def command(config_path: Path | None, log_level: str, **options: Any) -> None:
 
 
 def _refuse_without_packages(*, page: bool) -> None:
-    """See before anything is started what its services would miss later, one by one."""
+    """Check for missing packages before anything is started, instead of service by service later."""
     needed: dict[str, tuple[str, ...]] = {
         "worker": ("faust", "jax", "polars"),
         "agent": ("prometheus_client", "urllib3"),

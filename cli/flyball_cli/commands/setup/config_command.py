@@ -7,7 +7,7 @@ import click
 PACKAGE = Path(__file__).resolve().parents[2]
 CHECKOUT = PACKAGE.parents[1] / "infra"
 FOLDERS = (PACKAGE / "examples", CHECKOUT / "examples", CHECKOUT / "slurm", CHECKOUT / "systemd")
-"""Where the examples lie: in an installed package, and in a checkout."""
+"""Folders of the examples: in an installed package, and in a checkout."""
 
 
 @click.group("config")

@@ -69,7 +69,7 @@ def command(
 
 
 def _burn_in(seconds: float, gpus: int) -> int:
-    """Print what was found, and write it where the platform requests it; 1 where a device is not well."""
+    """Print the result, and write it to the file that the platform requests; exit status 1 for an unhealthy device."""
     from flyball_cli.burn_in.run import burn_in
 
     found = burn_in(seconds, gpus)
@@ -84,7 +84,7 @@ def _burn_in(seconds: float, gpus: int) -> int:
 
 
 def _compare(config: Config) -> int:
-    """Print value beside value; 1 where they differ."""
+    """Print values side by side; exit status 1 if they differ."""
     from flyball_collectors.agent.diagnosis.doctor import compare_gpus
     from flyball_collectors.agent.diagnosis.quantity import number
 

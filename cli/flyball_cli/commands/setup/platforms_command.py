@@ -41,7 +41,7 @@ def command(
     config = configured(config_path, bootstrap, log_level)
     seen = {}
     if observed:
-        from flyball_cli.explain.story import read_sent
+        from flyball_cli.explain.records import read_sent
 
         seen = rows(*read_sent(config.kafka, since * DAY_S))
     if as_json:

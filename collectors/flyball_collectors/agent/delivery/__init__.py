@@ -1,1 +1,1 @@
-"""The way to Kafka: the producer, and the disk spool for what Kafka does not take."""
+"""Delivery to Kafka: the producer, and the disk spool for messages that Kafka does not accept."""

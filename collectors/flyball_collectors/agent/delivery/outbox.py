@@ -1,4 +1,4 @@
-"""The way to Kafka: an idempotent producer that never blocks the tick loop and counts what it gives up."""
+"""Delivery to Kafka: an idempotent producer that never blocks the tick loop and counts lost messages."""
 
 import logging
 import time
@@ -34,8 +34,8 @@ _REFUSED = {  # no later try would change the answer
 }
 
 
-class Way(NamedTuple):
-    """A way to a broker, opened and not used yet."""
+class Connection(NamedTuple):
+    """A connection to a broker, opened and not used yet."""
 
     bootstrap: str
     settings: dict[str, Any]
@@ -45,15 +45,15 @@ class Way(NamedTuple):
 class Outbox:
     """Sends messages in the background.
 
-    Memory is bounded by ``queue_bytes``. What cannot be sent goes to ``spool``: all that waits as soon as no broker
-    answers, everything new while none does, and what does not fit the queue. Once a broker answers, new messages
-    go out at once, and the spooled ones beside them in their order, some at each :meth:`poll`, at least once. So a
-    control loop sees the present first: the engine refuses frames further back than ``lateness_ticks`` as late,
-    replayed ones are for recorders, sinks and history, which order them and drop twins by ``(epoch, seq)``.
-    An old record that comes back to a compacted topic is followed by the newest, so that this one stays.
+    Memory is bounded by ``queue_bytes``. Messages that cannot be sent go to ``spool``: all waiting ones as soon as no
+    broker responds, all new ones while none does, and those that do not fit the queue. Once a broker answers, new
+    messages go out at once, and the spooled ones beside them in their order, some at each :meth:`poll`, at least once.
+    So a control loop gets current data first: the engine refuses frames older than ``lateness_ticks`` as late; replayed
+    ones serve recorders, sinks and history, which order them and drop duplicates by ``(epoch, seq)``. An old record
+    that is replayed to a compacted topic is followed by the newest one, which therefore stays.
 
-    Without a spool, what cannot be sent is given up: the oldest messages when the delivery timeout ends, new
-    ones when the queue is full. A kill loses what is in memory: messages that the broker has not confirmed yet.
+    Without a spool, messages that cannot be sent are dropped: the oldest messages when the delivery timeout ends, new
+    ones when the queue is full. A kill loses the messages in memory that the broker has not confirmed.
 
     All counts are of messages. Always: ``sent + carried = delivered + dropped + waiting + spooled``, but for
     ``torn`` records of the run before among the dropped. Not thread-safe: one loop owns it.
@@ -91,7 +91,7 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """Messages in memory that are neither delivered nor given up yet; replayed ones are in the spool, too."""
+        """Messages in memory that are neither delivered nor dropped; replayed ones are also in the spool."""
         return len(self._producer)
 
     @property
@@ -111,11 +111,11 @@ class Outbox:
 
     @property
     def dropped(self) -> int:
-        """Messages that are lost: given up, or lost by the spool."""
+        """Lost messages: dropped here, or lost by the spool."""
         return self._given_up + (0 if self._spool is None else self._spool.lost)
 
-    def prepare(self, kafka: KafkaConfig) -> Way:
-        """Open another way, to go over to; raises :class:`ConfigError` for settings that librdkafka refuses."""
+    def prepare(self, kafka: KafkaConfig) -> Connection:
+        """Open another connection, to switch to; raises :class:`ConfigError` for settings that librdkafka refuses."""
         settings: dict[str, Any] = {
             **producer_settings(
                 kafka.bootstrap,
@@ -127,12 +127,12 @@ class Outbox:
             ),
             "error_cb": self._on_error,
         }
-        return Way(kafka.bootstrap, settings, _producer(settings))
+        return Connection(kafka.bootstrap, settings, _producer(settings))
 
-    def go_over(self, way: Way) -> None:
-        """Send by another way from now on, first of all the newest of what a compacted topic must hold.
+    def switch_to(self, way: Connection) -> None:
+        """Send over another connection from now on, first the newest records of compacted topics.
 
-        What the old way still holds has a second to arrive, then it is spooled, or given up and counted.
+        Messages in the old connection have a second to arrive, then they are spooled, or dropped and counted.
         """
         self._flush(_PART_S)
         self._producer.purge()
@@ -145,7 +145,7 @@ class Outbox:
             self.send(message)
 
     def send(self, message: Message) -> None:
-        """Queue or spool one message; one that fits neither is given up at once, and counted."""
+        """Queue or spool one message; one that fits neither is dropped and counted."""
         self.sent += 1
         if message.topic in _COMPACTED:
             self._newest[message.topic, message.key] = message
@@ -172,20 +172,20 @@ class Outbox:
             self._fail(message, error.args[0])
 
     def poll(self) -> None:
-        """Take note of what was delivered or failed, and replay some of the spool; does not wait."""
+        """Process delivery reports, and replay some of the spool; does not wait."""
         self._serve()
         if self._replay is not None and not self._broken:
             self._send_spooled(self._replay)
 
     def settle(self) -> None:
-        """Wait a moment for what is queued to arrive, unless no broker answers: what comes next depends on it."""
+        """Wait briefly until queued messages arrive, unless no broker responds: later messages depend on them."""
         for _ in range(_SETTLE_POLLS):
             if not self.waiting or self._away or self._unreachable or self._broken:
                 return
             self._serve(_SETTLE_POLL_S)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Wait for what is queued as long as that; then spool the rest, or give it up and count it."""
+        """Wait up to a limit for queued messages; then spool the rest, or drop and count it."""
         self._flush(0.0 if self._away else timeout_s)
         if self.waiting:
             if self._spool is None:
@@ -242,7 +242,7 @@ class Outbox:
         )
 
     def _restart(self) -> None:
-        """Replace a producer that met a fatal error; what it held is spooled, or given up and counted."""
+        """Replace a producer after a fatal error; its messages are spooled, or dropped and counted."""
         self._producer.purge()
         self._flush(1.0)
         self._broken = False
@@ -259,7 +259,7 @@ class Outbox:
             self._note_fatal(error)
 
     def _note_fatal(self, error: KafkaException) -> None:
-        """A fatal error, which an idempotent producer does not survive, comes as an exception from any call."""
+        """Handle a fatal error, which ends an idempotent producer and may come from any call."""
         reason: KafkaError = error.args[0]
         if reason.fatal() or reason.code() == KafkaError._FATAL:
             self._broken = True
@@ -294,14 +294,14 @@ class Outbox:
         self._unreachable = self._away = False
 
     def _fail(self, message: Message, error: KafkaError) -> None:
-        """What becomes of a message that a broker did not take."""
+        """Handle a message that a broker did not accept."""
         if error.code() in _REFUSED:
             self._give_up(f"a message for {message.topic}", error.str())
         else:
             self._put_by(message, error.str())
 
     def _put_by(self, message: Message, reason: str) -> None:
-        """Spool a message, or give it up; the spool counts itself what it does not take."""
+        """Spool a message, or drop it; the spool counts messages that it does not accept."""
         if self._spool is None:
             self._give_up(f"a message for {message.topic}", reason)
         else:
@@ -329,7 +329,7 @@ class Outbox:
             self._warn("Kafka at %s: %s", self._bootstrap, error.str())
 
     def _warn(self, text: str, *args: object) -> None:
-        """Warn at most every half minute: the counters hold the rest."""
+        """Log at most one warning per half minute: the counters have the rest."""
         now_s = self._monotonic()
         if self._warned_s is None or now_s - self._warned_s >= _WARN_EVERY_S:
             self._warned_s = now_s
@@ -344,7 +344,7 @@ def _producer(settings: dict[str, Any]) -> Producer:
 
 
 class _ClientLog:
-    """Takes librdkafka's own log, which repeats each failure for each connection: detail for debugging."""
+    """Handles librdkafka's own log, which repeats each failure for each connection: logged for debugging only."""
 
     def log(self, level: int, text: str, *args: object) -> None:
         _LOG.debug(text, *args)

@@ -1,4 +1,4 @@
-"""What comes out of the spool again: which records are on their way to Kafka, and which have arrived."""
+"""Replay of the spool: which records are in flight to Kafka, and which have arrived."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ _WINDOW = 500  # records on their way; also the most in a tick, so that a fleet 
 
 
 class Replay:
-    """Records on their way, at most ``window_bytes`` of them; the spool forgets only what has arrived, in order."""
+    """Records in flight, at most ``window_bytes`` of them; the spool drops only records that have arrived, in order."""
 
     def __init__(self, spool: Spool, window_bytes: int) -> None:
         self._spool = spool
@@ -18,7 +18,7 @@ class Replay:
         self._arrived: set[int] = set()
 
     def due(self, window: int = _WINDOW) -> Iterator[Record]:
-        """Records to send now, oldest first; call :meth:`sent` for each that was handed over."""
+        """Records to send now, oldest first; call :meth:`sent` for each that was queued."""
         for record in self._spool.peek(window):
             if record.id in self._under_way or record.id in self._arrived:
                 continue
@@ -27,21 +27,21 @@ class Replay:
             yield record
 
     def probe(self) -> Iterator[Record]:
-        """One record to find out with whether a broker answers, if none is on its way."""
+        """One record to test whether a broker responds, if none is in flight."""
         if not self._under_way:
             yield from self.due(1)
 
     def sent(self, record: Record) -> None:
-        """``record`` is on its way."""
+        """Note that ``record`` is in flight."""
         self._under_way[record.id] = len(record.payload)
         self._bytes += len(record.payload)
 
     def failed(self, id: int) -> None:
-        """A record did not arrive: it is due again."""
+        """Note that a record did not arrive: it is due again."""
         self._bytes -= self._under_way.pop(id)
 
     def arrived(self, id: int) -> None:
-        """A record that was sent arrived, or never will: it is done with."""
+        """Note that a record arrived, or never will."""
         self.failed(id)
         self._arrived.add(id)
         last = None

@@ -1,4 +1,4 @@
-"""Where the agent keeps what Kafka does not take, by its configuration."""
+"""The spool of messages that Kafka does not accept, by the agent's configuration."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What this node can measure, what it cannot, and why."""
+"""Explains what this node can measure, what it cannot, and why."""
 
 import os
 import time
@@ -44,7 +44,7 @@ _SAMPLES_S = 0.5  # long enough for new samples of utilisation
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at; ``remedy`` is empty where nothing needs to be done."""
+    """One finding; ``remedy`` is empty if nothing needs to be done."""
 
     name: str
     ok: bool
@@ -53,9 +53,9 @@ class Finding(NamedTuple):
 
 
 def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> list[Finding]:
-    """Look at everything that the agent would measure here, for at most a second, and change nothing.
+    """Check everything that the agent would measure here, for at most a second, and change nothing.
 
-    What cannot work here, like the discovery of pods outside of one, is a finding beside the others.
+    Something that cannot work here, like the discovery of pods outside of one, is a finding of its own.
     """
     agent = config.agent
     try:
@@ -95,9 +95,9 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
 
 
 def compare_gpus(config: Config, *, wait: Callable[[float], object] = time.sleep) -> tuple[list[Compared], list[str]]:
-    """Read every GPU of this node twice, by our layer and by NVIDIA's own binding: values, and what else differs.
+    """Read every GPU of this node twice, by our layer and by NVIDIA's own binding, and compare.
 
-    Raises :class:`ConfigError` where one of the two is not to be had.
+    Raises :class:`ConfigError` if one of the two is not available.
     """
     agent = config.agent
     opened = open_nvml(look(agent).node, Path(agent.root), with_constants(AgentParameters, agent).gpu)
@@ -121,7 +121,7 @@ def compare_gpus(config: Config, *, wait: Callable[[float], object] = time.sleep
 
 
 def _exports(agent: AgentConfig) -> list[Finding]:
-    """Outputs beside Kafka; that none is requested is no fault."""
+    """Findings on the outputs other than Kafka; having none is no fault."""
     export = agent.export
     if not (export.metrics_listen or export.otlp_endpoint):
         return [Finding("agent.export", True, "Kafka is the only output; metrics_listen and otlp_endpoint are not set")]
@@ -150,7 +150,7 @@ def _workload(collector: WorkloadCollector, wait: Callable[[float], object]) -> 
 
 
 def _unwell(kind: str, problems: Mapping[str, str | None]) -> Iterator[Finding]:
-    """One finding for each that is queried and does not answer well."""
+    """One finding for each queried page that does not respond correctly."""
     for who, problem in problems.items():
         if problem is None:
             yield Finding(f"{kind}.{who}", False, "no answer within half a second", "look at its load")
@@ -195,7 +195,7 @@ def _spool(agent: AgentConfig) -> Finding:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether the folder is there, or could be made, and files in it, too."""
+    """Whether the folder exists, or could be created, and files in it as well."""
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,4 +1,4 @@
-"""Values as a person reads them."""
+"""Values as text."""
 
 from math import floor, isnan, log10
 

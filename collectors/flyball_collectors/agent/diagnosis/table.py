@@ -1,4 +1,4 @@
-"""What a node measures, as tables for a terminal: an overview of the devices and of the work, then all values."""
+"""Measurements of a node as tables for a terminal: an overview of devices and work, then all values."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -72,7 +72,7 @@ _GAP = 2
 
 
 class _Line(NamedTuple):
-    """One metric: its cells, one for each row of the frame, and whether it is zero where that is no news."""
+    """One metric: its cells, one for each row of the frame, and whether it is an uninteresting zero."""
 
     metric: Metric
     values: NDArray[np.float32]
@@ -80,7 +80,7 @@ class _Line(NamedTuple):
 
 
 def render(readings: Sequence[Reading], inventory: Inventory, width: int) -> Group:
-    """Tables for ``width`` columns; a metric without a value has no line, and all that is quietly zero shares one."""
+    """Tables for ``width`` columns; a metric without a value has no line, and uninteresting zeros share one."""
     by_schema = {reading.schema: reading.values for reading in readings if len(reading.values)}
     parts: list[RenderableType] = [_head(inventory)]
     devices = _overview(_OF_DEVICE, [_device_name(device) for device in inventory.devices], by_schema, width)
@@ -145,7 +145,7 @@ def _overview(
     by_schema: dict[int, NDArray[np.float32]],
     width: int,
 ) -> Table | None:
-    """A line for each row, with the columns that have a value and still fit; ``None`` where there is none."""
+    """One line per row, with the columns that have a value and fit; ``None`` if there is none."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
     cells: list[list[str]] = []
@@ -203,13 +203,13 @@ def _attributes(metric: Metric) -> str:
 
 
 def _is_quiet(metric: Metric, values: NDArray[np.float32]) -> bool:
-    """Zero throughout, where anything else would be the news."""
+    """Whether a metric that is usually zero is zero in all rows."""
     alarming = metric.instrument == "counter" or metric.unit in _QUIET_UNITS or metric.about.startswith("1 w")
     return alarming and not np.nan_to_num(values).any()
 
 
 def _quiet(metrics: Sequence[Metric]) -> str:
-    """One sentence for all that is zero."""
+    """One sentence for all metrics that are zero."""
     names: dict[str, list[str]] = {}
     for metric in metrics:
         names.setdefault(metric.name, []).append(_attributes(metric))

@@ -2,8 +2,8 @@
 
 See https://carbon-intensity.github.io/api-definitions/.
 
-Average intensity at the point of use, without the life cycle of plants. The answer has no time of issue:
-a curve counts as issued when it is first seen to say something new.
+Average intensity at the point of use, without the life cycle of plants. The response has no time of issue: a curve
+counts as issued when a change is first seen.
 """
 
 from datetime import UTC, datetime

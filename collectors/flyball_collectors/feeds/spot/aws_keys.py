@@ -1,4 +1,4 @@
-"""Where an access key of AWS comes from: the environment, or the role of the machine that the feed runs on."""
+"""Source of an AWS access key: the environment, or the role of the machine that the feed runs on."""
 
 from typing import Protocol
 
@@ -18,7 +18,7 @@ _REMEDY = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine
 
 
 class Keys(Protocol):
-    """Gives the key that is good now; raises :class:`FeedError`."""
+    """Returns the currently valid key; raises :class:`FeedError`."""
 
     def key(self, now_ns: int) -> AwsKey:
         """Key to sign with at ``now_ns``."""
@@ -26,7 +26,7 @@ class Keys(Protocol):
 
 
 class FixedKey:
-    """One key for good."""
+    """One permanent key."""
 
     def __init__(self, key: AwsKey) -> None:
         self._key = key
@@ -54,7 +54,7 @@ class RoleKeys:
         self._ends_ns = 0
 
     def key(self, now_ns: int) -> AwsKey:
-        """Key of the role, requested when it is needed."""
+        """Key of the role, requested on demand."""
         if now_ns < self._ends_ns - _SPARE_NS:
             return self._key
         where = f"{self._server.address}{_ROLE}"

@@ -1,8 +1,8 @@
 """Signs requests to AWS: signature version 4 of a GET without a body.
 
-See "Create a signed AWS API request" in AWS's IAM user guide. Ours is the part of it that one GET needs: botocore does
-the same in 30 MB, and holds python-dateutil below the version that is pinned here; the small libraries sign for
-HTTP clients that are not in use here. The test vectors of AWS, and botocore where it is installed, check it.
+See "Create a signed AWS API request" in AWS's IAM user guide. This implements only what one GET needs: botocore takes
+30 MB and requires an older python-dateutil than the one pinned here; the small libraries sign for other HTTP clients.
+The test vectors of AWS, and botocore if it is installed, verify it.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 
 
 class AwsKey(NamedTuple):
-    """An access key; ``session_token`` is empty where it is a lasting one."""
+    """An access key; ``session_token`` is empty for a permanent one."""
 
     access_key: str
     secret_key: str
     session_token: str = ""
 
     def __repr__(self) -> str:
-        """Without the secrets."""
+        """Text without the secrets."""
         return f"AwsKey({self.access_key!r})"
 
 
 class Target(NamedTuple):
-    """Where a request goes: the host as in its header, the region and the service."""
+    """Destination of a request: the host as in its header, the region and the service."""
 
     host: str
     region: str
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 def signed_headers(key: AwsKey, target: Target, path: str, query: Mapping[str, str], now_ns: int) -> dict[str, str]:
-    """Headers that make a GET a signed one; it must be sent within five minutes of ``now_ns``."""
+    """Headers of a signed GET; it must be sent within five minutes of ``now_ns``."""
     now = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
     stamp, day = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}"
     headers = {"host": target.host, "x-amz-date": stamp}

@@ -1,9 +1,9 @@
 """AWS: the spot instance advisor's file, which says how often machines of a type were taken back in the last month.
 
-See https://aws.amazon.com/ec2/spot/instance-advisor/. The file gives a band of the share that was interrupted: below
-5 %, 5 to 10, 10 to 15, 15 to 20, or above 20 %. Taken as the chance of a month, with the middle of the band (25 % for
-the last, which is open), that is a hazard of so much an hour. It is coarse, hence marked as estimated; what machines
-of one's own live to see says more.
+See https://aws.amazon.com/ec2/spot/instance-advisor/. The file gives a band of the share that was interrupted: below 5
+%, 5 to 10, 10 to 15, 15 to 20, or above 20 %. The middle of the band (25 % for the last, which is open) is taken as the
+probability per month and converted to a rate per hour. It is coarse, hence marked as estimated; losses of own machines
+are better evidence.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 """AWS: the spot price of a machine in force now, by EC2's ``DescribeSpotPriceHistory``.
 
-It needs a key that may do that and nothing else. The answer is the last change before ``StartTime`` in each
-availability zone. Prices move a few times a day and are the same for everybody, so that one feed serves a fleet.
+It needs a key with only that permission. The response is the last change before ``StartTime`` in each availability
+zone. Prices move a few times a day and are the same for everybody, so that one feed serves a fleet.
 """
 
 from datetime import UTC, datetime

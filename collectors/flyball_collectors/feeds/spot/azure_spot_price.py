@@ -2,7 +2,7 @@
 
 See https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices. A row holds from its
 effective date on; among those in force the newest counts. Rows of other meters of the same machine (Windows, low
-priority, on demand) come along and are left aside.
+priority, on demand) are ignored.
 """
 
 from urllib.parse import parse_qsl, urlsplit
@@ -83,7 +83,7 @@ class AzureSpotPrice:
         return [self._level.curve(price, now_ns, where)]
 
     def _is_meant(self, item: _Item) -> bool:
-        """Whether a row is the hour of a spot machine with Linux; only the names of meters distinguish them."""
+        """Whether a row is the hourly price of a spot machine with Linux; only meter names distinguish them."""
         same = (item.arm_region_name, item.arm_sku_name) == (self._settings.region, self._settings.instance_type)
         hourly = (item.type, item.currency_code, item.unit_of_measure) == ("Consumption", "USD", "1 Hour")
         return same and hourly and item.sku_name.endswith(" Spot") and "Windows" not in item.product_name

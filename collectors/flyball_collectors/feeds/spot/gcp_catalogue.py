@@ -1,7 +1,7 @@
 """Google Cloud: the spot prices of Compute Engine's parts, by the Cloud Billing Catalog API.
 
-See https://docs.cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. It needs an API key that may ask
-the Cloud Billing API and nothing else. The catalogue has tens of thousands of rows; only the fields used are requested.
+See https://docs.cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. It needs an API key restricted to
+the Cloud Billing API. The catalogue has tens of thousands of rows; only the fields used are requested.
 """
 
 import re
@@ -64,7 +64,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class Part(NamedTuple):
-    """A part that is sold in a region."""
+    """A priced part in a region."""
 
     region: str
     name: str
@@ -76,7 +76,7 @@ class _Price(NamedTuple):
 
 
 class Catalogue:
-    """The spot prices of all parts and regions; the feeds of one key share it, and request it once in ``keep_s``."""
+    """The spot prices of all parts and regions; the feeds of one key share it, and request it once per ``keep_s``."""
 
     def __init__(self, client: Client, key: str, keep_s: float) -> None:
         self._client = client
@@ -111,7 +111,7 @@ class Catalogue:
         raise FeedError(f"{self.where}: more than {MOST_PAGES} pages; please report it")
 
     def _add(self, sku: _Sku, found: dict[Part, _Price], now_ns: int) -> None:
-        """Take the price in force; of rows of one part in one region the newest counts, of equally new the lower."""
+        """Add the current price; of rows of one part and region the newest counts, of equally new ones the lowest."""
         # The newest machines' rows say it in their description alone.
         if sku.category.usage_type != "Preemptible" and not sku.description.startswith(_SPOT):
             return

@@ -1,4 +1,4 @@
-"""What Google Cloud's machines with GPUs are made of: the catalogue has prices of parts only.
+"""Parts of Google Cloud's GPU machines: the catalogue has prices of parts only.
 
 A part is named as in the catalogue, without what follows ``attached to`` or ``running in`` and without ``Spot
 Preemptible``; ``A | B`` are two names of one part, of which a region has one. Amounts (virtual CPUs, GiB of memory,

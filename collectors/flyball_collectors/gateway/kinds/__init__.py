@@ -1,4 +1,4 @@
-"""Which series of which gateway mean what: one table for each."""
+"""Meaning of the series of each gateway: one table each."""
 
 from collections.abc import Mapping
 

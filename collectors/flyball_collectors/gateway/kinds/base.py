@@ -1,4 +1,4 @@
-"""The series that a kind of gateway is known to export."""
+"""Series that a kind of gateway exports."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,8 @@ from flyball_collectors.workload.scraping.page import Sample
 class Kind(NamedTuple):
     """The series of a gateway, the label that distinguishes workloads, and the path of its page.
 
-    What is no Prometheus page has its own ``read``; ``rate`` names a series that is requests per second already.
+    A page in another format than Prometheus has its own ``read``; ``rate`` names a series that is already requests per
+    second.
     """
 
     series: GatewaySeries

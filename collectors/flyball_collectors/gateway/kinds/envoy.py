@@ -1,7 +1,7 @@
-"""Envoy and what is made of it (Istio, Contour, Envoy Gateway): the admin page, one cluster for each workload.
+"""Envoy and gateways based on it (Istio, Contour, Envoy Gateway): the admin page, one cluster for each workload.
 
-A request for which no host is there ends at once: it is no ``upstream_rq``, only ``upstream_cx_none_healthy`` counts
-it. Retries count as requests. ``?usedonly&filter=`` makes the page small.
+A request without a host ends at once: only ``upstream_cx_none_healthy`` counts it, not ``upstream_rq``. Retries count
+as requests. ``?usedonly&filter=`` makes the page small.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind

@@ -1,8 +1,8 @@
 """The endpoint picker of the Kubernetes Gateway API Inference Extension.
 
 With its flow control it holds requests while a pool has no pod. Its series have the prefix ``llm_d_epp`` in newer
-versions and those of the inference objective or model in older ones. Its averages of the pods' own queues are not
-requested: replicas report them themselves.
+versions and those of the inference objective or model in older ones. Its averages of the pods' own queues are not used:
+replicas report them.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind

@@ -1,4 +1,4 @@
-"""The queue of the same interceptor, as JSON on its admin port: what the add-on's own scaler reads.
+"""The queue of the same interceptor, as JSON on its admin port: the input of the add-on's own scaler.
 
 A map of hosts, later of ``namespace/name``, to requests without an answer: in turn a plain number, ``Requests``, and
 ``Concurrency`` beside ``RPS``, the requests per second that came in, as a mean over the window of the target's rate
@@ -13,7 +13,7 @@ from flyball_collectors.workload.scraping.page import PageError, Sample
 
 
 class Count(msgspec.Struct, rename="pascal"):
-    """What the interceptor reports of a target, with names as in Go."""
+    """Counts of a target, with the Go names of the interceptor."""
 
     concurrency: float | None = None
     requests: float | None = None
@@ -24,7 +24,7 @@ _QUEUE = msgspec.json.Decoder(dict[str, float | Count])
 
 
 def samples(page: str) -> list[Sample]:
-    """Samples of all targets. Raises :class:`PageError` for what is no such queue."""
+    """Samples of all targets. Raises :class:`PageError` for an invalid queue document."""
     try:
         queue = _QUEUE.decode(page)
     except msgspec.MsgspecError as error:

@@ -1,1 +1,1 @@
-"""NVML itself: how it is opened, its structs and fields, and the gate for every call."""
+"""NVML itself: opening, structs and fields, and the gate for every call."""

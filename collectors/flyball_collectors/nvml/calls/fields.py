@@ -26,10 +26,10 @@ _MANY = 40  # fields from which on arrays are cheaper than a loop
 
 
 class Field(NamedTuple):
-    """A field id of nvml.h, the column it is, what one unit is worth, and its scope (a link, or all).
+    """A field id of nvml.h, its column, its unit's value, and its scope (a link, or all).
 
-    A ``wide`` counter is only used in 64 bits: in 32, bytes wrap more than once between two reads. One that
-    ``wraps`` is kept apart then: its lower bits go into :attr:`FieldBatch.wrapped`.
+    A ``wide`` counter is only used in 64 bits: in 32, bytes wrap more than once between two reads. For one that
+    ``wraps``, the lower bits are stored in :attr:`FieldBatch.wrapped`.
     """
 
     id: int
@@ -41,9 +41,9 @@ class Field(NamedTuple):
 
 
 class FieldBatch:
-    """Reads some fields of one device; a field that it does not have is requested once.
+    """Reads some fields of one device; a missing field is requested once.
 
-    ``wrapped`` has, by column, the lower 32 bits of counters of which the last read had no more.
+    ``wrapped`` has, by column, the lower 32 bits of counters for which the last read had no more.
     """
 
     def __init__(self, gate: Gate, fields: Sequence[Field]) -> None:
@@ -98,7 +98,7 @@ class FieldBatch:
 
 
 class _Plain:
-    """Reads many answers at once as long as all are there and of the types they were of when this was made."""
+    """Reads many values at once as long as all are present and keep their types."""
 
     def __init__(self, buffer: memoryview, fields: Sequence[Field]) -> None:
         answers = np.frombuffer(buffer, ANSWERS)
@@ -113,7 +113,7 @@ class _Plain:
         self._places = places
 
     def read(self, row: list[float]) -> bool:
-        """Whether the values were put into their columns."""
+        """Put the values into their columns; return whether that was possible."""
         if not self._usual or self._codes.any() or (self._kinds != self._expected).any():
             return False
         numbers = self._wide.astype(np.float64)

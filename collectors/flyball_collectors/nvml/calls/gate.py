@@ -1,4 +1,4 @@
-"""The one gate through which every NVML call about a device goes."""
+"""The gate through which every NVML call about a device goes."""
 
 import logging
 from collections.abc import Mapping
@@ -33,15 +33,15 @@ _PLAIN = frozenset({NOT_FOUND, INSUFFICIENT_SIZE, NO_DATA})  # answers, not fail
 
 
 class DeviceLost(Exception):
-    """The device no longer answers; nothing more can be queried of it in this read."""
+    """The device no longer responds; this read stops."""
 
 
 class Gate:
     """Calls about one device, by one thread at a time.
 
-    An answer that will never come (not supported, not permitted, unknown to this driver) is remembered and
-    not requested again. Any other failure costs one value and is counted in ``errors`` by call. ``code`` is the
-    return code of the last call. ``unread`` are functions whose struct nobody here knows in the driver's version.
+    A permanent failure (not supported, not permitted, unknown to this driver) is remembered and not requested again.
+    Any other failure costs one value and is counted in ``errors`` by call. ``code`` is the return code of the last
+    call. ``unread`` are functions whose struct is unknown in the driver's version.
     """
 
     def __init__(self, library: Library, handle: c_void_p) -> None:
@@ -57,10 +57,10 @@ class Gate:
         self._number_at = byref(self._number)
 
     def call(self, name: str, *args: object) -> bool:
-        """Whether the function ``name`` answered, into the buffers among ``args``.
+        """Call the function ``name``, which fills the buffers among ``args``; return whether it succeeded.
 
-        What is remembered is the name, with the first argument if that is an ``int``: in NVML it says what kind of
-        value is meant. Raises :class:`DeviceLost` when the device is gone.
+        Failures are remembered by name, with the first argument if that is an ``int``, which in NVML selects the value.
+        Raises :class:`DeviceLost` when the device is gone.
         """
         key: object = (name, args[0]) if args and type(args[0]) is int else name
         if key in self.never:
@@ -75,9 +75,9 @@ class Gate:
         return not code
 
     def structure(self, name: str) -> Mapping[str, float] | None:
-        """Members of the struct of a function that refused the version of ours, through NVIDIA's own binding.
+        """Members of the struct of a function that refused our version, through NVIDIA's own binding.
 
-        ``None`` for a function that did not refuse it, and where the binding cannot read it either.
+        ``None`` for a function that did not refuse it, and if the binding cannot read it either.
         """
         if name not in self._mismatched:
             return None
@@ -89,11 +89,11 @@ class Gate:
         return found
 
     def number(self, name: str, *args: object) -> int | None:
-        """What a function that answers with one unsigned 32-bit number says; ``None`` where it says nothing."""
+        """Result of a function that returns one unsigned 32-bit number; ``None`` if it fails."""
         return self._number.value if self.call(name, *args, self._number_at) else None
 
     def text(self, name: str) -> str:
-        """What a function that answers with a text says; empty where it says nothing."""
+        """Result of a function that returns a text; empty if it fails."""
         text = create_string_buffer(96)
         return text.value.decode(errors="replace") if self.call(name, text, c_uint(len(text))) else ""
 

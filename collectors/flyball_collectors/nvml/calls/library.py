@@ -1,8 +1,8 @@
-"""NVML itself, without a binding in between.
+"""NVML without a binding.
 
-nvidia-ml-py allocates its arguments anew for each call, which is most of the cost of a read; and setting argument
-types on its functions would break it for others in the process. So the library is opened again here, and callers
-keep their own buffers.
+nvidia-ml-py allocates its arguments for each call, which is most of the cost of a read; and setting argument types on
+its functions would break it for others in the process. So the library is opened again here, and callers keep their own
+buffers.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ class Library:
             raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from error
 
     def call(self, name: str, *args: object) -> int:
-        """Return code of a function, ``FUNCTION_NOT_FOUND`` where the driver is older than it."""
+        """Return code of a function, ``FUNCTION_NOT_FOUND`` if the driver is older."""
         function = getattr(self.functions, name, None)
         return FUNCTION_NOT_FOUND if function is None else int(function(*args))
 
@@ -56,7 +56,7 @@ class Library:
             raise NvmlError(code, f"{name}: {self.text_of(code)}")
 
     def text_of(self, code: int) -> str:
-        """What a return code means."""
+        """Text of a return code."""
         function = getattr(self.functions, "nvmlErrorString", None)
         if function is None:
             return f"NVML error {code}"
@@ -65,11 +65,11 @@ class Library:
         return (text or b"").decode(errors="replace") or f"NVML error {code}"
 
     def start(self) -> None:
-        """Start NVML; a GPU that is sick does not keep it from starting."""
+        """Start NVML, even if a GPU is faulty."""
         self.check("nvmlInitWithFlags", 0)
 
     def binding(self) -> Binding | str:
-        """NVIDIA's own binding, opened at the first call, or why it is not to be had."""
+        """NVIDIA's own binding, opened at the first call, or why it is not available."""
         if self._binding is None:
             try:
                 self._binding = Binding()
@@ -78,7 +78,7 @@ class Library:
         return self._binding
 
     def stop(self) -> None:
-        """Leave NVML."""
+        """Shut NVML down."""
         if isinstance(self._binding, Binding):
             self._binding.close()
         self._binding = None

@@ -1,4 +1,4 @@
-"""Opens NVML, or says why it cannot be."""
+"""Opens NVML, or reports why it cannot be opened."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _REMEDIES = {
 
 
 class Absent(NamedTuple):
-    """Why a collector is not there, and what to do if it should be."""
+    """Why a collector is absent, and the remedy if it should be there."""
 
     reason: str
     remedy: str

@@ -1,4 +1,4 @@
-"""NVML's tagged numbers, and which values of a row can be true."""
+"""NVML's tagged numbers, and the plausibility of a row's values."""
 
 import logging
 from collections import Counter
@@ -18,7 +18,7 @@ _NUMBERS = {DOUBLE: Struct("<d"), 4: Struct("<q"), 5: Struct("<i4x"), 6: Struct(
 
 
 def number_in(kind: int, bits: int) -> float | None:
-    """Number in the 64 bits of an ``nvmlValue_t`` of type ``kind``; ``None`` for a type that is not known here."""
+    """Number in the 64 bits of an ``nvmlValue_t`` of type ``kind``; ``None`` for an unknown type."""
     if kind in (ULONG_LONG, ULONG):
         return float(bits)
     if kind == UINT:
@@ -28,7 +28,7 @@ def number_in(kind: int, bits: int) -> float | None:
 
 
 def _most(metric: Metric) -> float:
-    """Largest value of a gauge, or largest increase of a counter per second, that a device can have."""
+    """Largest possible gauge, or largest possible increase of a counter per second, of a device."""
     if metric.unit == "1" and any(word in metric.name for word in ("utilization", "activity", "occupancy", "stall")):
         return 1.0
     return {"W": 1e4, "J": 1e4, "Cel": 250.0, "Hz": 2e10, "By": 2.0**50, "s": 1.5, "{cycle}": 2e13}.get(
@@ -37,11 +37,11 @@ def _most(metric: Metric) -> float:
 
 
 class Validator:
-    """Turns what was read of the devices into frames of a layout.
+    """Converts the devices' raw values to frames of a layout.
 
-    Counters become increases since the device's previous row, NaN on its first and after one that is missing; one
-    that went down was reset or wrapped: NaN, and counted in ``resets``. Values that cannot be true (drivers have been
-    seen to report 8e8 % and 9e18 degrees) become NaN, and are counted in ``rejected`` by device and metric.
+    Counters become increases since the device's previous row, NaN on its first and after a missing one; one that went
+    down was reset or wrapped: NaN, and counted in ``resets``. Impossible values (drivers have reported 8e8 % and 9e18
+    degrees) become NaN, and are counted in ``rejected`` by device and metric.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -82,7 +82,7 @@ class Validator:
         return values.astype(np.float32)
 
     def _align(self, devices: tuple[str, ...]) -> None:
-        """Let the counters of devices that stay follow their rows."""
+        """Move the counters of remaining devices with their rows."""
         if devices == self._devices:
             return
         last = np.full((len(devices), len(self._counters)), np.nan)

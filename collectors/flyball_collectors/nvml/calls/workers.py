@@ -1,4 +1,4 @@
-"""Runs one job per device so that a job that does not come back costs its own device alone."""
+"""Runs one job per device; a job that hangs affects only its own device."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _Batch:
-    """Jobs of one thread: what waits, what runs since when, and what has ended."""
+    """Jobs of one thread: waiting, running with its start time, and finished."""
 
     def __init__(self, jobs: Mapping[str, Callable[[], Any]]) -> None:
         self.waiting = deque(jobs.items())
@@ -25,11 +25,11 @@ class _Batch:
 
 
 class Workers:
-    """Runs jobs by name in one thread, one after the other: while all is well that is all it costs.
+    """Runs jobs by name in one thread, one after the other, which is cheap as long as none hangs.
 
-    A job that takes longer than ``patience_s`` keeps its thread, and its name is not run again until it has come
-    back; the jobs that waited behind it go on in threads of their own. So :meth:`run` takes at most twice that
-    long beyond the time of the jobs that are well. One thread calls the methods.
+    A job that takes longer than ``patience_s`` keeps its thread, and its name is not run again until it returns; the
+    jobs waiting behind it continue in other threads. So :meth:`run` takes at most twice that long beyond the time of
+    the other jobs. One thread calls the methods.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +40,7 @@ class Workers:
         self._inbox: SimpleQueue[_Batch | None] | None = None
 
     def stuck(self) -> dict[str, float]:
-        """Names whose job has not come back, and for how many seconds."""
+        """Names whose job has not returned, and for how many seconds."""
         now_s = self._clock()
         with self._lock:
             return {name: now_s - since_s for name, since_s in self._stuck.items()}
@@ -67,13 +67,13 @@ class Workers:
         return results
 
     def close(self) -> None:
-        """Let the thread end; one that is stuck ends with its job."""
+        """End the thread; a stuck one ends with its job."""
         if self._inbox is not None:
             self._inbox.put(None)
             self._inbox = None
 
     def _wait(self, batch: _Batch, patience_s: float) -> bool:
-        """Wait until a batch has ended, or one of its jobs has run for too long; whether it ended."""
+        """Wait until a batch has ended, or one of its jobs has run for too long; return whether it ended."""
         wait_s = patience_s
         while True:
             try:
@@ -103,7 +103,7 @@ class Workers:
                 return
 
     def _carry_out(self, batch: _Batch) -> bool:
-        """Run a batch; false when it was abandoned meanwhile, and with it the thread."""
+        """Run a batch; return false when it was abandoned meanwhile, together with the thread."""
         while True:
             with self._lock:
                 if not batch.waiting:

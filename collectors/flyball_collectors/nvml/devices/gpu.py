@@ -1,4 +1,4 @@
-"""One GPU with its MIG instances: all that is read of it in one go."""
+"""One GPU with its MIG instances: everything that is read of it in one pass."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -31,11 +31,11 @@ _ECC_MODE = 1  # field
 _MOST_W = 1e4  # no board takes as much
 
 
-class Found(NamedTuple):
-    """What one read of a GPU found: a row for each of ``devices``, counters as they are.
+class GpuReading(NamedTuple):
+    """Result of one read of a GPU: a row for each of ``devices``, raw counters.
 
-    ``details`` has rows where they were requested. A GPU that is lost has rows of NaN; ``lost`` says why.
-    ``reasons`` are those of its clocks, in nvml.h's bits. ``link_errors`` are there with the details.
+    ``details`` has rows if they were requested. A lost GPU has rows of NaN; ``lost`` says why. ``reasons`` are its
+    clock event reasons, in nvml.h's bits. ``link_errors`` come with the details.
     """
 
     devices: tuple[Device, ...]
@@ -64,15 +64,15 @@ class GpuReader:
 
     @property
     def device(self) -> Device:
-        """The GPU, as it was when it was last read."""
+        """The GPU as of the last read."""
         return self._device
 
     def wires(self, others: Mapping[str, c_void_p]) -> Wires:
-        """How the GPU is connected to others, whose handles are given by UUID."""
+        """Connections of the GPU to others, whose handles are given by UUID."""
         return wires_of(self.gate, others)
 
-    def read(self, *, detail: bool, rescan: bool = False) -> Found:
-        """Read the GPU and its instances; which instances there are is looked up with the detail, or on ``rescan``."""
+    def read(self, *, detail: bool, rescan: bool = False) -> GpuReading:
+        """Read the GPU and its instances; the list of instances is updated with the detail, or on ``rescan``."""
         began_s = self._clock()
         if self.abandoned:
             return self._lost(self.abandoned, detail=detail)
@@ -95,21 +95,21 @@ class GpuReader:
         if details:
             details[0][_READ_S] = self._clock() - began_s
         links = self._detail.link_errors if detail else None
-        return Found(self._devices(), rows, details, processes, "", self._current.reasons, links)
+        return GpuReading(self._devices(), rows, details, processes, "", self._current.reasons, links)
 
     def close(self) -> None:
-        """Free what is held."""
+        """Release all resources."""
         self._gpm.close()
         for one in self._instances:
             one.close()
         self._instances = []
 
     def abandon(self, why: str) -> None:
-        """Ask nothing any more, for the handle is of a session that has ended: the GPU is lost."""
+        """Stop using a handle of an ended session: the GPU is lost."""
         self.abandoned = why
 
     def _start(self, divided: bool) -> None:
-        """Begin anew: what was not to be had before may be now."""
+        """Reset remembered failures: missing values may be available now."""
         self.gate = Gate(self.gate.library, self.gate.handle)
         self._gpm = Gpm(self.gate)
         self._device = identify(self.gate, self.index, self._root, mig_enabled=divided)
@@ -150,17 +150,17 @@ class GpuReader:
             row[_FREE] = NAN if most is None else max(most - row[_USED], 0)
         return [row, *(one.read_detail() for one in self._instances)]
 
-    def _lost(self, why: str, *, detail: bool) -> Found:
+    def _lost(self, why: str, *, detail: bool) -> GpuReading:
         if not self._is_lost:
             self._current = CurrentReader(self.gate, self.uuid, self._gpm)  # its counters begin anew
         self._is_lost = True
         devices = (self._device, *(one.device for one in self._instances))
         rows = [[NAN] * len(GPU) for _ in devices]
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
-        return Found(devices, rows, details, [], why)
+        return GpuReading(devices, rows, details, [], why)
 
     def _devices(self) -> tuple[Device, ...]:
-        """The GPU, with what was seen to be measurable on it so far, and its instances."""
+        """The GPU, with its capabilities as observed so far, and its instances."""
         seen = {
             "gpm": self._gpm.supported,
             "samples": self._current.ring.started,

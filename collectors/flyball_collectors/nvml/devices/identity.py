@@ -1,4 +1,4 @@
-"""Who a GPU is, and what can be measured on it."""
+"""Identity and capabilities of a GPU."""
 
 from ctypes import byref, c_int
 from pathlib import Path
@@ -15,7 +15,7 @@ _ARCHITECTURES = {
 
 
 def identify(gate: Gate, index: int, root: Path, *, mig_enabled: bool = False) -> Device:
-    """Identity of the GPU at ``index``; raises :class:`DeviceLost` when it does not answer or has no UUID."""
+    """Identity of the GPU at ``index``; raises :class:`DeviceLost` when it does not respond or has no UUID."""
     uuid = gate.text("nvmlDeviceGetUUID")
     if not uuid:
         raise DeviceLost("nvmlDeviceGetUUID: no answer")
@@ -37,9 +37,9 @@ def identify(gate: Gate, index: int, root: Path, *, mig_enabled: bool = False) -
 
 
 def memory_of(gate: Gate) -> tuple[int, int, int | None]:
-    """Memory of a device in bytes: all, in use, and held by the driver and firmware.
+    """Memory of a device in bytes: all, in use, and reserved by driver and firmware.
 
-    Drivers that do not report the last count it as in use, and it is ``None``. All 0 where nothing is known.
+    Drivers that do not report the last count it as in use, and it is ``None``. All 0 if unknown.
     """
     memory = Memory2(version=MEMORY_V2)
     if gate.call("nvmlDeviceGetMemoryInfo_v2", byref(memory)):

@@ -1,4 +1,4 @@
-"""MIG: the instances that a GPU is divided into."""
+"""MIG instances of a GPU."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _USED_SLICES = GPU_DETAIL.column("nvidia.gpu.mig.slices{state=used}")
 
 
 class Place(NamedTuple):
-    """A MIG instance as NVML knows it: a compute instance ``compute`` in the GPU instance ``gpu``."""
+    """A MIG instance in NVML's terms: compute instance ``compute`` in GPU instance ``gpu``."""
 
     handle: c_void_p
     uuid: str
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def mig_mode(gate: Gate) -> bool:
-    """Whether a GPU is divided now."""
+    """Whether MIG is enabled on a GPU now."""
     now, next_ = c_uint(), c_uint()
     return gate.call("nvmlDeviceGetMigMode", byref(now), byref(next_)) and bool(now.value)
 
@@ -47,9 +47,9 @@ def places(gate: Gate) -> Iterator[Place]:
 
 
 class Instance:
-    """Reads one MIG instance: memory, processes and, where the chip has it, activity.
+    """Reads one MIG instance: memory, processes and, if the chip supports it, activity.
 
-    The activity is that of the GPU instance, so it is read only where the compute instance has it to itself.
+    The activity is that of the GPU instance, so it is read only if the compute instance is its only one.
     """
 
     def __init__(self, gate: Gate, place: Place, parent: Device, *, alone: bool) -> None:
@@ -98,13 +98,13 @@ class Instance:
         return row
 
     def close(self) -> None:
-        """Free what is held."""
+        """Release all resources."""
         if self._gpm is not None:
             self._gpm.close()
 
 
 def open_instances(gate: Gate, parent: Device, old: list[Instance]) -> list[Instance]:
-    """Readers of the instances that a GPU has now; those that are still there are kept, the others closed."""
+    """Readers of a GPU's current instances; those of remaining ones are kept, the others closed."""
     found = list(places(gate)) if parent.mig_enabled else []
     sharing = Counter(place.gpu for place in found)
     known = {(one.place.uuid, one.place.gpu, one.place.compute, one.alone): one for one in old}
@@ -119,9 +119,9 @@ def open_instances(gate: Gate, parent: Device, old: list[Instance]) -> list[Inst
 
 
 def _profile(attributes: Attributes, parent_bytes: int) -> str:
-    """Name of a profile, ``1c.3g.40gb`` or ``3g.40gb`` where the compute instance has all of the GPU instance.
+    """Name of a profile, ``1c.3g.40gb`` or ``3g.40gb`` if the compute instance has all of the GPU instance.
 
-    A profile is named after its share of the memory in eighths, of the size that the board is sold with.
+    A profile is named after its share of the memory in eighths, of the nominal board size.
     """
     eighths = -(-attributes.memory_mib * 8 * 2**20 // parent_bytes) if parent_bytes else 0
     memory_gb = round(eighths / 8 * -(-parent_bytes // 2**30))

@@ -1,4 +1,4 @@
-"""Which GPUs the node has, and how they are connected."""
+"""The GPUs of a node, and their connections."""
 
 import logging
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _MOST_LOOKS = 32
 
 
 class Change(NamedTuple):
-    """UUIDs of GPUs that are new, and of those that are gone."""
+    """UUIDs of added and removed GPUs."""
 
     added: list[str]
     gone: list[str]
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 class Roster:
     """The GPUs by name (``GPU 0``), in the order of their indexes.
 
-    ``unreadable`` says by name why others never gave an identity; :meth:`look` tries them again.
+    ``unreadable`` says by name why others never returned an identity; :meth:`look` retries them.
     """
 
     def __init__(self, library: Library, watch: EventWatch, workers: Workers, root: Path) -> None:
@@ -45,16 +45,16 @@ class Roster:
         self._lost_looks, self._again_after = 0, 1
 
     def look(self, count: int | None = None, *, lost: bool = False) -> Change:
-        """Look for GPUs that came or went; asks NVML unless the ``count`` is given.
+        """Find GPUs that were added or removed; queries NVML unless ``count`` is given.
 
-        Nothing is looked for while a call about a GPU hangs. A GPU that stays ``lost`` may have been reset in place,
-        which only a new session of NVML sees: one is begun after 1 look, then after 2, 4 and so on up to 32.
+        Nothing is searched while a call about a GPU hangs. A GPU that stays ``lost`` may have been reset in place,
+        which only a new session of NVML shows: one is started after 1 look, then after 2, 4 and so on up to 32.
         """
         if self._workers.stuck():
             return Change([], [])
         before = {reader.uuid for reader in self.readers.values()}
         listed = self._listed()
-        if listed != self._kernel and self._workers.run({_NVML: self._begin_anew}, _PATIENCE_S).get(_NVML):
+        if listed != self._kernel and self._workers.run({_NVML: self._restart_session}, _PATIENCE_S).get(_NVML):
             self._kernel = listed
         elif self._is_reset_due(lost=lost):
             self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
@@ -73,7 +73,7 @@ class Roster:
         return Change(added, gone)
 
     def close(self) -> None:
-        """Free what the readers hold, but for those that a hung call still uses."""
+        """Release the readers, except those that a hung call still uses."""
         for name, reader in self.readers.items():
             if name not in self._workers.stuck():
                 reader.close()
@@ -97,9 +97,9 @@ class Roster:
         return True
 
     def _reopen(self) -> None:
-        """Begin anew and open the same GPUs again; one that still does not answer keeps its row."""
+        """Start a new session and open the same GPUs again; one that still does not respond keeps its row."""
         before = self.readers
-        if not self._begin_anew():
+        if not self._restart_session():
             self.readers = before
             for reader in before.values():
                 reader.abandon("NVML does not begin again")
@@ -113,8 +113,8 @@ class Roster:
                 self.readers[name] = old
         self._count = len(before)
 
-    def _begin_anew(self) -> bool:
-        """Leave NVML and begin again: it only knows the GPUs that were there when it began."""
+    def _restart_session(self) -> bool:
+        """Restart NVML: a session shows only the GPUs that were there when it began."""
         self._watch.close()
         for reader in self.readers.values():
             reader.close()
@@ -176,7 +176,7 @@ class Roster:
             return None
 
     def _connect(self) -> None:
-        """Ask how the GPUs are connected; what is known of one that does not answer stays."""
+        """Query the connections of the GPUs; those of one that does not respond stay."""
         answering = {name: reader for name, reader in self.readers.items() if not reader.abandoned}
         handles = {reader.uuid: reader.gate.handle for reader in answering.values()}
 

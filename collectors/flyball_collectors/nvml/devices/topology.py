@@ -1,4 +1,4 @@
-"""How the GPUs of a node are connected."""
+"""Connections of the GPUs of a node."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class LinkStates:
         self._fields = FieldBatch(gate, [Field(_STATE, link, scope=link) for link in range(MAX_LINKS)])
 
     def read(self) -> dict[int, bool]:
-        """Whether each link is up; only links that the GPU has."""
+        """Whether each link is up; only existing links."""
         row = [float("nan")] * MAX_LINKS
         self._fields.read(row)
         found = {link: state > 0 for link, state in enumerate(row) if state == state}
@@ -42,10 +42,10 @@ class LinkStates:
 
 
 class Wires(NamedTuple):
-    """What one GPU has: NVLinks by the PCI address of their far end, those to switches, and its place on PCIe.
+    """Connections of one GPU: NVLinks by the PCI address of their far end, those to switches, and its place on PCIe.
 
-    Speeds are bytes per second one way: of one NVLink, and of all lanes of PCIe; ``None`` where unknown.
-    ``distances`` are those to other GPUs by their UUID.
+    Speeds are bytes per second one way: of one NVLink, and of all lanes of PCIe; ``None`` if unknown. ``distances`` are
+    those to other GPUs by their UUID.
     """
 
     peers: Mapping[str, int]
@@ -77,7 +77,7 @@ def wires_of(gate: Gate, others: Mapping[str, c_void_p]) -> Wires:
 
 
 def links_of(device: Device, devices: Sequence[Device], wires: Mapping[str, Wires]) -> tuple[Link, ...]:
-    """Links of one GPU to all others of which something is known; peers are places in ``devices``."""
+    """Known links of one GPU to all others; peers are places in ``devices``."""
     own = wires.get(device.id)
     if own is None or device.parent is not None:
         return ()
@@ -109,7 +109,7 @@ def _link_speed(gate: Gate, links: Sequence[int]) -> float | None:
 
 
 def pcie_speed(gate: Gate) -> float | None:
-    """Bytes per second one way of all PCIe lanes that a GPU can have; ``None`` where unknown."""
+    """Bytes per second one way of all PCIe lanes that a GPU supports; ``None`` if unknown."""
     generation = gate.number("nvmlDeviceGetMaxPcieLinkGeneration")
     width = gate.number("nvmlDeviceGetMaxPcieLinkWidth")
     lane = _LANE_BYTES_PER_S.get(generation or 0)

@@ -1,4 +1,4 @@
-"""Events of clocks that heat or the power brake lower: when it begins, and when it has ended."""
+"""Events of clocks lowered by heat or the power brake: start and end of each slowdown."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,8 +22,8 @@ _QUIET_NS = 10 * NS_PER_S
 _LONGEST_QUIET_NS = 640 * NS_PER_S
 
 
-class Spell(NamedTuple):
-    """One slowdown: for how long it was so in all, since when it has not been, and how long that has to last."""
+class Slowdown(NamedTuple):
+    """One slowdown: its total duration, the time without it, and the time without it that ends it."""
 
     whole_ns: int
     slow_ns: int
@@ -35,21 +35,21 @@ class Spell(NamedTuple):
 class Slowdowns:
     """Follows the reasons of each device, tick by tick.
 
-    A slowdown begins with the first tick that has it, and has ended after 10 s without; one that comes back soon has
-    to stay away for twice as long the next time, up to 640 s. So however clocks flap, a device has few events.
+    A slowdown starts with the first tick that has it, and ends after 10 s without; a repeated one must be absent for
+    twice as long the next time, up to 640 s. So however clocks flap, a device has few events.
     """
 
     def __init__(self) -> None:
-        self._spells: dict[tuple[str, EventKind], Spell] = {}
+        self._spells: dict[tuple[str, EventKind], Slowdown] = {}
 
     def note(self, node: str, device: str, reasons: int | None, now_ns: int, period_ns: int) -> list[NodeEvent]:
-        """Events of one device at one tick; ``reasons`` are nvml.h's bits, ``None`` where they are not known."""
+        """Events of one device at one tick; ``reasons`` are nvml.h's bits, ``None`` if unknown."""
         if reasons is None or not (reasons & _ANY or self._spells):
             return []
         return list(self._note(node, device, reasons, now_ns, period_ns))
 
     def keep(self, devices: set[str]) -> None:
-        """Forget the devices that are gone."""
+        """Drop devices that are gone."""
         self._spells = {key: spell for key, spell in self._spells.items() if key[0] in devices}
 
     def _note(self, node: str, device: str, reasons: int, now_ns: int, period_ns: int) -> Iterator[NodeEvent]:
@@ -61,7 +61,7 @@ class Slowdowns:
             spell = self._spells.get(key)
             if why and (spell is None or spell.over):
                 again = _QUIET_NS if spell is None else min(2 * spell.needed_ns, _LONGEST_QUIET_NS)
-                self._spells[key] = Spell(period_ns, period_ns, 0, again, over=False)
+                self._spells[key] = Slowdown(period_ns, period_ns, 0, again, over=False)
                 message = f"clocks are lowered {' and '.join(why)}"
                 yield node_event(
                     node, now_ns, kind, severity="warning", device=device, remedy="notify", message=message

@@ -28,8 +28,8 @@ _WAIT_MS = 200
 _REST_S = 1.0  # after a wait that failed, so that a broken driver does not cost a core
 
 
-class Happening(NamedTuple):
-    """One kind of event of one device by its UUID, and the XID for XIDs; else 0, as nvml.h defines no other datum."""
+class DriverEvent(NamedTuple):
+    """One kind of event of one device by its UUID, and the XID for XIDs; else 0, as nvml.h defines no other data."""
 
     device: str
     kind: int
@@ -37,21 +37,21 @@ class Happening(NamedTuple):
 
 
 class EventWatch:
-    """Collects the events of the devices that are added, until :meth:`close`; ``reason`` says why it does not."""
+    """Collects the events of the added devices, until :meth:`close`; ``reason`` says why it does not."""
 
     def __init__(self, library: Library, clock: Callable[[], int] = time.time_ns) -> None:
         self.reason = "no device has events"
         self._library = library
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: Counter[Happening] = Counter()
-        self._first_ns: dict[Happening, int] = {}
+        self._seen: Counter[DriverEvent] = Counter()
+        self._first_ns: dict[DriverEvent, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._open_set()
 
     def add(self, device: str, handle: c_void_p) -> None:
-        """Watch one device, if it is not watched yet; one that has no events is not."""
+        """Watch one device, if it is not watched yet and supports events."""
         kinds = c_ulonglong()
         with self._lock:
             watched = self._devices.get(handle.value) == device
@@ -76,22 +76,22 @@ class EventWatch:
             self.reason = f"no event set: {self._library.text_of(code)}"
 
     def again(self) -> None:
-        """Begin anew after :meth:`close`, with no device; what was seen is kept."""
+        """Restart after :meth:`close`, without devices; collected events are kept."""
         self.reason = "no device has events"
         self._stop.clear()
         self._open_set()
         self.start()
 
     def start(self) -> None:
-        """Begin to wait; devices may still be added."""
+        """Start waiting; devices may still be added."""
         if self._open and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
             self._thread.start()
 
-    def drain(self) -> Mapping[Happening, tuple[int, int]]:
-        """What happened since the last call, each with when it was first seen (ns) and how often.
+    def drain(self) -> Mapping[DriverEvent, tuple[int, int]]:
+        """Events since the last call, each with its first time (ns) and count.
 
-        Equal events are counted, not listed: a single fault can bring thousands.
+        Equal events are counted, not listed: a single fault can cause thousands.
         """
         with self._lock:
             seen = {what: (self._first_ns[what], count) for what, count in self._seen.items()}
@@ -99,13 +99,13 @@ class EventWatch:
             self._first_ns.clear()
         return seen
 
-    def counts(self) -> Mapping[Happening, int]:
-        """How often each thing happened since the last :meth:`drain`."""
+    def counts(self) -> Mapping[DriverEvent, int]:
+        """Count of each event since the last :meth:`drain`."""
         with self._lock:
             return dict(self._seen)
 
     def close(self) -> None:
-        """End the thread; takes as long as one wait at most."""
+        """End the thread; takes at most one wait."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(4 * _WAIT_MS / 1000)
@@ -130,6 +130,6 @@ class EventWatch:
                 device = self._devices.get(data.device)
                 if device is not None:
                     kind = int(data.kind)
-                    what = Happening(device, kind, int(data.data) if kind == XID else 0)
+                    what = DriverEvent(device, kind, int(data.data) if kind == XID else 0)
                     self._seen[what] += 1
                     self._first_ns.setdefault(what, self._clock())

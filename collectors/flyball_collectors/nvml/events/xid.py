@@ -1,6 +1,6 @@
-"""What an XID requires: :mod:`flyball_contracts.xids` says so of each code, and the driver of some more.
+"""Verdicts on XIDs, from :mod:`flyball_contracts.xids` and the driver.
 
-Where the driver names a recovery action, or says whether an error of NVLink is fatal, that outranks the table.
+If the driver names a recovery action, or says whether an NVLink error is fatal, that outranks the table.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ FABRIC = NVLINK5 | {74}  # an error of one GPU that strikes its peers, too
 
 
 class Verdict(NamedTuple):
-    """How bad an XID is, what to do about it, and why."""
+    """Severity, remedy and reason for an XID."""
 
     severity: Severity
     remedy: Remedy
@@ -31,15 +31,15 @@ _RECOVERY: Mapping[int, Remedy] = {
 
 
 def recovery_of(action: int | None) -> Remedy:
-    """Remedy for the recovery action that the driver requests, ``None`` where that is not known."""
+    """Remedy for the recovery action that the driver requests, ``None`` if unknown."""
     return "unknown" if action is None else _RECOVERY.get(action, "unknown")
 
 
 def verdict_of(code: int, recovery_action: int | None = None, *, fatal: bool | None = None) -> Verdict:
-    """Verdict on an XID; a code that is not in the table takes no new work, it is never ignored.
+    """Verdict on an XID; an unknown code gets no new work and is never ignored.
 
-    ``recovery_action`` is what the driver requests now, which decides where the code is 154. ``fatal`` is what it
-    says of an error of NVLink 5, ``None`` where that is not known: then no new work goes there.
+    ``recovery_action`` is the driver's present request, which decides for code 154. ``fatal`` is its statement on an
+    error of NVLink 5, ``None`` if unknown: then the GPU gets no new work.
     """
     known = xid_of(code)
     if code == RECOVERY_ACTION_CHANGED:

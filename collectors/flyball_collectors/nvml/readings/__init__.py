@@ -1,1 +1,1 @@
-"""What is read of one device at each tick, and the frames it becomes."""
+"""Readings of one device at each tick, and the frames made from them."""

@@ -1,4 +1,4 @@
-"""PCIe errors of a GPU as the kernel counts them (advanced error reporting), where the driver does not report them."""
+"""PCIe errors of a GPU as the kernel counts them (advanced error reporting), if the driver does not report them."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class AerCounters:
         self._folder = root / "sys/bus/pci/devices" / address if address else None
 
     def put(self, row: list[float]) -> None:
-        """Put counts into the columns of ``row`` (of :data:`GPU_DETAIL`) that are unknown; the rest stays."""
+        """Fill unknown count columns of ``row`` (of :data:`GPU_DETAIL`)."""
         if self._folder is None or all(row[column] == row[column] for column in _COLUMNS.values()):
             return
         found: dict[str, float] = {}
@@ -36,6 +36,6 @@ class AerCounters:
 
 
 def _counts(text: str) -> dict[str, float]:
-    """Lines of a name and a number each; others are passed over."""
+    """Lines of a name and a number each; others are skipped."""
     pairs = [line.split() for line in text.splitlines()]
     return {pair[0]: float(value[0]) for pair in pairs if len(pair) == 2 and (value := numbers(pair[1:]))}

@@ -1,4 +1,4 @@
-"""What decisions need of one GPU at each tick: a row of the ``GPU`` layout."""
+"""Metrics of one GPU that decisions need at each tick: a row of the ``GPU`` layout."""
 
 import time
 from collections.abc import Callable
@@ -106,7 +106,7 @@ class MemoryReader:
         self._first_at = byref(self._first)
 
     def read(self, row: list[float]) -> None:
-        """What the driver reserves is known apart from what is in use only since version 2 of the call."""
+        """Read the memory. Only version 2 of the call separates reserved memory from memory in use."""
         memory: Memory | Memory2 = self._second
         if self._gate.call("nvmlDeviceGetMemoryInfo_v2", self._second_at):
             row[_RESERVED] = self._second.reserved
@@ -125,7 +125,7 @@ class MemoryReader:
 def put_activity(row: list[float], activity: Activity) -> None:
     """Put GPM's values into their columns.
 
-    Where NVML does not report the utilisation, as on divided GPUs, it is GPM's time with a kernel running.
+    If NVML does not report utilisation, as on divided GPUs, GPM's time with a kernel running replaces it.
     """
     for id, column in ACTIVITY.items():
         if id in activity:
@@ -135,7 +135,7 @@ def put_activity(row: list[float], activity: Activity) -> None:
 
 
 class CurrentReader:
-    """Reads one whole GPU; every buffer is made once."""
+    """Reads one whole GPU; all buffers are allocated once."""
 
     def __init__(self, gate: Gate, device: str, gpm: Gpm, clock: Callable[[], float] = time.monotonic) -> None:
         self.reasons: int | None = None
@@ -162,9 +162,9 @@ class CurrentReader:
         return self._fields.has(field)
 
     def read(self, *, divided: bool, detail: bool = False) -> list[float]:
-        """What is to be had, by column, counters as they are; the processes of a divided GPU are its instances'.
+        """Available values by column, raw counters; the processes of a divided GPU are its instances'.
 
-        ``reasons`` says then why the clocks are as they are, in nvml.h's bits; ``None`` where that is not known.
+        Sets ``reasons`` to the clock event reasons, in nvml.h's bits; ``None`` if unknown.
         """
         row = [NAN] * len(GPU)
         gate = self._gate
@@ -212,7 +212,7 @@ class CurrentReader:
         return self._why.value if known else None
 
     def _pcie(self, row: list[float]) -> None:
-        """Bytes of PCIe where the driver counts them in 32 bits: GPM says how often those turned over."""
+        """Bytes of PCIe if the driver counts them in 32 bits: GPM shows how often those wrapped."""
         for column, low in self._fields.wrapped.items():
             rate = self.activity.get(_PCIE_RATES[column])
             row[column] = self._wraps[column].total(low, self._clock(), None if rate is None else rate * _MIB)

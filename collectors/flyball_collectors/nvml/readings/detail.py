@@ -1,4 +1,4 @@
-"""What operators need of one GPU: a row of the ``GPU_DETAIL`` layout."""
+"""Metrics of one GPU for operators: a row of the ``GPU_DETAIL`` layout."""
 
 from ctypes import byref, c_ulonglong
 from pathlib import Path
@@ -106,7 +106,7 @@ _TLIMITS = (Field(194, 0), Field(193, 1))  # how far below the slowdown margin e
 
 
 class DetailReader:
-    """Reads one whole GPU; every buffer is made once."""
+    """Reads one whole GPU; all buffers are allocated once."""
 
     def __init__(self, gate: Gate, root: Path = Path("/"), address: str | None = None) -> None:
         self.linked = False
@@ -124,10 +124,10 @@ class DetailReader:
         self._banks_at, self._errors_at = byref(self._banks), byref(self._errors)
 
     def read(self, activity: Activity, reasons: int | None, die: float, margin: float) -> list[float]:
-        """What is to be had, by column, counters as they are.
+        """Available values by column, raw counters.
 
-        ``activity``, ``reasons`` and the temperatures are of the row of the ``GPU`` layout at the same time.
-        ``link_errors`` has then the errors of each NVLink.
+        ``activity``, ``reasons`` and the temperatures are of the row of the ``GPU`` layout at the same time. Sets
+        ``link_errors`` to the errors of each NVLink.
         """
         row = [NAN] * len(GPU_DETAIL)
         gate = self._gate
@@ -186,7 +186,7 @@ class DetailReader:
             row[_EXCEEDED] = float(bool(answer["exceeded"]))
 
     def _temperature_limits(self, row: list[float], slowdown: float) -> None:
-        """Ada and later report limits as margins; the margin of now makes temperatures of them."""
+        """Ada and later report limits as margins; adding the present margin gives temperatures."""
         below = [NAN, NAN]
         self._tlimits.read(below)
         for column, margin, threshold in zip(_LIMITS, below, (_SLOWDOWN, _SHUTDOWN), strict=True):

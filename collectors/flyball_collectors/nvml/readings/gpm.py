@@ -1,4 +1,4 @@
-"""GPU performance monitoring (GPM): what the SMs and the memory of a Hopper or later did between two samples."""
+"""GPU performance monitoring (GPM): activity of the SMs and the memory of a Hopper or later between two samples."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ class Gpm:
             self.supported = all(self._allocate() for _ in range(2))
 
     def read(self) -> Activity:
-        """Activity since the read before; empty on the first, where two follow too closely, and without GPM."""
+        """Activity since the previous read; empty on the first, if two follow too closely, and without GPM."""
         now_s = self._clock()
         if not self.supported or (self._taken_s is not None and now_s - self._taken_s < _APART_S):
             return {}

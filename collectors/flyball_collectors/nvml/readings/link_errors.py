@@ -1,4 +1,4 @@
-"""Errors of each NVLink, by field on Hopper and later and by the older call before, and events of those that grow."""
+"""Errors of each NVLink, by field on Hopper and later and by the older call before, and events of growing ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_ulonglong
@@ -13,7 +13,7 @@ from flyball_contracts.records import NodeEvent
 from flyball_contracts.records.events import node_event
 
 KINDS = ("crc", "replay", "recovery", "ecc", "receive", "integrity", "effective")
-"""Kinds of errors; symbol errors are left out, because links that correct them have them all the time."""
+"""Kinds of errors; symbol errors are left out, because links correct them all the time."""
 _IDS = {"replay": 161, "recovery": 162, "crc": 163, "receive": 208, "integrity": 211, "effective": 219}
 _BLACKWELL_RECOVERIES = 215
 FIELDS = tuple(
@@ -22,7 +22,7 @@ FIELDS = tuple(
     for link in range(MAX_LINKS)
 )
 COUNTERS = ("replay", "recovery", "crc", "crc", "ecc")
-"""What the counters of ``nvmlDeviceGetNvLinkErrorCounter`` count, by their number: CRC of flow control and of data."""
+"""Counters of ``nvmlDeviceGetNvLinkErrorCounter``, by number: CRC of flow control and of data."""
 _CALL = "nvmlDeviceGetNvLinkErrorCounter"
 _WORDS = {
     "crc": "CRC errors", "replay": "replays", "recovery": "recoveries", "ecc": "ECC errors",
@@ -45,13 +45,13 @@ def by_link(row: Sequence[float]) -> dict[int, dict[str, float]]:
 
 
 def sum_of(counts: Counts, kind: str = "") -> float:
-    """Errors of a kind, or of all, over all links; NaN where none reports them."""
+    """Errors of a kind, or of all, over all links; NaN if none reports them."""
     reported = [value for link in counts.values() for name, value in link.items() if kind in ("", name)]
     return sum(reported) if reported else NAN
 
 
 class LinkErrors:
-    """Reads the errors of each NVLink of one GPU; what a link does not report is requested once."""
+    """Reads the errors of each NVLink of one GPU; missing counters are requested once."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -61,7 +61,7 @@ class LinkErrors:
         self._count_at = byref(self._count)
 
     def read(self, links: Sequence[int]) -> dict[int, dict[str, float]]:
-        """Counts by link and kind, as they are; ``links`` are those that the GPU has."""
+        """Raw counts by link and kind; ``links`` are the existing ones."""
         row = [NAN] * (MAX_LINKS * len(KINDS))
         self._fields.read(row)
         return by_link(row) or self._by_call(links)
@@ -83,7 +83,7 @@ class LinkErrors:
 
 
 class _Watched(NamedTuple):
-    """One link: counts when it was reported last, when that was, and for how long it is not reported again."""
+    """One link: counts at its last report, the time of that, and the wait until the next."""
 
     counts: Mapping[str, float]
     reported_ns: int
@@ -93,8 +93,8 @@ class _Watched(NamedTuple):
 class LinkWatch:
     """Reports links whose errors grow.
 
-    The first growth is an event at once. A link that goes on is reported again with what came since, after a minute,
-    then after twice as long each time, up to an hour; one that was still for that long begins anew.
+    The first growth is an event at once. A link with further errors is reported again with the new ones, after a
+    minute, then after twice as long each time, up to an hour; after that long without errors it starts over.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class LinkWatch:
         return list(self._note(node, device, counts, now_ns))
 
     def keep(self, devices: set[str]) -> None:
-        """Forget the devices that are gone."""
+        """Drop devices that are gone."""
         self._watched = {key: one for key, one in self._watched.items() if key[0] in devices}
 
     def _note(self, node: str, device: str, counts: Counts, now_ns: int) -> Iterator[NodeEvent]:

@@ -1,4 +1,4 @@
-"""Which processes use a device, and how much of it."""
+"""Processes on a device, and their use of it."""
 
 from ctypes import byref, c_uint, c_ulonglong
 from math import nan
@@ -17,7 +17,7 @@ _SHARES = "nvmlDeviceGetProcessUtilization"
 
 
 class Process(NamedTuple):
-    """One process on one device, as the last read saw it.
+    """One process on one device, as of the last read.
 
     ``device`` is the UUID of a GPU or of a MIG instance, ``pid`` counts in the agent's PID namespace.
     ``sm_share`` is the mean share of time (0 to 1) that it kept the SMs busy since the read before, NaN where that
@@ -47,10 +47,10 @@ class ProcessReader:
         self._inhabited: set[str] = set()
 
     def read(self, busy: float, *, detail: bool) -> list[Process]:
-        """Processes now, and those that ended since the read before; ``busy`` is the device's own utilisation.
+        """Current processes, and those that ended since the previous read; ``busy`` is the device's own utilisation.
 
-        ``running`` is then the number of processes that compute, ``None`` where it is unknown. Lists that are mostly
-        empty, those of MPS and of graphics, are looked at with the ``detail``, and each time while they are not.
+        Sets ``running`` to the number of processes that compute, ``None`` if unknown. The lists of MPS and of graphics,
+        which are mostly empty, are read with the ``detail``, and each time while they are not empty.
         """
         memory = self._memory(_COMPUTE)
         self.running = None if memory is None else len(memory)
@@ -87,10 +87,10 @@ class ProcessReader:
         return None
 
     def _shares(self, *, idle: bool) -> dict[int, float] | None:
-        """Mean share by process; ``None`` where it is unknown.
+        """Mean share by process; ``None`` if unknown.
 
-        The driver only lists who did something in its own sampling period, so that no answer means no work on an
-        idle device, and no new sample on a busy one. A request for all it has would average over minutes.
+        The driver only lists active processes of its own sampling period, so that no result means no work on an idle
+        device, and no new sample on a busy one. A request for all processes would average over minutes.
         """
         for _ in range(_TRIES):
             self._count.value = len(self._samples)

@@ -1,4 +1,4 @@
-"""Frames from what was read: rows are checked, and completed by what only the collector knows."""
+"""Frames from readings: rows are validated, and completed by the collector's own columns."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_collectors.base import NAN
 from flyball_collectors.nvml.calls.values import Validator
-from flyball_collectors.nvml.devices.gpu import Found
+from flyball_collectors.nvml.devices.gpu import GpuReading
 from flyball_collectors.nvml.readings.status import put_status
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import Device
@@ -19,7 +19,7 @@ _XIDS = GPU_DETAIL.column("nvidia.gpu.xid.events")
 
 
 class Rows:
-    """Remembers of each device what its rows need of the rows before; ``xids`` counts those of each GPU by UUID."""
+    """Keeps the previous rows of each device; ``xids`` counts those of each GPU by UUID."""
 
     def __init__(self) -> None:
         self.xids: Counter[str] = Counter()
@@ -28,16 +28,16 @@ class Rows:
 
     @property
     def rejected(self) -> Counter[str]:
-        """How many values of the present devices could not be true, by metric."""
+        """Number of impossible values of the present devices, by metric."""
         validators = (self._current, self._detail)
         return sum((counts for validator in validators for counts in validator.rejected.values()), Counter[str]())
 
     @property
     def resets(self) -> int:
-        """Counters that went down so far."""
+        """Number of counters that went down."""
         return self._current.resets + self._detail.resets
 
-    def current(self, devices: Sequence[Device], found: Sequence[Found], period_s: float) -> NDArray[np.float32]:
+    def current(self, devices: Sequence[Device], found: Sequence[GpuReading], period_s: float) -> NDArray[np.float32]:
         """Values ``float32[devices, metrics]`` of the ``GPU`` layout."""
         rows = [row for one in found for row in one.rows]
         return self._current.frame([device.id for device in devices], rows, period_s)
@@ -45,7 +45,7 @@ class Rows:
     def detail(
         self,
         devices: Sequence[Device],
-        found: Sequence[Found],
+        found: Sequence[GpuReading],
         stalled: Sequence[bool],
         period_s: float,
         *,
@@ -60,7 +60,7 @@ class Rows:
         rows = [row for one in found for row in one.details]
         return self._detail.frame([device.id for device in devices], rows, period_s)
 
-    def _finish(self, found: Found, *, stalled: bool, watched: bool) -> None:
+    def _finish(self, found: GpuReading, *, stalled: bool, watched: bool) -> None:
         row, uuid = found.details[0], found.devices[0].id
         row[_STALLED] = float(stalled)
         for device, details in zip(found.devices, found.details, strict=True):

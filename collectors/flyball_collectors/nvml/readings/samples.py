@@ -16,7 +16,7 @@ _ROOM = 128  # a driver keeps about that many samples
 
 
 class Window(NamedTuple):
-    """Samples since the previous read: mean by time, least, greatest, and 95th percentile by nearest rank."""
+    """Samples since the previous read: mean by time, minimum, maximum, and 95th percentile by nearest rank."""
 
     mean: float
     least: float
@@ -25,10 +25,10 @@ class Window(NamedTuple):
 
 
 class Ring:
-    """One ring of one device; values are multiplied by ``scale`` and left out where more than ``most``.
+    """One ring of one device; values are multiplied by ``scale`` and left out above ``most``.
 
     A sample holds for its interval, which began at the sample before; so ``integral`` is exact, and the mean is
-    weighted by time. The first read only starts the clock: what the ring holds then is older than the agent.
+    weighted by time. The first read only sets the start time: the ring's content then is older than the agent.
     """
 
     def __init__(self, gate: Gate, kind: int, scale: float, most: float) -> None:
@@ -46,11 +46,11 @@ class Ring:
 
     @property
     def started(self) -> bool:
-        """Whether the device has a ring, and its clock is known."""
+        """Whether the device has a ring, and its start time is set."""
         return self._after.value > 0
 
     def read(self) -> Window | None:
-        """Samples since the previous read, ``None`` where there are none."""
+        """Samples since the previous read, ``None`` if there are none."""
         values, spans_s = self._advance(self._fresh())
         if not values:
             return None
@@ -77,7 +77,7 @@ class Ring:
         return fresh
 
     def _advance(self, samples: list[tuple[int, float]]) -> tuple[list[float], list[float]]:
-        """Take the samples that are new: their values and the seconds that each one covers."""
+        """Return the new samples: their values and the seconds that each one covers."""
         values: list[float] = []
         spans_s: list[float] = []
         last_us = self._after.value

@@ -1,4 +1,4 @@
-"""State of a device, judged from its values: ``hw.status`` of the ``GPU_DETAIL`` layout."""
+"""State of a device, derived from its values: ``hw.status`` of the ``GPU_DETAIL`` layout."""
 
 from flyball_contracts.metrics import GPU, GPU_DETAIL
 

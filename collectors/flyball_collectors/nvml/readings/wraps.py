@@ -1,4 +1,4 @@
-"""Counters of bytes in 32 bits, which a fast link turns over many times between two reads."""
+"""32-bit counters of bytes, which a fast link wraps many times between two reads."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ _TURN = 1 << 32
 
 
 class Wraps:
-    """One counter, made as wide as it should be.
+    """One counter, extended beyond 32 bits.
 
-    How often it turned over since the read before follows from the rate at that time, where another source has it.
-    Without one the increase is only known while the link, at ``fastest`` bytes per second, could not turn it over.
+    The number of wraps since the previous read follows from the rate, if another source has it. Without one the
+    increase is known only if the link, at ``fastest`` bytes per second, could not wrap it.
     """
 
     def __init__(self, fastest: Callable[[], float | None]) -> None:
@@ -21,7 +21,7 @@ class Wraps:
         self._total = 0.0
 
     def total(self, low: int, now_s: float, rate: float | None) -> float:
-        """Bytes since the first read by the lower 32 bits and the mean ``rate`` since the last; NaN where unknown."""
+        """Bytes since the first read by the lower 32 bits and the mean ``rate`` since the last; NaN if unknown."""
         last, passed_s = self._last, now_s - self._last_s
         self._last, self._last_s = low, now_s
         if last is None:

@@ -1,1 +1,1 @@
-"""Which replicas run on this node, and where their pages are: a base, and one file per platform."""
+"""Discovery of this node's replicas and their pages: a base, and one file per platform."""

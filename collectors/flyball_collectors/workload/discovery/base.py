@@ -1,13 +1,13 @@
-"""What discovery finds, and the port of all its sources."""
+"""The result of discovery, and the interface of all its sources."""
 
 from typing import Literal, NamedTuple, Protocol
 
 
-class Found(NamedTuple):
-    """One replica that takes part; ``url`` is empty while it has no address, and where it does not say a usable one.
+class DiscoveredReplica(NamedTuple):
+    """One replica that takes part; ``url`` is empty without an address, or if the declared one is unusable.
 
-    ``model`` is which of several on its page it is, ``labels`` are what its runtime calls it. One that is ``pending``
-    serves nobody yet.
+    ``model`` selects one of several on its page, ``labels`` are the runtime's names of it. A ``pending`` one serves no
+    requests yet.
     """
 
     runtime: Literal["kubernetes", "slurm"]
@@ -22,29 +22,29 @@ class Found(NamedTuple):
 
 
 class Watch(Protocol):
-    """Looks for replicas now and then, in a thread of its own.
+    """Discovers replicas periodically, in a thread of its own.
 
-    ``found`` is the last answer, however old it is; ``problem`` why there is no newer or no fuller one, empty where
-    all is well and ``None`` before the first. ``errors`` counts the answers that could not be had.
+    ``found`` is the last result, however old it is; ``problem`` says why there is no newer or complete one, empty if
+    there is none and ``None`` before the first result. ``errors`` counts failed attempts.
     """
 
     @property
-    def found(self) -> tuple[Found, ...]:
-        """The replicas there are; the same object while nothing has changed."""
+    def found(self) -> tuple[DiscoveredReplica, ...]:
+        """The current replicas; the same object while nothing has changed."""
         ...
 
     @property
     def problem(self) -> str | None:
-        """Why not all is found."""
+        """Why discovery is incomplete."""
         ...
 
     @property
     def errors(self) -> int:
-        """Attempts that failed so far."""
+        """Number of failed attempts."""
         ...
 
     def hurry(self) -> None:
-        """Break off a request that takes too long."""
+        """Abort a request that takes too long."""
         ...
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from flyball_collectors.parameters import KubernetesParameters
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
 from flyball_contracts.errors import ConfigError
 
@@ -59,11 +59,8 @@ class _PodList(msgspec.Struct, frozen=True):
     items: tuple[_Pod, ...] = ()
 
 
-def pods_of(body: bytes) -> tuple[Found, ...]:
-    """The pods of a ``PodList`` that take part, in its order.
-
-    Raises :class:`FetchError` when it is not one.
-    """
+def pods_of(body: bytes) -> tuple[DiscoveredReplica, ...]:
+    """The pods of a ``PodList`` that take part, in its order. Raises :class:`FetchError` for an invalid list."""
     try:
         listed = msgspec.json.decode(body, type=_PodList)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -72,7 +69,7 @@ def pods_of(body: bytes) -> tuple[Found, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def _found(pod: _Pod) -> Found | None:
+def _found(pod: _Pod) -> DiscoveredReplica | None:
     annotations = pod.metadata.annotations
     workload = annotations.get("flyball.dev/workload", "")
     if not workload or annotations.get("prometheus.io/scrape", "").lower() != "true":
@@ -83,7 +80,7 @@ def _found(pod: _Pod) -> Found | None:
     path = "/" + annotations.get("prometheus.io/path", "/metrics").lstrip("/")
     scheme = annotations.get("prometheus.io/scheme", "http")
     url = f"{scheme}://{address}:{port}{path}" if address and port.isdecimal() and scheme in ("http", "https") else ""
-    return Found(
+    return DiscoveredReplica(
         runtime="kubernetes",
         workload=workload,
         replica=pod.metadata.name,
@@ -97,15 +94,15 @@ def _found(pod: _Pod) -> Found | None:
 
 
 class PodWatch:
-    """Asks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+    """Queries every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
 
-    Raises :class:`ConfigError` where there is no API server to ask.
+    Raises :class:`ConfigError` without an API server.
     """
 
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
         self.errors = 0
         self.problem: str | None = None
-        self.found: tuple[Found, ...] = ()
+        self.found: tuple[DiscoveredReplica, ...] = ()
         self._settings = settings
         name = quote(settings.node or node, safe="")
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
@@ -118,7 +115,7 @@ class PodWatch:
         self._timeout_s = timeout_s
 
     def hurry(self) -> None:
-        """Break off a request that takes too long."""
+        """Abort a request that takes too long."""
         self._server.hurry()
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Discovery of this node's Slurm jobs by what they say of themselves in their environment.
+"""Discovery of this node's Slurm jobs by variables of their environment.
 
 A job takes part when it sets ``FLYBALL_WORKLOAD``, the port ``FLYBALL_METRICS_PORT`` and ``FLYBALL_SERVER``, whose
 series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``tokens``), ``FLYBALL_METRICS_PATH``
 (``/metrics``), ``FLYBALL_MODEL`` (which of several on the page it is) and ``FLYBALL_REPLICA`` (by default the job and
 the node). The page is read on loopback.
 
-There are two ways to the variables. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, which needs no
-privilege of the agent; and the kernel shows those of each process to its own user and to holders of CAP_SYS_PTRACE.
-A job is there while its control group is.
+The variables have two sources. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, for which the agent
+needs no privilege; and the kernel shows those of each process to its own user and to holders of CAP_SYS_PTRACE. A job
+exists as long as its control group does.
 """
 
 import logging
@@ -20,7 +20,7 @@ from pathlib import Path
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
 from flyball_collectors.parameters import SlurmParameters
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "FLYBALL_"
@@ -44,8 +44,8 @@ def find_jobs(root: Path) -> dict[str, Path]:
     return {owner.unit: folder for owner, folder in found.items() if owner.runtime == "slurm"}
 
 
-def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[Found]:
-    """The replicas of a job, one for each port; from which process does not matter."""
+def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[DiscoveredReplica]:
+    """The replicas of a job, one for each port, whichever process announced it."""
     by_page = {
         (one["FLYBALL_WORKLOAD"], one.get("FLYBALL_METRICS_PORT", "")): one
         for one in announced
@@ -55,7 +55,7 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
     for ((workload, port), one), name in zip(by_page.items(), names, strict=True):
         path = "/" + one.get("FLYBALL_METRICS_PATH", "/metrics").lstrip("/")
         usable = port.isdecimal() and 0 < int(port) < 65536 and not set(path) & set("?# ")
-        yield Found(
+        yield DiscoveredReplica(
             runtime="slurm",
             workload=workload,
             replica=name if names.count(name) == 1 else f"{name}.{port}",
@@ -68,15 +68,15 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
 
 
 class JobWatch:
-    """Looks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+    """Checks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
 
-    It has a thread of its own because the kernel lets nobody read the environment of a process that hangs in it.
+    It has a thread of its own because the kernel blocks readers of the environment of a process that hangs in it.
     """
 
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
         self.errors = 0
         self.problem: str | None = None
-        self.found: tuple[Found, ...] = ()
+        self.found: tuple[DiscoveredReplica, ...] = ()
         self._settings = settings
         self._node = node
         self._root = root
@@ -86,10 +86,10 @@ class JobWatch:
         self._thread.start()
 
     def hurry(self) -> None:
-        """Nothing: no request is under way."""
+        """Do nothing: there are no requests."""
 
     def close(self) -> None:
-        """End the thread, unless the kernel holds it."""
+        """End the thread, unless the kernel blocks it."""
         self._stop.set()
         self._thread.join(1.0)
 
@@ -107,11 +107,11 @@ class JobWatch:
             self.problem = problem
             self._stop.wait(self._settings.period_s)
 
-    def _look(self) -> tuple[tuple[Found, ...], str]:
+    def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
         jobs = find_jobs(self._root)
         written = self._written()
         opened = False
-        found: list[Found] = []
+        found: list[DiscoveredReplica] = []
         for job, group in sorted(jobs.items()):
             environs = [text_of(f"{self._root}/proc/{pid}/environ", _MOST_BYTES) for pid in _processes(group)]
             opened = opened or any(environs)
@@ -125,7 +125,7 @@ class JobWatch:
         return (), f"{problem}; install infra/slurm/task-prolog, or give the agent CAP_SYS_PTRACE"
 
     def _written(self) -> dict[str, list[dict[str, str]]] | None:
-        """What the files say, by job; ``None`` where there is no folder."""
+        """Variables from the files, by job; ``None`` without the folder."""
         try:
             with os.scandir(self._folder) as entries:  # a pipe would hold whoever opens it
                 files = sorted(one.path for one in islice(entries, _MOST_FILES) if one.is_file(follow_symlinks=False))

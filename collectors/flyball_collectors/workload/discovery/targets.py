@@ -1,9 +1,9 @@
-"""From configuration and discovery to what is scraped."""
+"""Converts configuration and discovered replicas to scrape targets."""
 
 from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
-from flyball_collectors.workload.discovery.base import Found
+from flyball_collectors.workload.discovery.base import DiscoveredReplica
 from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives, Work
 from flyball_collectors.workload.scraping.scraper import Target
@@ -17,7 +17,7 @@ _DEFAULT_PATH = "/metrics"
 def configured(settings: TargetSettings, replica: str, where: str) -> Target:
     """Target of the configuration; ``where`` is its place in that.
 
-    Raises :class:`ConfigError` for series that are missing, not needed or not readable.
+    Raises :class:`ConfigError` for series that are missing, superfluous or invalid.
     """
     server = SERVERS[cast(ServerName, settings.server)]
     if settings.server == "generic" and settings.series is None:
@@ -46,7 +46,7 @@ def configured(settings: TargetSettings, replica: str, where: str) -> Target:
 
 
 class _Terms(NamedTuple):
-    """What the users of a runtime call what they have to say."""
+    """A runtime's names of the settings."""
 
     unit: str
     page: str
@@ -70,10 +70,10 @@ _TERMS = {
 }
 
 
-def discovered(found: Found) -> Target:
+def discovered(found: DiscoveredReplica) -> Target:
     """Target of a pod or a job.
 
-    Raises :class:`ConfigError` for annotations or variables that are not known, or that name no port.
+    Raises :class:`ConfigError` for unknown annotations or variables, and for those without a port.
     """
     terms, labels = _TERMS[found.runtime], dict(found.labels)
     who = f"{terms.unit} {'/'.join(filter(None, (labels.get('namespace'), labels[terms.unit])))}"
@@ -102,7 +102,7 @@ def discovered(found: Found) -> Target:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Server and path of a page: ``http://host:port`` or ``unix:///socket``, and ``/metrics`` where none is given."""
+    """Server and path of a page: ``http://host:port`` or ``unix:///socket``, and ``/metrics`` by default."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         path, colon, page = parts.path.rpartition(":/")

@@ -1,1 +1,1 @@
-"""Metrics pages of servers: fetched, read, and turned into rows."""
+"""Metrics pages of servers: fetched, parsed, and converted to rows."""

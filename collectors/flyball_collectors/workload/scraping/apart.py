@@ -1,4 +1,4 @@
-"""Whose series a page has: none may be summed over models or engines that nobody requested."""
+"""Checks which model or engine the series of a page belong to, so that none are summed by mistake."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,10 +8,10 @@ _SHOWN = 5
 
 
 def check_apart(found: Sequence[Sample], match: Mapping[str, str], model: str) -> None:
-    """Raise :class:`PageError` where the samples do not distinguish what is requested.
+    """Raise :class:`PageError` if the samples do not distinguish the target.
 
-    That is where none has a label of ``match`` or none the value of it, and where the label ``model`` has several
-    values and ``match`` does not name one. A page without samples, of a server that nobody has used, is fine.
+    That is if none has a label of ``match`` or none has its value, and if the label ``model`` has several values and
+    ``match`` names none of them. A page without samples, of an unused server, is valid.
     """
     if not found:
         return

@@ -1,4 +1,4 @@
-"""One bounded HTTP GET at a time over a connection that is kept, by TCP, TLS or a Unix socket."""
+"""One bounded HTTP GET at a time over a persistent connection, by TCP, TLS or a Unix socket."""
 
 import http.client
 import os
@@ -14,15 +14,15 @@ Token = Callable[[], str]
 
 
 class FetchError(Exception):
-    """No usable answer; its text names the place and the remedy."""
+    """A missing or unusable response; its text names the place and the remedy."""
 
 
 class Fetcher:
     """Gets pages of one server: ``http://``, ``https://`` or ``unix:///socket`` as ``base_url``.
 
-    Redirects are not followed and no proxy is used: the server is on this node. TLS is verified with the
-    authorities in ``ca_file``, empty: the system's. ``token`` is called for the bearer token before each request, and
-    an answer of at most ``most_bytes`` has to be whole ``timeout_s`` after the question.
+    Redirects are not followed and no proxy is used: the server is on this node. TLS is verified with the authorities in
+    ``ca_file``, empty: the system's. ``token`` is called for the bearer token before each request, and a response of at
+    most ``most_bytes`` must be complete ``timeout_s`` after the request.
     """
 
     def __init__(self, base_url: str, timeout_s: float, most_bytes: int, token: Token, ca_file: str = "") -> None:
@@ -35,9 +35,9 @@ class Fetcher:
         self._ends_s = float("inf")
 
     def get(self, path: str, accept: str = "text/plain") -> bytes:
-        """Body of a 2xx answer.
+        """Body of a 2xx response.
 
-        Raises :class:`FetchError` for another status, and for no whole answer in time.
+        Raises :class:`FetchError` for another status, and without a complete response in time.
         """
         where = self._base_url + path
         reused = self._kept is not None
@@ -62,12 +62,12 @@ class Fetcher:
             self._ends_s = float("inf")
 
     def hurry(self) -> None:
-        """Break off a request whose time is over, from another thread: a server that drips bytes ends no wait."""
+        """Abort a request that is over time, from another thread: slow single bytes never end a read."""
         if time.monotonic() > self._ends_s:
             self.abort()
 
     def abort(self) -> None:
-        """Break off the request that is under way, if any, from another thread."""
+        """Abort the current request, if any, from another thread."""
         kept = self._kept
         sock: socket.socket | None = kept.sock if kept is not None else None
         if sock is not None:
@@ -158,9 +158,9 @@ def _advice(status: int) -> str:
 
 
 def token_of(file: str) -> Token:
-    """What gives the bearer token: the content of a file, read anew each time; none without one.
+    """Function that returns the bearer token: the content of a file, read each time; none without a file.
 
-    Raises :class:`FetchError` when called while the file cannot be read.
+    It raises :class:`FetchError` while the file cannot be read.
     """
 
     def read() -> str:

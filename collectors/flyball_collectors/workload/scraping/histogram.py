@@ -6,10 +6,10 @@ from flyball_collectors.base import NAN
 
 
 def quantile(q: float, buckets: Mapping[float, float]) -> float:
-    """The ``q`` quantile of observations that are counted up to each upper bound, the last of which is infinite.
+    """The ``q`` quantile of observations with cumulative counts by upper bound, the last of which is infinite.
 
-    Linear within a bucket, whose lower bound is the one below, or 0 for the lowest when its bound is above 0. What
-    lies beyond the last finite bound is reported as that bound. NaN without observations or without an infinite bound.
+    Linear within a bucket, whose lower bound is the one below, or 0 for the lowest if its bound is above 0. Values
+    beyond the last finite bound are reported as that bound. NaN without observations or without an infinite bound.
     """
     bounds = sorted(buckets)
     if len(bounds) < 2 or bounds[-1] != float("inf"):

@@ -1,4 +1,4 @@
-"""From one page to the next: what a server did in between."""
+"""Activity of a server between two reads of its page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -22,10 +22,10 @@ _P99 = 0.99
 
 
 class ServerReading(NamedTuple):
-    """What a page and the one before say; NaN for what they do not.
+    """Values from a page and the previous one; NaN for missing ones.
 
-    Rates are per second over the time between the two, ``failed`` is an increase, latencies are of the requests
-    that ended in between; times to the first token and between tokens are of the tokens in between.
+    Rates are per second over the time between the two, ``failed`` is an increase, latencies are of the requests that
+    ended in between; times to the first token and between tokens are of the tokens in between.
     """
 
     request_rate: float = NAN
@@ -46,7 +46,7 @@ class ServerReading(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The unit of ``work.rate``, that of ``capacity_per_replica``: requests, or tokens with a weight for each kind."""
+    """The unit of ``work.rate``, that of ``capacity_per_replica``: requests, or weighted tokens."""
 
     unit: Literal["requests", "tokens"] = "requests"
     input_weight: float = 1.0
@@ -82,10 +82,10 @@ class Alternatives:
 
 
 class Meter:
-    """Keeps the counters of the page before; one for each server.
+    """Keeps the counters of the previous page; one for each server.
 
-    A counter that went down was reset: what it counted in between is unknown, hence NaN, and ``resets`` counts it.
-    One that appears after the first page counts from zero.
+    A counter that went down was reset: its increase is unknown, hence NaN, and ``resets`` counts it. One that appears
+    after the first page counts from zero.
     """
 
     def __init__(self, series: Alternatives, work: Work, match: Mapping[str, str]) -> None:
@@ -100,19 +100,18 @@ class Meter:
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """Fields of which the last page had no series though requests had ended, and the names that were looked for."""
+        """Fields without a series on the last page although requests had ended, and the expected names."""
         return self._absent
 
     @property
     def resets(self) -> int:
-        """Counters that went down so far."""
+        """Number of counters that went down."""
         return self._counters.resets
 
     def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> ServerReading:
-        """Take the samples of a page that was read at ``now_s``, of a monotonic clock.
+        """Add the samples of a page that was read at monotonic time ``now_s``.
 
-        Rates over more than ``longest_s`` say nothing of now: they are NaN. Raises :class:`PageError` for a bucket
-        without a bound.
+        Rates over more than ``longest_s`` are out of date: NaN. Raises :class:`PageError` for a bucket without a bound.
         """
         page = Samples(found, self._match, self._series.copies)
         passed_s = now_s - self._taken_s if self._taken_s is not None else NAN
@@ -151,7 +150,7 @@ class Meter:
     def _work_done(
         self, page: Samples, requests: float, tokens_in: float, tokens_out: float, queue_grown: float
     ) -> float:
-        """Work that came in: what was done, and for what queued up meanwhile the mean of all requests so far."""
+        """Work that came in: the served work, and the queue's growth times the mean work of all requests so far."""
         if self._work.unit == "requests":
             return requests
         done = self._weighted(tokens_in, tokens_out)
@@ -207,7 +206,7 @@ class Meter:
         }
 
     def _mean(self, page: Samples, field: str) -> float:
-        """Mean over the series of a share, one for each engine."""
+        """Mean over the series of a share, one per engine."""
         for terms in self._series.of[field]:
             if values := page.values(terms):
                 return sum(values.values()) / len(values)
@@ -220,7 +219,7 @@ class Meter:
         return NAN
 
     def _increase(self, page: Samples, field: str) -> float:
-        """Increase of the first alternative that the page has; all are kept, in case it comes to have another."""
+        """Increase of the first alternative on the page; counters of all are kept, in case another appears later."""
         first = NAN
         for place, terms in reversed(list(enumerate(self._series.of[field]))):
             values = page.values(terms)
@@ -240,7 +239,7 @@ def _or_zero(value: float) -> float:
 
 
 def _unit_s(terms: Terms) -> float:
-    """The unit that the name of a series ends in, seconds where it says nothing else."""
+    """Unit in the suffix of a series' name, in seconds; seconds by default."""
     return next((unit_s for end, unit_s in _UNITS_S.items() if terms[0].name.endswith(end)), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The lines of a Prometheus or OpenMetrics page that are requested.
+"""Finds the needed lines of a Prometheus or OpenMetrics page.
 
 A page of an inference server has some thousand lines, of which a few dozen matter: they are found by name before
 anything is parsed, so that reading is cheap enough for an agent.
@@ -21,7 +21,7 @@ _SHOWN = 80
 
 
 class PageError(Exception):
-    """A page that is not what it should be; its text names the line."""
+    """An invalid page; its text names the line."""
 
 
 class Sample(NamedTuple):
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
 
 class Reader:
-    """Reads the samples with some ``names`` out of pages."""
+    """Reads the samples with some ``names`` from pages."""
 
     def __init__(self, names: Iterable[str]) -> None:
         one_of = "|".join(re.escape(name) for name in sorted(set(names), reverse=True))
@@ -42,8 +42,8 @@ class Reader:
     def read(self, page: str, *, may_lack: bool = False) -> list[Sample]:
         """Samples in the order of the page, timestamps and exemplars left out.
 
-        Raises :class:`PageError` for a line that cannot be read, and for a page that has samples but none of these,
-        unless it ``may_lack`` them: some servers show a series from its first event on.
+        Raises :class:`PageError` for an invalid line, and for a page that has samples but none of these, unless it
+        ``may_lack`` them: some servers show a series from its first event on.
         """
         found = [self._sample(page, line) for line in self._wanted.finditer(page)] if self._wanted else []
         if not found and ((_ANY_SAMPLE.search(page) and not may_lack) or page.lstrip()[:1] == "<"):

@@ -1,4 +1,4 @@
-"""One thread for each page: it reads it every period, and the tick takes what the last reading found."""
+"""One thread per page reads it periodically, and the tick uses the last reading."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Limits(NamedTuple):
-    """How often, how long and how much."""
+    """Period, timeout and size limits."""
 
     period_s: float
     timeout_s: float
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a page is, and how to request it."""
+    """Address and authentication of a page."""
 
     base_url: str
     path: str
@@ -36,9 +36,8 @@ class Place(NamedTuple):
 class Poller(ABC, Generic[T]):
     """Reads one page until :meth:`close`; ``who`` names it in the log.
 
-    Errors are counted, and logged once until it works again; ``problem`` is the last one, empty while it is well and
-    ``None`` before the first reading has ended. A subclass says what a reading is, and calls :meth:`start` once it
-    is ready to be queried.
+    Errors are counted, and logged once until it works again; ``problem`` is the last one, empty if there is none and
+    ``None`` before the first reading. A subclass defines a reading, and calls :meth:`start` once it is ready.
     """
 
     def __init__(self, who: str, place: Place, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,11 +56,11 @@ class Poller(ABC, Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"scrape-{who}", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end soon, without waiting for it; a request that is under way is broken off."""
+        """End the thread soon, without waiting for it; the current request is aborted."""
         self._stop.set()
         for fetcher in self._fetchers():
             fetcher.abort()
@@ -77,10 +76,10 @@ class Poller(ABC, Generic[T]):
 
     @abstractmethod
     def _unread(self) -> T:
-        """The reading where the page cannot be read."""
+        """The reading for an unreadable page."""
 
     def _note(self, reading: T) -> None:
-        """Keep a reading; the lock is held."""
+        """Store a reading; the lock is held."""
         self._reading, self._reading_s = reading, self._clock()
 
     def _fetchers(self) -> tuple[Fetcher, ...]:
@@ -91,7 +90,7 @@ class Poller(ABC, Generic[T]):
         return Fetcher(base_url, limits.timeout_s, limits.page_bytes, place.token, place.ca_file)
 
     def _latest(self) -> T | None:
-        """The last reading, ``None`` where that was too long ago; the lock is held."""
+        """The last reading, ``None`` if it is too old; the lock is held."""
         limits = self._limits
         longest_s = max(_STALE_PERIODS * limits.period_s, limits.period_s + 2 * limits.timeout_s)
         if self._reading_s is None or self._clock() - self._reading_s > longest_s:
@@ -107,7 +106,7 @@ class Poller(ABC, Generic[T]):
 
     @property
     def _longest_s(self) -> float:
-        """The time between two readings over which a rate says nothing of now."""
+        """The longest time between two readings over which a rate is current."""
         return _STALE_PERIODS * self._limits.period_s
 
     def _run(self) -> None:
@@ -137,7 +136,7 @@ class Poller(ABC, Generic[T]):
             self._note(reading)
 
     def _set_problem(self, problem: str) -> None:
-        """Log a problem when it begins or changes its nature, and its end; the lock is held."""
+        """Log a problem when it begins or changes, and its end; the lock is held."""
         kind = problem.partition("; ")[0]
         if self._stop.is_set():
             return  # broken off from here

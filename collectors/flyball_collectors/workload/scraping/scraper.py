@@ -1,4 +1,4 @@
-"""The page of one replica: what it reported last, and what failed since the last call."""
+"""The page of one replica: its last report, and failures since the last call."""
 
 import logging
 import time
@@ -17,9 +17,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Target(NamedTuple):
-    """One page: where it is, what its series mean, and how the server says that it is well.
+    """One page: its address, the meaning of its series, and the server's health check.
 
-    ``health_url`` is whole, or empty: then a page that can be read is a sign of health. ``match`` is as in
+    ``health_url`` is a complete URL, or empty: then a readable page is a sign of health. ``match`` is as in
     :class:`~flyball_contracts.config.workload.TargetSettings`.
     """
 
@@ -53,7 +53,7 @@ class Scraper(Poller[ServerReading]):
         self.start()
 
     def take(self) -> ServerReading:
-        """What the last finished scrape found; ``failed`` since the last call. NaN when that was too long ago."""
+        """Result of the last finished scrape, ``failed`` since the last call. NaN when that is too old."""
         self._hurry()
         with self._lock:
             reading, failed = self._latest(), self._failed
@@ -64,14 +64,14 @@ class Scraper(Poller[ServerReading]):
 
     @property
     def resets(self) -> int:
-        """Counters of the server that went down so far."""
+        """Number of the server's counters that went down."""
         return self._meter.resets
 
     def _fetchers(self) -> tuple[Fetcher, ...]:
         return (self._page, self._health)
 
     def _read(self) -> ServerReading:
-        """Health is checked first, so that a server that still loads its model needs no page."""
+        """Check health first: a server that still loads its model needs no page."""
         if self._checks_health:
             self._health.get(self._health_path)
         found = self._reader.read(self._text())
@@ -81,7 +81,7 @@ class Scraper(Poller[ServerReading]):
         return reading._replace(ready=float(reading.ready != 0.0))  # a page without such a series is a sign of health
 
     def _miss(self, absent: Mapping[str, str]) -> None:
-        """Say once of each field that the page has no series for it."""
+        """Log once for each field that the page has no series for it."""
         for field in absent.keys() - self._lacked:
             _LOG.warning(
                 "%s: %s stays unknown: %s%s has no %s; switch it on there, or name its series with server: generic",

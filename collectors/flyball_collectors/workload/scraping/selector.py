@@ -1,4 +1,4 @@
-"""Which samples a selector means, and what they are in sum."""
+"""Selectors of samples, and their sums."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ _PAIR = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]*)\s*(!?=)\s*"([^"\\]*)"\s*')
 
 
 class Condition(NamedTuple):
-    """What a label has to be, or not to be; a label that is not there is empty."""
+    """Required or excluded value of a label; an absent label is empty."""
 
     label: str
     equal: bool
@@ -26,7 +26,7 @@ class Selector(NamedTuple):
     conditions: tuple[Condition, ...]
 
     def takes(self, sample: Sample) -> bool:
-        """Whether the sample is one of these."""
+        """Whether the selector matches the sample."""
         return sample.name == self.name and all(
             (sample.labels.get(c.label, "") == c.value) == c.equal for c in self.conditions
         )
@@ -66,15 +66,15 @@ def _conditions(inside: str, text: str, where: str) -> tuple[Condition, ...]:
 
 
 def _split(inside: str) -> list[str]:
-    """At commas outside of quotes."""
+    """Split at commas outside of quotes."""
     return re.findall(r'(?:[^",]|"[^"]*")+', inside)
 
 
 class Samples:
     """The samples of a page by name; NaN is left out.
 
-    Series that differ only in the labels ``copies`` are copies of one, of which the largest counts. A sample with
-    other values for the labels of ``match`` is left out.
+    Series that differ only in the labels ``copies`` are copies of one, of which the largest counts. A sample with other
+    values for the labels of ``match`` is left out.
     """
 
     def __init__(self, samples: Iterable[Sample], match: Mapping[str, str], copies: Sequence[str]) -> None:
@@ -85,11 +85,11 @@ class Samples:
                 self._by_name.setdefault(sample.name, []).append(sample)
 
     def values(self, terms: Terms) -> dict[str, float]:
-        """Value of each series that the terms select, by its name and labels; empty when the page has none."""
+        """Value of each selected series, by its name and labels; empty if the page has none."""
         return self.by_label(terms, "").get("", {})
 
     def by_label(self, terms: Terms, label: str) -> dict[str, dict[str, float]]:
-        """The same for each value of one label (empty where it is not there), which is then not a series' own."""
+        """The same grouped by one label (empty if absent), which then does not distinguish series."""
         found: dict[str, dict[str, float]] = {}
         for term in terms:
             for sample in self._by_name.get(term.name, ()):

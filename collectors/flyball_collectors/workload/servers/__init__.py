@@ -1,4 +1,4 @@
-"""Which series of which server mean what: one table for each."""
+"""Meaning of the series of each server: one table each."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from flyball_contracts.config.workload import Series, ServerName
 
 
 class Server(NamedTuple):
-    """The series of a server, and the path on which it says that it can serve (empty: none on the page's port)."""
+    """The series of a server, and the path of its health check (empty: none on the page's port)."""
 
     series: Series
     health: str

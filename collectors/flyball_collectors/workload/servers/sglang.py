@@ -1,6 +1,6 @@
 """SGLang, started with ``--enable-metrics``.
 
-Requests are counted when they end; not every version counts apart those that the client gave up. Ranks of one
+Requests are counted when they end; not every version counts requests separately that the client aborted. Ranks of one
 engine repeat its gauges; with priorities their sum has an empty label ``priority``.
 """
 

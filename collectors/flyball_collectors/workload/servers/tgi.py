@@ -1,8 +1,8 @@
 """Text Generation Inference: counters have no suffix and appear with the first request.
 
-``tgi_request_count`` counts requests as they come in. A failure gives its cause in
-the label ``err``, which is ``dropped`` when the client went away. A step of decoding gives each request of the batch a
-token: that is the time between tokens. It shows neither the time to the first token nor how full its cache is.
+``tgi_request_count`` counts requests as they come in. A failure has its cause in the label ``err``, ``dropped`` if the
+client disconnected. A step of decoding gives each request of the batch a token: that is the time between tokens. It
+shows neither the time to the first token nor how full its cache is.
 """
 
 from flyball_contracts.config.workload import Series

@@ -1,8 +1,8 @@
 """vLLM, engines V0 and V1: a series for each engine, labelled ``engine`` and ``model_name`` since V1.
 
-It counts requests when they end, aborted ones (``finished_reason="abort"``: the client went away) included. V0 had
-``num_requests_swapped`` beside the waiting ones; the reason ``error`` exists since V1 only. An engine that
-was put to sleep is well, and cannot serve. The time between tokens and the cache were named otherwise before 0.10.
+It counts requests when they end, including aborted ones (``finished_reason="abort"``: the client disconnected). V0 had
+``num_requests_swapped`` beside the waiting ones; the reason ``error`` exists since V1 only. A sleeping engine is
+healthy, and cannot serve. The time between tokens and the cache were named otherwise before 0.10.
 """
 
 from flyball_collectors.parameters import KnownSeries

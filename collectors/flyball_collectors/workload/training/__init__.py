@@ -1,1 +1,1 @@
-"""Training jobs: what they write in lines or in their log."""
+"""Training jobs: their reports by lines or in their log."""

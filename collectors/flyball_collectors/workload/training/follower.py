@@ -27,10 +27,10 @@ def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
 
 
 class Follower:
-    """New matches in a file that grows; at most ``most_bytes`` are read in a call.
+    """New matches in a growing file; at most ``most_bytes`` are read in a call.
 
-    It starts near the end. A file that is replaced is read to its end first; one that gets shorter is read anew. When
-    it grows faster than it is read, the oldest bytes are left out: ``skipped`` counts them.
+    It starts near the end. A replaced file is read to its end first; one that gets shorter is read from its start. If
+    it grows faster than it is read, the oldest bytes are skipped: ``skipped`` counts them.
     """
 
     def __init__(self, path: Path, pattern: re.Pattern[str], most_bytes: int = 1 << 16) -> None:
@@ -63,7 +63,7 @@ class Follower:
         return found
 
     def problem(self) -> str:
-        """Why the file cannot be followed now; empty where it can."""
+        """Why the file cannot be followed now; empty if it can."""
         if os.access(self._path, os.R_OK) and self._path.is_file():
             return ""
         return f"{self._path}: no file that can be read; check path, and that the agent's user may read it"

@@ -1,4 +1,4 @@
-"""What a training job reports about itself, by lines or in its log."""
+"""Reports of a training job about itself, by lines or in its log."""
 
 import math
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from flyball_collectors.base import NAN
 
 THROUGHPUT = ("throughput", "tokens_per_s", "samples_per_s")
 FIELDS = frozenset({"step", "steps", "loss", "step_time_s", "progress", *THROUGHPUT})
-"""Fields that are used; ``steps`` is how many there are, and the first throughput that is given counts."""
+"""Used fields; ``steps`` is the total number of steps, and the first throughput given counts."""
 
 
 class Progress(NamedTuple):
-    """State of a job; NaN for what it did not say. ``steps_done`` is an increase."""
+    """State of a job; NaN for missing values. ``steps_done`` is an increase."""
 
     throughput: float = NAN
     step_time_s: float = NAN
@@ -22,10 +22,10 @@ class Progress(NamedTuple):
 
 
 class Job:
-    """One replica of a training job; each field is true until the next one, or until the job is silent.
+    """One replica of a training job; each field is valid until the next report, or until the job is silent.
 
-    A step time that is not given is that of the steps between two updates. A step below the one before (the job went
-    back to a checkpoint) counts as none done.
+    A missing step time is computed from the steps between two updates. A step below the previous one (the job went back
+    to a checkpoint) counts as none done.
     """
 
     def __init__(self, silent_s: float, steps: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Job:
         self._done = NAN
 
     def update(self, fields: Mapping[str, float], now_s: float) -> None:
-        """Take what was reported at ``now_s`` of a monotonic clock; values that are not finite are left out."""
+        """Add a report at monotonic time ``now_s``; values that are not finite are left out."""
         known = {name: value for name, value in fields.items() if name in FIELDS and math.isfinite(value)}
         if not known:
             return
@@ -48,7 +48,7 @@ class Job:
         self._fields.update(known)
 
     def silent(self, now_s: float) -> bool:
-        """Whether nothing came for too long."""
+        """Whether there was no report for too long."""
         return self._updated_s is None or now_s - self._updated_s > self._silent_s
 
     def take(self, now_s: float) -> Progress | None:

@@ -1,16 +1,16 @@
-r"""What training scripts write: lines of the InfluxDB line protocol.
+r"""Reports of training scripts: lines of the InfluxDB line protocol.
 
 ::
 
     training,workload=llama-ft,replica=0 step=1200,loss=2.31,step_time_s=0.42,tokens_per_s=81234,progress=0.12
 
-The measurement is ``training``; the tag ``workload`` has to be there, ``replica`` is this node when it is not.
-Fields are numbers (``12``, ``12i``, ``1.5``): ``step``, ``steps``, ``loss``, ``step_time_s``, ``progress`` (0 to 1)
-and one of ``throughput``, ``tokens_per_s`` and ``samples_per_s``, in the unit of the workload's capacity. A time at
-the end is allowed and not heeded. A datagram may hold several lines.
+The measurement is ``training``; the tag ``workload`` has to be there, ``replica`` is this node when it is not. Fields
+are numbers (``12``, ``12i``, ``1.5``): ``step``, ``steps``, ``loss``, ``step_time_s``, ``progress`` (0 to 1) and one of
+``throughput``, ``tokens_per_s`` and ``samples_per_s``, in the unit of the workload's capacity. A time at the end is
+allowed and ignored. A datagram may hold several lines.
 
-What the agent attributes to a Slurm job is named ``workload=slurm/$SLURM_JOB_ID,replica=$SLURM_JOB_ID.NODE``: a
-script that names itself so shares its row, as does a pod that sends the workload of its annotation and its own name.
+A Slurm job's row has the name ``workload=slurm/$SLURM_JOB_ID,replica=$SLURM_JOB_ID.NODE``: a script with this name
+shares its row, as does a pod that sends the workload of its annotation and its own name.
 """
 
 import re
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[iu]?")
 
 
 class Line(NamedTuple):
-    """What one line reports; an empty ``replica`` is that of the node."""
+    """One reported line; an empty ``replica`` is that of the node."""
 
     workload: str
     replica: str
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 def parse_line(text: str) -> Line | None:
-    """Read one line; ``None`` when it is not one of ours or not well formed."""
+    """Parse one line; ``None`` for an unknown or malformed one."""
     parts = _LINE.fullmatch(text.strip())
     if parts is None or parts["measurement"] != _MEASUREMENT:
         return None

@@ -1,4 +1,4 @@
-"""The datagram socket to which training scripts write lines."""
+"""The datagram socket for lines of training scripts."""
 
 import contextlib
 import logging
@@ -18,11 +18,11 @@ _QUEUE_BYTES = 1 << 20
 
 
 class LineSocket:
-    """The socket at ``udp://host:port`` or ``unix:///path``; ``refused`` counts lines that could not be read.
+    """The socket at ``udp://host:port`` or ``unix:///path``; ``refused`` counts invalid lines.
 
-    A second one may be made for the same address while the configuration is loaded anew: the newer UDP socket gets
-    everything, a Unix socket its path with the first :meth:`take`. Anyone on this host may write to a Unix socket
-    whose folder lets him. Raises :class:`ConfigError` when the address cannot be had.
+    A second one may be made for the same address during a reload of the configuration: the newer UDP socket gets
+    everything, a Unix socket its path with the first :meth:`take`. Anyone on this host may write to a Unix socket whose
+    folder lets him. Raises :class:`ConfigError` when the address cannot be used.
     """
 
     def __init__(self, address: str) -> None:
@@ -47,7 +47,7 @@ class LineSocket:
         return f"udp://[{host}]:{port}" if ":" in host else f"udp://{host}:{port}"
 
     def take(self) -> list[Line]:
-        """Lines that came since the last call, in at most 256 KiB; what is left waits in the system's queue."""
+        """Lines since the last call, in at most 256 KiB; the rest waits in the system's queue."""
         lines: list[Line] = []
         taken = 0
         while taken < _TICK_BYTES:
@@ -79,7 +79,7 @@ class LineSocket:
                     self._path.unlink()
 
     def _claim(self, path: Path) -> None:
-        """Have the path, at first and again when it is lost: ``flyball agent --once`` beside this agent takes it."""
+        """Bind the path, at first and again when it is lost: ``flyball agent --once`` beside this agent takes it."""
         if self._own is not None:
             with contextlib.suppress(FileNotFoundError):
                 if path.lstat().st_ino == self._own:
@@ -111,7 +111,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _bind_beside(path: Path) -> tuple[socket.socket, Path]:
-    """A socket with a name beside ``path``, to be moved there: what listens there now goes on until then."""
+    """A socket with a name beside ``path``, to be moved there: an existing listener continues until then."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError("there is something else")

@@ -1,1 +1,1 @@
-"""Proposals, decisions, outcomes, and the orders of people."""
+"""Proposals, decisions, outcomes, and operators' orders."""

@@ -1,4 +1,4 @@
-"""What a replica of a workload serves on each of the offers of the configuration."""
+"""Work of a workload's replica on each configured offer."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ class Alternatives(Part, frozen=True, kw_only=True):
 
     ``work`` is what one replica sustains on each, and ``reference`` what it sustains as the proposal counts replicas,
     in one common unit. A replica on a machine that is there serves ``cold_start_s`` after it was placed. ``needed`` are
-    the replicas, in the proposal's count, that would do where more run; ``None``: not known, or not fewer.
+    the replicas, in the proposal's count, that suffice although more run; ``None``: unknown, or not fewer.
     """
 
     work: dict[str, Work]

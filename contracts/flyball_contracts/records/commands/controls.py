@@ -1,4 +1,4 @@
-"""What people order: stop, and go ahead."""
+"""Orders of operators: stops and approvals."""
 
 from flyball_contracts.records.base import Record, TimeNs
 from flyball_contracts.records.commands.decisions import AnyDecision
@@ -15,7 +15,7 @@ class Stop(Record, frozen=True, kw_only=True):
 
 
 class Approval(Record, frozen=True, kw_only=True):
-    """A person agrees to a decision, and to its like until ``until_ns``; see the guard's rule ``approval``."""
+    """A person approves a decision, and similar ones until ``until_ns``; see the guard's rule ``approval``."""
 
     decision: AnyDecision
     time_ns: TimeNs

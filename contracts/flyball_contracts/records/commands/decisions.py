@@ -10,7 +10,7 @@ from flyball_contracts.records.commands.resources import Resources
 
 
 class Effect(Part, frozen=True, kw_only=True):
-    """What the decision is expected to change, compared later with what happened; ``None``: not estimated.
+    """Expected change by the decision, compared later with the observed one; ``None``: not estimated.
 
     ``slo`` is the expected change of the share of requests within their objective.
     """

@@ -1,4 +1,4 @@
-"""What became of a decision."""
+"""Outcomes of decisions."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -97,5 +97,5 @@ class Outcome(Record, frozen=True, kw_only=True):
 
     @property
     def final(self) -> bool:
-        """Whether this is the last word on the decision."""
+        """Whether this is the final outcome of the decision."""
         return self.status in FINAL

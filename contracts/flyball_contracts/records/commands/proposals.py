@@ -1,4 +1,4 @@
-"""What lanes propose; the cell lane decides."""
+"""Proposals of lanes, on which the cell lane decides."""
 
 from typing import Literal
 

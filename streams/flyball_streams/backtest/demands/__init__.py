@@ -1,1 +1,1 @@
-"""Demands to try policies on: from recordings, traces and models."""
+"""Demand for backtests: from recordings, traces and models."""

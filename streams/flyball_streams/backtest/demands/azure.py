@@ -1,4 +1,4 @@
-"""Demand of Azure's LLM services: the requests themselves, at their own times."""
+"""Demand of Azure's LLM services: single requests at their recorded times."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from flyball_streams.importers.base import GENERATED_TOKENS_PER_S, NS_PER_S, PRO
 MEAN_WORK = 20.0
 AZURE_NAME = "azure-"
 CHAT = "conv"
-"""The service whose requests stand for chat where it is there."""
+"""The service that provides the requests of type chat, if the trace has it."""
 
 
 def _rows(folder: Path) -> pl.DataFrame:
@@ -26,9 +26,9 @@ def _rows(folder: Path) -> pl.DataFrame:
 
 
 def request_work(folder: Path) -> tuple[Floats, Floats, str]:
-    """Seconds of one replica that each request takes, of the chat service or else of all, and its prompt's share.
+    """Work of each request in seconds of one replica, and the share of it that the prompt takes.
 
-    Both float64 [requests].
+    Requests of the chat service if there is one, else of all. Both float64 [requests].
     """
     rows = _rows(folder)
     chat = rows.filter(pl.col("service") == CHAT)
@@ -38,16 +38,19 @@ def request_work(folder: Path) -> tuple[Floats, Floats, str]:
 
 
 def azure_requests(folder: Path, name: str) -> tuple[Floats, Floats, Floats]:
-    """Arrival [s after the first], work [s of one replica] and prompt's share of a service's requests, float64 [n]."""
+    """Arrival time [s after the first], work [s of one replica] and prompt share of each request of a service.
+
+    All float64 [n].
+    """
     rows = _rows(folder).filter(pl.col("service") == name)
     ns = rows["ns"].to_numpy()
     return (ns - ns[0]) / NS_PER_S, rows["work"].to_numpy().astype(np.float64), rows["prompt"].to_numpy()
 
 
 def read_azure(folder: Path) -> list[Demand]:
-    """Demand of each service, second by second, its work scaled to :data:`MEAN_WORK` busy replicas.
+    """Demand of each service, second by second. Its work is scaled to :data:`MEAN_WORK` busy replicas.
 
-    More work per request stands for a larger model: arrivals and their bursts stay as they were.
+    More work per request stands for a larger model; arrivals and their bursts are unchanged.
     """
     rows = _rows(folder)
     found: list[Demand] = []

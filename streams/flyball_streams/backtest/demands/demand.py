@@ -12,9 +12,9 @@ MINUTE_S = 60
 
 
 class Demand(NamedTuple):
-    """Work and requests that arrived in each second, float64 [T]; work in seconds of one replica.
+    """Work and requests that arrive in each second, float64 [T]; work is in seconds of one replica.
 
-    ``about`` says where it comes from and what was assumed; ``start_s`` is the Unix time of the first second.
+    ``about`` describes the source and the assumptions; ``start_s`` is the Unix time of the first second.
     """
 
     name: str
@@ -29,13 +29,13 @@ class Demand(NamedTuple):
         return len(self.work) / 3600
 
     def scaled(self, mean_work: float) -> "Demand":
-        """Return the same with its work multiplied so that `mean_work` replicas are busy on average."""
+        """Return a copy whose work keeps `mean_work` replicas busy on average."""
         have = float(self.work.mean())
         return self if have <= 0 else self._replace(work=self.work * (mean_work / have))
 
 
 def trailing_mean(work: Floats, seconds: int) -> Floats:
-    """Mean of the last `seconds` (fewer at the start, as if it had been idle before), float64 [T]."""
+    """Mean of the last `seconds`, float64 [T]. Before the start there is no work."""
     total = np.concatenate([np.zeros(seconds), np.cumsum(work)])
     return np.asarray((total[seconds:] - total[: len(work)]) / seconds, np.float64)
 
@@ -43,8 +43,8 @@ def trailing_mean(work: Floats, seconds: int) -> Floats:
 def requirement(demand: Demand, delay_s: int, quantile: float = 0.9) -> Floats:
     """Replicas that each minute needs, float64 [minutes].
 
-    The request-weighted `quantile`, within the minute, of the trailing `delay_s` mean of work: with so many replicas
-    about that share of its requests wait no longer than `delay_s`. A last part of a minute is left out.
+    This is the request-weighted `quantile`, within the minute, of the trailing `delay_s` mean of work: with so many
+    replicas, about that share of the requests waits no longer than `delay_s`. An incomplete last minute is dropped.
     """
     minutes = len(demand.work) // MINUTE_S
     need = trailing_mean(demand.work, delay_s)[: minutes * MINUTE_S].reshape(minutes, MINUTE_S)

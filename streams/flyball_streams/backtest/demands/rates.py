@@ -1,4 +1,4 @@
-"""A series of counts of something that happened, read as requests that a fleet of replicas has to serve."""
+"""A series of counts, converted to requests that a fleet of replicas serves."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ MEAN_WORK = 20.0
 
 
 class Rates(NamedTuple):
-    """Requests in each window of ``window_s`` seconds, float64 [windows], from the Unix time ``start_s`` on."""
+    """Requests in each window of ``window_s`` seconds, float64 [windows]; windows start at Unix time ``start_s``."""
 
     name: str
     counts: Floats
@@ -22,14 +22,14 @@ class Rates(NamedTuple):
     about: str
 
     def part(self, seconds: int) -> "Rates":
-        """Return its first `seconds`."""
+        """Return the first `seconds`."""
         return self._replace(counts=self.counts[: seconds // self.window_s])
 
     def demand(self, seed: int) -> Demand:
-        """Draw its demand: a Poisson process in each window, all requests alike.
+        """Draw demand: a Poisson process in each window; all requests are equal.
 
-        One factor brings the mean rate to :data:`MEAN_RPS`, another one the work to :data:`MEAN_WORK` busy replicas; so
-        a series that counts few things has them in lumps.
+        One factor scales the mean rate to :data:`MEAN_RPS`, another the work to :data:`MEAN_WORK` busy replicas. A
+        series of few events becomes bursty.
         """
         rate = np.repeat(self.counts * (MEAN_RPS / float(self.counts.mean())), self.window_s)
         requests = np.random.default_rng([seed, 4]).poisson(rate).astype(np.float64)
@@ -38,9 +38,9 @@ class Rates(NamedTuple):
 
 
 def gridded(name: str, time_s: NDArray[np.int64], counts: Floats, window_s: int, about: str) -> Rates:
-    """Put counts, float64 [n] in ascending `time_s`, into windows one after another; missing ones are interpolated.
+    """Put counts, float64 [n] in ascending `time_s`, into consecutive windows; interpolate missing ones.
 
-    Raises :class:`RecordingError` where nothing was counted.
+    Raises :class:`RecordingError` if all counts are zero.
     """
     place = (time_s - time_s[0]) // window_s
     found = np.full(int(place[-1]) + 1, np.nan)

@@ -1,4 +1,4 @@
-"""Demand of a workload in a recording, as the engine itself sums it up from the telemetry."""
+"""Demand of a workload in a recording, as the engine computes it from telemetry."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,9 +29,9 @@ def read_recording(
 ) -> Recorded:
     """Demand of all workloads of a recording that report work and whose capacity is known.
 
-    A tick's rate holds for each of its seconds. A tick without a value between two known ones repeats the one before
-    and is said in ``about``. Where no request rate was reported, each second weighs as its work. Raises
-    :class:`RecordingError` when the file cannot be read or holds no such workload.
+    A tick's rate applies to each of its seconds. A tick without a value between two known ones repeats the previous
+    value, which ``about`` mentions. Without request rates, each second is weighted by its work. Raises
+    :class:`RecordingError` when the file cannot be read or has no such workload.
     """
     recording = Recording.open(path)
     specs: dict[str, WorkloadSpec] = {}

@@ -1,10 +1,11 @@
 """Demand of ServeGen's models: per client and 10-minute window, requests drawn from its rate and burstiness.
 
-Arrivals are a Gamma renewal process whatever the published family: shape 1 / CV^2 (at least 0.01; a CV up to 0.05 is
-read as 1), mean gap 1 / rate; one that would cross the end of the window is dropped and the process starts again
-there. A window in which the whole fleet has less than 0.15 of its median rate is a gap of the measurement: rates are
-interpolated per client, from later values too, so this serves cost runs, not forecasts of outages. One factor brings
-the mean to :data:`MEAN_RPS`; burstiness is kept as it is. Each request draws the tokens of a real request.
+Arrivals are a Gamma renewal process, whichever distribution was published: shape 1 / CV^2 (at least 0.01; a CV up to
+0.05 is read as 1), mean gap 1 / rate; one that would cross the end of the window is dropped and the process starts
+again there. A window in which the whole fleet has less than 0.15 of its median rate is a gap of the measurement: rates
+are interpolated per client, from later values too, so use the result to compare costs, not to test forecasts of
+outages. One factor brings the mean to :data:`MEAN_RPS`; burstiness is kept as it is. Each request gets the tokens of a
+random real request.
 """
 
 from pathlib import Path
@@ -43,7 +44,7 @@ class Clients(NamedTuple):
 
 
 def read_clients(folder: Path) -> list[Clients]:
-    """Fleets of a ServeGen folder, one for each model, in the order of their names.
+    """Fleets of a ServeGen folder, one per model, sorted by name.
 
     Raises :class:`RecordingError` when the folder is not such a trace.
     """
@@ -77,14 +78,17 @@ def _without_gaps(name: str, ids: tuple[int, ...], rate: Floats, cv: Floats) -> 
 
 
 class Sums(NamedTuple):
-    """Work and number of requests of each second, float64 [seconds], which requests are added to; empty: to nothing."""
+    """Work and number of requests of each second, float64 [seconds]; empty arrays receive nothing."""
 
     work: Floats
     requests: Floats
 
 
 class Singles(NamedTuple):
-    """Time [s] and token of single requests of the `wanted` windows, [n], noted as far as there is room."""
+    """Arrival time [s] and token count of single requests in the `wanted` windows, [n].
+
+    Further requests are dropped.
+    """
 
     wanted: NDArray[np.bool_]
     at_s: Floats
@@ -99,7 +103,11 @@ NO_SINGLES = Singles(np.zeros(0, np.bool_), np.zeros(0), np.zeros(0, np.int32))
 def draw_requests(
     rate: Floats, cv: Floats, tokens: Floats, draw: Any, sums: Sums, singles: Singles, filled: int
 ) -> int:
-    """Draw a client's requests into sums by the second, single ones from `filled` on, or both; where those end."""
+    """Draw a client's requests.
+
+    They are added to sums per second, stored as single requests from `filled` on, or both. Returns the new end of the
+    single requests.
+    """
     work, requests, at_s, which = sums.work, sums.requests, singles.at_s, singles.token
     adds, room, count = len(work) > 0, len(at_s), len(tokens)
     for window in range(len(rate)):
@@ -127,7 +135,7 @@ def draw_requests(
 def arrivals(fleet: Clients, tokens: Floats, seed: int, mean_rps: float = MEAN_RPS) -> Demand:
     """Draw the demand of a fleet; `tokens` is the work of real requests, float64 [requests].
 
-    The same fleet, tokens and seed give the same demand, and a client's arrivals do not depend on the others.
+    The same fleet, tokens and seed give the same demand, and a client's arrivals do not depend on other clients.
     """
     sums = Sums(np.zeros(fleet.seconds), np.zeros(fleet.seconds))
     factor = mean_rps / float(fleet.rate.sum(axis=0).mean())

@@ -1,4 +1,4 @@
-"""All demands that a folder of public traces holds, by name."""
+"""All demand that a folder of public traces contains, by name."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Win
 
 SERVEGEN, AZURE = "servegen", "azure_llm_2023"
 TYPICAL_WORK_S = 0.188
-"""Work of a request where no trace says it; only its spread would matter, since work is scaled."""
+"""Work of a request if no trace gives it. Work is scaled, so only its variation would matter."""
 
 
 class Traces(NamedTuple):
-    """Fleets whose arrivals are drawn, demands that are what they are, and the work of real requests.
+    """Fleets whose arrivals are drawn, recorded demand, and the work of real requests.
 
-    ``prompts`` is the share of each request's work that its prompt takes; ``folder`` is that of the real requests.
+    ``prompts`` is the prompt's share of each request's work; ``folder`` is the folder of the real requests.
     """
 
     fleets: dict[str, Clients]
@@ -39,7 +39,7 @@ class Traces(NamedTuple):
         return [*self.fleets, *self.fixed]
 
     def demands(self, name: str, seeds: int, progress: Callable[[int, int], None] | None = None) -> list[Demand]:
-        """Demand of a trace, one per seed; a trace of real requests has but one."""
+        """Demand of a trace, one per seed. A trace of real requests has only one."""
         if name in self.fixed:
             return [self.fixed[name]]
         fleet, found = self.fleets[name], list[Demand]()
@@ -59,9 +59,9 @@ class Traces(NamedTuple):
 
 
 def open_traces(data: Path) -> Traces:
-    """Find the traces in a folder: one of them, or a folder with several.
+    """Open a folder that is a trace or contains several.
 
-    Raises :class:`RecordingError` when there is none.
+    Raises :class:`RecordingError` when it contains none.
     """
     serving = next((p for p in (data, data / SERVEGEN) if (p / "rates.parquet").is_file()), None)
     requests = next((p for p in (data, data / AZURE, data.parent / AZURE) if (p / "requests.parquet").is_file()), None)

@@ -1,1 +1,1 @@
-"""The event-driven engine: single requests, batches and replicas, to confirm what the fluid engine ranks."""
+"""The event-driven engine simulates single requests, batches and replicas, to verify rankings by the fluid engine."""

@@ -1,9 +1,9 @@
-"""Whether single requests rank the policies as the fluid engine does, on some days of the test half.
+"""Verifies that single requests rank the policies as the fluid engine does, on some days of the test half.
 
-The fluid engine tunes. What it chose runs again on single requests, each policy with its frozen setting; and since a
-setting serves more in one engine than in the other, also with its neighbours on the front of the first half, until the
-target lies between two of them: costs at equal service are interpolated there, in each engine for itself, on the same
-days with the same arrivals.
+The fluid engine tunes the policies. The chosen setting of each policy then runs on single requests. One setting serves
+more in one engine than in the other, so its neighbours on the Pareto front of the first half run too, until the target
+lies between two of them. Costs at equal service are interpolated between these, separately in each engine, on the same
+days and the same arrivals.
 """
 
 import math
@@ -23,21 +23,22 @@ from flyball_streams.backtest.events.requests import Source, Window
 from flyball_streams.backtest.events.run import service_for, simulate as by_events
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.groups import Conditions, PolicyGroup, Setting
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.run import Run, Scenario, simulate as by_fluid
 from flyball_streams.backtest.sweep import Result
 
 DAYS = 2
 LEAD_S = 3600
-"""Single requests begin so long before a day that counts."""
+"""Single requests start this long before a measured day, as a warm-up."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one engine for a policy: its frozen setting, and its cost at equal service (``None``: not reached).
 
-    ``ratio`` is that cost over the baseline's; ``limited`` that even the cheapest setting serves more; ``tried`` how
-    many settings were run. The p99 delay is in whole seconds; the fluid engine's is over all of the data.
+    ``ratio`` is the cost relative to the baseline's; ``limited`` means that even the cheapest setting serves more;
+    ``tried`` is the number of settings that were run. The p99 delay is in whole seconds; that of the fluid engine
+    covers all of the data.
     """
 
     billed_hours: float
@@ -53,7 +54,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two policies that the engines rank differently: the change from the second to the first in each."""
+    """Two policies that the engines rank differently: the change from the second to the first in each engine."""
 
     first: str
     second: str
@@ -73,10 +74,11 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """Both rankings. ``tau`` is Kendall's over the policies that reached the target in both engines.
+    """Both rankings.
 
-    ``starts_s`` are the seconds of the demand at which the windows begin, each of ``window_s``; ``swapped`` are the
-    pairs in another order, of ``pairs``; ``slots``, ``fixed`` and ``unit`` are the service of a replica.
+    ``tau`` is Kendall's tau over the policies that reached the target in both engines. ``starts_s`` are the seconds of
+    the demand at which the windows begin, each ``window_s`` long; ``swapped`` are the pairs in a different order, of
+    ``pairs`` in total; ``slots``, ``fixed`` and ``unit`` describe how a replica serves.
     """
 
     base: str
@@ -94,7 +96,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def days_of(begin_s: int, end_s: int, span_s: int, days: int = DAYS) -> list[Window]:
-    """Whole days spread evenly over a half, or all of one that is shorter; in whole spans."""
+    """Whole days, spread evenly over a half in whole spans; all of a half that is shorter than a day."""
     count = (end_s - begin_s) // DAY_S
     if count <= days:
         return [(begin_s, begin_s + (end_s - begin_s) // span_s * span_s)]
@@ -103,7 +105,7 @@ def days_of(begin_s: int, end_s: int, span_s: int, days: int = DAYS) -> list[Win
 
 
 def confirm(
-    known: Known,
+    known: PreparedDemand,
     source: Source,
     policy_groups: Sequence[PolicyGroup],
     results: dict[str, Result],
@@ -169,7 +171,7 @@ def confirm(
 
 
 class _Parts(NamedTuple):
-    """The spans of all windows, one below the other, their length, and the delays counted."""
+    """The spans of all windows, concatenated, their length, and the delays counted."""
 
     spans: Floats
     span_s: int
@@ -183,7 +185,7 @@ def _parts(runs: list[Run], windows: Sequence[Window]) -> _Parts:
 
 
 def _measure(run: Callable[[int], _Parts], count: int, frozen: int, target: float) -> Measured:
-    """Run the frozen setting, then others of its front until two neighbours have the target between them."""
+    """Run the frozen setting, then other settings of its front until two neighbours enclose the target."""
     made: dict[int, _Parts] = {}
     failed, kept = -1, count
     at, step = frozen, 1

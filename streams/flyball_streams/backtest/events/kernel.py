@@ -1,14 +1,14 @@
 """The event-driven engine: requests wait in one queue, first come first served, for a replica that can take them.
 
-A replica can take a request while it reads no other one's prompt and has room in its batch; of several, the one with
-the smallest batch does (an ideal router). A request's delay lasts until a replica begins with it. What replicas do with
-requests: see :mod:`flyball_streams.backtest.events.replicas`.
+A replica can take a request if it processes no other prompt and its batch has a free slot; of several, the one with the
+smallest batch takes it (an ideal router). A request's delay ends when a replica starts it. How replicas serve requests
+is described in :mod:`flyball_streams.backtest.events.replicas`.
 
-Seconds before `from_s` pass as in the fluid engine, so that policies have their memory of longer ago. From then on all
-that a policy sees is measured: the work of the requests that arrived in each second, the work that replicas did, mean
-requests in the system (in units of what one replica holds, see ``Service``), and the work of those in the queue.
-Orders, cold starts, failures and bills are those of the fluid engine, but for the drain: the replica that became ready
-last takes no more requests, finishes those it has, and is billed until then, `drain_s` seconds at least.
+Until `from_s` the fluid engine runs, so that policies have a history. From then on everything that a policy observes is
+measured: the work of the requests that arrived in each second, the work that replicas did, mean requests in the system
+(in units of what one replica holds, see ``Service``), and the work of those in the queue. Orders, cold starts, failures
+and billing are those of the fluid engine, except the drain: the replica that became ready last takes no more requests,
+finishes those it has, and is billed until then, `drain_s` seconds at least.
 """
 
 from collections.abc import Callable
@@ -68,12 +68,12 @@ from flyball_streams.backtest.kernel import (
 
 PLACES = 32
 BEGUN, FINISHED, IN_SYSTEM, DONE = range(4)
-"""Sums of a whole run: requests begun and finished, request-seconds in the system, work done."""
+"""Sums of a whole run: requests started and finished, request-seconds in the system, work done."""
 TALLY = 4
 
 
-class Given(NamedTuple):
-    """The work of each second float64 [T], its requests from `from_s` on, and how replicas serve them."""
+class RequestInput(NamedTuple):
+    """Work of each second, float64 [T], the requests from `from_s` on, and how replicas serve them."""
 
     work: Floats
     requests: Requests
@@ -85,7 +85,7 @@ class Given(NamedTuple):
 def _delayed(
     wait_s: float, at_s: float, limits_s: Ints, span_s: int, delays_from_s: int, spans: Floats, delays: Floats
 ) -> None:
-    """Count a request by its delay; few wait at all."""
+    """Count a request by its delay; most wait less than a second."""
     if at_s >= delays_from_s:
         delays[min(int(np.ceil(wait_s)), BINS - 1)] += 1.0
     if wait_s > 0.0:
@@ -97,7 +97,7 @@ def _delayed(
 def _build(stamp: int) -> Callable[..., None]:
     @kept
     def simulate(
-        given: Given,
+        given: RequestInput,
         plant: Plant,
         cold_s: Ints,
         faults: Faults,

@@ -1,4 +1,4 @@
-"""The confirmation's picture: each policy's cost in both engines, joined by a line."""
+"""Chart of a confirmation: each policy's cost in both engines, connected by a line."""
 
 import math
 from itertools import pairwise
@@ -7,11 +7,11 @@ from flyball_streams.backtest.events.confirm import Confirmation
 from flyball_streams.backtest.report.plots import QUIET, new_figure, svg_of
 
 APART = 0.045
-"""Least distance of two labels, as a share of the height."""
+"""Smallest distance of two labels, as a share of the height."""
 
 
 def slopes(found: Confirmation, colour: dict[str, str]) -> str:
-    """Cost at equal service over the baseline's: fluid on the left, single requests on the right; log axis."""
+    """Cost at equal service relative to the baseline: fluid engine on the left, single requests on the right."""
     figure, axes = new_figure(8.6, 4.6)
     ratios = [(row, row.fluid.ratio, row.events.ratio) for row in found.rows]
     known = [(row, (left, right)) for row, left, right in ratios if left is not None and right is not None]
@@ -39,7 +39,7 @@ def slopes(found: Confirmation, colour: dict[str, str]) -> str:
 
 
 def _apart(values: list[float], low: float, high: float) -> list[float]:
-    """Heights of labels on a log axis, moved so that no two overlap."""
+    """Heights of labels on a log axis, shifted so that no two overlap."""
     step = (high / low) ** APART
     order = sorted(range(len(values)), key=values.__getitem__)
     up, down = list(values), list(values)

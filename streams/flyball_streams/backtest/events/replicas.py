@@ -1,21 +1,18 @@
-"""Replicas that serve requests in batches, as arrays: what each does now, and when it does the next thing.
+"""Replicas that serve requests in batches, as arrays: the state of each, and the time of its next event.
 
-A replica reads the prompts of its requests one after another, each at its full speed; meanwhile its batch stands still
-(a server that lets prompts go first). Between prompts, the n requests in its batch share it: each proceeds at
+A replica processes prompts one after the other at full speed; meanwhile its batch is paused (prefill has priority).
+Between prompts, the n requests of its batch share it: each proceeds at 1 / (fixed slots + (1 - fixed) n) of the
+replica's capacity, because a step of the batch has a fixed time and a time per request. A full batch, n = slots, uses
+the whole capacity, and its requests then proceed as slowly as possible. With fixed = 1 each slot is a server of its
+own; with fixed = 0 it is processor sharing; with one slot, requests are served one by one.
 
-    1 / (fixed slots + (1 - fixed) n)
-
-of the replica's capacity, since a step of the batch takes a time of its own and a time for each request. A full batch,
-n = slots, makes the most of the replica, all of its capacity; its requests proceed as slowly as the limit allows. With
-fixed = 1 a slot is a server of its own; with fixed = 0 it is processor sharing; one slot serves one by one.
-
-The batch keeps, for each request, the virtual time at which it is done; virtual time is the work that each request of
-the batch has received since the batch last stood empty.
+The batch stores, for each request, the virtual time at which it is done; virtual time is the work that each request of
+the batch has received since the batch was last empty.
 
 Arrays have a place for each replica, a power of two of them: ``states`` float64 [places, 8] with the columns below,
-``ends`` float64 [places, slots] the virtual ends in the batch (the soonest last), ``soon`` and ``load`` trees of minima
-over the time of each one's next event and over the batches of those that can take a request, ``life`` int64
-[places, 3]. They are single arrays, not a tuple, since a look into a tuple of arrays costs a reference count.
+``ends`` float64 [places, slots] the virtual end times in the batch (the earliest last), ``soon`` and ``load`` trees of
+minima over each replica's next event time and over the batches that can take a request, ``life`` int64 [places, 3].
+They are separate arrays, not a tuple, because reading a tuple of arrays costs a reference count.
 """
 
 from typing import NamedTuple
@@ -29,19 +26,20 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BATCH, READING, REST, CLOCK, SINCE, SUM, OPEN = range(7)
-"""Requests in the batch; 1 while a prompt is read; work that its request has after it; virtual time, as of when; sum of
-the virtual ends; 1 where new requests are taken."""
+"""Requests in the batch; 1 while a prompt is processed; work of that request after its prompt; virtual time and its
+update time; sum of the virtual end times; 1 if new requests are accepted.
+"""
 STATE_COLUMNS = 8
 STATE, BORN, UNTIL = range(3)
-"""What it is; the order in which it became ready; the second until which a drain is billed at least."""
+"""Life-cycle state; order in which it became ready; earliest end of the billing of a drain, in seconds."""
 ABSENT, READY, DRAINING = range(3)
 NEVER = np.inf
 
 
 class Service(NamedTuple):
-    """Requests in a full batch, and the share of its step that does not depend on how many they are.
+    """Requests in a full batch, and the share of a step that does not depend on their number.
 
-    ``unit`` is how many requests count as a concurrency of one replica.
+    ``unit`` is the number of requests that counts as a concurrency of one replica.
     """
 
     slots: int
@@ -51,7 +49,7 @@ class Service(NamedTuple):
 
 @compiled
 def put(tree: Floats, place: int, value: float) -> None:
-    """Set a leaf and the minima above it."""
+    """Set a leaf and update the minima above it."""
     i = (len(tree) >> 1) + place
     tree[i] = value
     while i > 1:
@@ -64,7 +62,7 @@ def put(tree: Floats, place: int, value: float) -> None:
 
 @compiled
 def least(tree: Floats) -> int:
-    """Place of the smallest leaf, the first of equals."""
+    """Place of the smallest leaf; of equal ones the first."""
     i, half, value = 1, len(tree) >> 1, tree[1]
     while i < half:
         i *= 2
@@ -75,13 +73,13 @@ def least(tree: Floats) -> int:
 
 @compiled
 def pace(n: float, slots: int, fixed: float) -> float:
-    """Seconds that a batch of `n` takes for a second of work of each."""
+    """Seconds that a batch of `n` takes for one second of work of each request."""
     return fixed * slots + (1.0 - fixed) * n
 
 
 @compiled
 def _plan(states: Floats, ends: Floats, soon: Floats, load: Floats, r: int, slots: int, fixed: float) -> None:
-    """Bring both trees up to date for a replica that is not reading."""
+    """Update both trees for a replica that is not processing a prompt."""
     n = int(states[r, BATCH])
     if n:
         left = ends[r, n - 1] - states[r, CLOCK]
@@ -93,7 +91,7 @@ def _plan(states: Floats, ends: Floats, soon: Floats, load: Floats, r: int, slot
 
 @compiled
 def _join(states: Floats, ends: Floats, r: int, work: float) -> None:
-    """Put a request with so much work left into the batch, which is up to date."""
+    """Add a request with the given remaining work to an up-to-date batch."""
     i = int(states[r, BATCH])
     if i == 0:
         states[r, CLOCK] = states[r, SUM] = 0.0
@@ -119,7 +117,7 @@ def take(
     slots: int,
     fixed: float,
 ) -> None:
-    """Give a replica that can take one a request: `first` s of reading its prompt, then `rest` of work."""
+    """Give a replica a request: `first` s of prompt processing, then `rest` of work."""
     n = states[r, BATCH]
     if n > 0.0:
         states[r, CLOCK] += (now - states[r, SINCE]) / pace(n, slots, fixed)
@@ -137,7 +135,7 @@ def take(
 def proceed(
     states: Floats, ends: Floats, soon: Floats, load: Floats, r: int, now: float, slots: int, fixed: float
 ) -> bool:
-    """Do a replica's next event, which is due `now`; return whether it has finished a request."""
+    """Run a replica's next event, which is due `now`; return whether it has finished a request."""
     states[r, SINCE] = now
     finished = bool(states[r, READING] == 0.0)
     if finished:
@@ -154,7 +152,7 @@ def proceed(
 
 @compiled
 def outstanding(states: Floats, soon: Floats, now: float, slots: int, fixed: float) -> float:
-    """Work that the replicas have taken and not done yet."""
+    """Work of the requests that replicas have taken and not finished."""
     total, half = 0.0, len(soon) >> 1
     for r in range(len(states)):
         n, clock = states[r, BATCH], states[r, CLOCK]
@@ -169,7 +167,7 @@ def outstanding(states: Floats, soon: Floats, now: float, slots: int, fixed: flo
 
 @compiled
 def vacant(life: Ints) -> int:
-    """The first free place; one after the last where all are taken."""
+    """The first free place; one past the last if there is none."""
     for r in range(len(life)):
         if life[r, STATE] == ABSENT:
             return r
@@ -188,7 +186,7 @@ def start(states: Floats, soon: Floats, load: Floats, life: Ints, r: int, now: f
 
 @compiled
 def more(rows: Floats) -> Floats:
-    """Return rows of replicas with as many empty ones below them."""
+    """Return the replica rows with as many empty ones appended."""
     count, width = rows.shape
     wide = np.zeros((2 * count, width))
     for r in range(count):
@@ -199,7 +197,7 @@ def more(rows: Floats) -> Floats:
 
 @compiled
 def more_lives(life: Ints) -> Ints:
-    """Return lives of replicas with as many empty ones below them."""
+    """Return the life rows with as many empty ones appended."""
     wide = np.zeros((2 * len(life), 3), np.int64)
     for r in range(len(life)):
         for i in range(3):
@@ -209,7 +207,7 @@ def more_lives(life: Ints) -> Ints:
 
 @compiled
 def twice(tree: Floats) -> Floats:
-    """Return a tree with room for twice as many."""
+    """Return a tree with twice the capacity."""
     count = len(tree) >> 1
     wide = np.full(4 * count, NEVER)
     for r in range(count):
@@ -219,7 +217,7 @@ def twice(tree: Floats) -> Floats:
 
 @compiled
 def drain(states: Floats, load: Floats, life: Ints, until: int) -> None:
-    """Let the replica that became ready last take no more requests; it finishes those it has."""
+    """Make the replica that became ready last refuse new requests; it finishes its own."""
     newest = -1
     for r in range(len(life)):
         if life[r, STATE] == READY and (newest < 0 or life[r, BORN] > life[newest, BORN]):
@@ -231,7 +229,7 @@ def drain(states: Floats, load: Floats, life: Ints, until: int) -> None:
 
 @compiled
 def leave(states: Floats, life: Ints, second: int) -> int:
-    """Let drained replicas go that are empty and billed long enough; return how many still drain."""
+    """Remove drained replicas that are empty and were billed long enough; return how many still drain."""
     left = 0
     for r in range(len(life)):
         if life[r, STATE] == DRAINING:

@@ -1,7 +1,7 @@
-"""Single requests of a demand, in windows of it: the trace's own, those its arrivals were drawn from, or drawn anew.
+"""Single requests of a demand, in windows of it: recorded, the ones its arrivals were drawn from, or newly drawn.
 
-Whatever they come from, work and number of the requests in each second are those of the demand (but for what
-:func:`drawn` must round), so both engines serve the same.
+In each case the work and number of requests per second equal those of the demand (but for what :func:`drawn` must
+round), so both engines serve the same.
 """
 
 import os
@@ -17,14 +17,14 @@ from flyball_streams.backtest.demands.demand import Demand, Floats
 from flyball_streams.backtest.demands.servegen import MEAN_RPS, NO_SUMS, WINDOW_S, Clients, Singles, draw_requests
 
 PROMPT_SHARE = 0.42
-"""Share of a request's work that its prompt takes where nothing says it: that of the mean chat request."""
+"""The prompt's share of a request's work if nothing else gives it: that of the mean chat request."""
 Window = tuple[int, int]
 """First second, and the one after the last."""
 WORKERS = os.cpu_count() or 1
 
 
 class Requests(NamedTuple):
-    """Requests in the order of their arrival, float64 [n]; all times in seconds, work in seconds of one replica.
+    """Requests in order of arrival, float64 [n]; all times in seconds, work in seconds of one replica.
 
     ``at_s`` counts from the first second of the demand; ``first_s`` is the work before the first token (the prompt),
     ``rest_s`` the work after it.
@@ -36,7 +36,7 @@ class Requests(NamedTuple):
 
 
 Source = Callable[[Demand, Sequence[Window], int], list[Requests]]
-"""Gives the single requests of a demand in some windows of it; the number is the seed of its arrivals."""
+"""Returns the single requests of a demand in some windows; the number is the seed of its arrivals."""
 
 
 def _split(at_s: Floats, work: Floats, share: Floats | float) -> Requests:
@@ -45,7 +45,7 @@ def _split(at_s: Floats, work: Floats, share: Floats | float) -> Requests:
 
 
 def own(at_s: Floats, work: Floats, share: Floats, demand: Demand, windows: Sequence[Window]) -> list[Requests]:
-    """Requests of a trace that has them one by one; their work is scaled as the demand's was."""
+    """Recorded requests of a trace; their work is scaled like the demand's."""
     factor = float(demand.work.sum()) / float(work.sum())
     found: list[Requests] = []
     for begin, end in windows:
@@ -55,10 +55,10 @@ def own(at_s: Floats, work: Floats, share: Floats, demand: Demand, windows: Sequ
 
 
 def drawn(demand: Demand, windows: Sequence[Window], seed: int = 0, share: float = PROMPT_SHARE) -> list[Requests]:
-    """Requests drawn for a demand of which only sums per second are known.
+    """Draw requests for a demand of which only sums per second are known.
 
-    As many in each second as its sum says, rounded so that none is lost over time, and at least one where there is
-    work; at uniform times. The work of a second is shared in exponential parts.
+    Each second has the number of requests in its sum, rounded so that none is lost over time, and at least one if there
+    is work; arrival times are uniform. The work of a second is divided into exponential parts.
     """
     found: list[Requests] = []
     for begin, end in windows:
@@ -84,10 +84,10 @@ def redrawn(
     seed: int = 0,
     mean_rps: float = MEAN_RPS,
 ) -> list[Requests]:
-    """The very requests that ``servegen.arrivals`` drew for the demand with the same tokens, seed and mean.
+    """Draw again the requests that ``servegen.arrivals`` drew for the demand, with the same tokens, seed and mean.
 
-    `prompts` is the prompt's share of each of the `tokens`. Raises :class:`RecordingError` when the requests are not
-    those of the demand, which is of another seed or fleet then.
+    `prompts` is the prompt's share of each of the `tokens`. Raises :class:`RecordingError` when they differ from the
+    demand, which then has another seed or fleet.
     """
     last = -(-max(end for _, end in windows) // WINDOW_S)
     wanted = np.zeros(fleet.rate.shape[1], np.bool_)

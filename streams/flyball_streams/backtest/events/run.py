@@ -1,4 +1,4 @@
-"""One run of the event-driven engine; the result has the fluid engine's columns and what only requests can show."""
+"""One run of the event-driven engine; the result has the fluid engine's columns and request-level sums."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ RESIDENCE_S = fluid.Plant(0).residence_s
 
 
 class Served(NamedTuple):
-    """A run, the number of requests that were given to it, and its sums (columns of ``kernel``)."""
+    """A run, its number of requests, and its sums (columns of ``kernel``)."""
 
     run: Run
     given: int
@@ -36,12 +36,12 @@ class Served(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """Requests that no replica had begun with at the end."""
+        """Requests that no replica had started at the end."""
         return self.given - int(self.tally[kernel.BEGUN])
 
     @property
     def unfinished(self) -> int:
-        """Requests that a replica had begun with but not finished."""
+        """Requests that a replica had started but not finished."""
         return int(self.tally[kernel.BEGUN] - self.tally[kernel.FINISHED])
 
     @property
@@ -53,9 +53,9 @@ class Served(NamedTuple):
 def service_for(requests: Requests, fixed: float = Service(1).fixed) -> Service:
     """How replicas serve such requests, in the terms of the fluid engine.
 
-    A full batch is so large that the mean request stays in it as long as the fluid engine takes for nominal. One unit
-    of concurrency is what a replica holds at :data:`WORKING_LOAD`, over that load; so at that load a policy sees the
-    same number in both engines.
+    A full batch is so large that the mean request stays in it for the nominal residence time of the fluid engine. One
+    unit of concurrency is what a replica holds at :data:`WORKING_LOAD`, divided by that load; so at that load a policy
+    observes the same number in both engines.
     """
     first, rest = (float(x.mean()) if len(x) else 1.0 for x in (requests.first_s, requests.rest_s))
     slots = max(1, round(RESIDENCE_S / max(first + rest, 1e-3)))
@@ -80,9 +80,9 @@ def simulate(
     record: bool = False,
     delays_from_s: int = 0,
 ) -> Served:
-    """Run a policy on single requests from second `from_s` until `until_s`; before, the demand passes as a fluid.
+    """Run a policy on single requests from second `from_s` to `until_s`; earlier demand runs in the fluid engine.
 
-    `requests` are those of `demand` in that time. Spans before `from_s` are not to be read. `service` is how a replica
+    `requests` are those of `demand` in that time. Spans before `from_s` have no meaning. `service` is how a replica
     serves; see :func:`service_for`.
     """
     end = len(demand.work) if until_s is None else min(until_s, len(demand.work))
@@ -90,7 +90,7 @@ def simulate(
     plant, cold, fails, fresh = world_of(demand, end, scenario)
     tally = np.zeros(kernel.TALLY)
     kernel.simulate(
-        kernel.Given(demand.work[:end], requests, service or service_for(requests), from_s),
+        kernel.RequestInput(demand.work[:end], requests, service or service_for(requests), from_s),
         plant,
         cold,
         Faults(fails, fresh, once_in(end, scenario.restart_every_s, scenario.seed)),

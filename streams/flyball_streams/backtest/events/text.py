@@ -1,9 +1,9 @@
-"""A confirmation in words: the same on the terminal and on the page."""
+"""A confirmation as text, for the terminal and the page."""
 
 from flyball_streams.backtest.events.confirm import Compared, Confirmation, Measured, Pair
 
 NEAR = 0.02
-"""Policies whose costs differ by less in either engine are near ties."""
+"""Policies whose costs differ by less than this in either engine are near ties."""
 COLUMNS = (
     "fluid",
     "single requests",
@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def change(measured: Measured) -> str:
-    """Cost at equal service against the baseline, in one engine."""
+    """Change of cost at equal service relative to the baseline, in one engine."""
     if measured.equal_hours is None:
         return "not reached"
     if measured.ratio is None:
@@ -28,7 +28,7 @@ def change(measured: Measured) -> str:
 
 
 def cells(row: Compared) -> tuple[str, ...]:
-    """One policy, in the order of :data:`COLUMNS`; all but the first two are of the frozen setting."""
+    """Table row of one policy, in the order of :data:`COLUMNS`; from the third column on, of the frozen setting."""
     fluid, events = row.fluid, row.events
     return (
         change(fluid),
@@ -45,12 +45,12 @@ def cells(row: Compared) -> tuple[str, ...]:
 
 
 def clear(pair: Pair) -> bool:
-    """Whether the engines disagree about two policies by more than a near tie."""
+    """Whether the engines rank two policies differently by more than a near tie."""
     return min(abs(pair.fluid), abs(pair.events)) >= NEAR
 
 
 def verdict(found: Confirmation) -> str:
-    """One sentence on whether the ranking is confirmed."""
+    """Sentence that says whether the ranking is confirmed."""
     if found.tau is None:
         return "Single requests cannot confirm a ranking: fewer than two policies met the objective in both engines."
     tau = f"Kendall's tau is {found.tau:.2f}"
@@ -66,7 +66,7 @@ def verdict(found: Confirmation) -> str:
 
 
 def swaps(found: Confirmation) -> list[str]:
-    """The pairs that change places, those that do it clearly first."""
+    """The pairs that change places; clear ones first."""
     pairs = sorted(found.swapped, key=lambda pair: -min(abs(pair.fluid), abs(pair.events)))
     return [
         f"{pair.first} against {pair.second}: {100 * pair.fluid:+.1f} % fluid, {100 * pair.events:+.1f} % with single "
@@ -76,7 +76,7 @@ def swaps(found: Confirmation) -> list[str]:
 
 
 def method(found: Confirmation) -> str:
-    """How it was measured."""
+    """How the result was measured."""
     days = ", ".join(f"{1 + begin / 86_400:.4g}" for begin in found.starts_s)
     hours = f"{found.window_s / 3600:.4g} h each from day {days} of the data on"
     return (

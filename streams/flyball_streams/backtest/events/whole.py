@@ -1,4 +1,4 @@
-"""The event-driven engine in the place of the fluid one, for demands that are short enough to be tuned with it."""
+"""The event-driven engine in place of the fluid one, for demand that is short enough to tune with it."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.events.requests import Source
 from flyball_streams.backtest.events.run import service_for, simulate
 from flyball_streams.backtest.policies.groups import Setting
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.run import Run, Scenario
 from flyball_streams.backtest.sweep import Engine
 
 MOST_REQUESTS = 3_000_000
-"""More would take hours to tune with."""
+"""More requests would take hours to tune with."""
 
 
 def single_requests(demands: Sequence[Demand], source: Source) -> Engine:
-    """Return an engine that simulates every request of the demands, which stand in the order of their seeds.
+    """Return an engine that simulates every request of the demands, which are in the order of their seeds.
 
-    Raises ``ValueError`` for demands of more than :data:`MOST_REQUESTS`.
+    Raises ``ValueError`` for demand of more than :data:`MOST_REQUESTS`.
     """
     count = sum(float(demand.requests.sum()) for demand in demands)
     if count > MOST_REQUESTS:
@@ -29,7 +29,13 @@ def single_requests(demands: Sequence[Demand], source: Source) -> Engine:
     service = service_for(requests[0])
 
     def engine(
-        seed: int, shared: Known, setting: Setting, world: Scenario, *, record: bool = False, delays_from_s: int = 0
+        seed: int,
+        shared: PreparedDemand,
+        setting: Setting,
+        world: Scenario,
+        *,
+        record: bool = False,
+        delays_from_s: int = 0,
     ) -> Run:
         return simulate(
             shared.demand,

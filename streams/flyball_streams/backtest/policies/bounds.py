@@ -1,4 +1,4 @@
-"""Bounds of the need ahead that policies stand on: from the engine's forecast, a schedule, or the future itself."""
+"""Bounds of the future need that policies use: from the engine's forecast, a schedule, or the true future."""
 
 import math
 from typing import Any, NamedTuple, cast
@@ -22,7 +22,7 @@ LEVELS = (0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 0.98, 0.99)
 
 
 def windows(y: Floats, first: int, last: int) -> Floats:
-    """Largest of y[k + first .. k + last] for each k, float64 [len(y)]; beyond its end y keeps its last value."""
+    """Maximum of y[k + first .. k + last] for each k, float64 [len(y)]; beyond its end, y keeps its last value."""
     padded = np.concatenate([y, np.full(last + 1, y[-1])])
     view = np.lib.stride_tricks.sliding_window_view(padded[first:], last - first + 1)
     return np.asarray(view[: len(y)].max(axis=1))
@@ -34,19 +34,19 @@ def lead_minutes(cold_start_s: float) -> int:
 
 
 def used_next(y: Floats) -> Floats:
-    """What is known at the end of a minute is used in the one after it; nothing in the first."""
+    """Shift values by a minute: what is known at the end of a minute is used in the next one; NaN in the first."""
     return np.concatenate([[np.nan], y[:-1]])
 
 
 def oracle(need: Floats, cold_start_s: float, hold_minutes: int) -> Bounds:
-    """The band on the true need of the minutes to come; `need` is that of each minute."""
+    """The band on the true need of the coming minutes; `need` is that of each minute."""
     lead = lead_minutes(cold_start_s)
     upper, lower = windows(need, lead, lead + 1), windows(need, 0, lead + hold_minutes)
     return Bounds(MINUTE_S, used_next(upper), used_next(lower), used_next(need))
 
 
 def schedule(need: Floats, cold_start_s: float) -> Bounds:
-    """The need of the same hour a week ago (a day ago in the first week; the running hour on the first day).
+    """The need of the same hour a week ago (a day ago in the first week; the current hour on the first day).
 
     The need of an hour is the 0.99 quantile of its minutes; the request covers the cold start ahead.
     """
@@ -59,11 +59,11 @@ def schedule(need: Floats, cold_start_s: float) -> Bounds:
 
 
 class Engine:
-    """Quantiles of work that the engine's own forecaster sees, for several demands of one length at once.
+    """Quantiles of work by the engine's own forecaster, for several demands of one length at once.
 
-    ``upper[L]`` is float32 [levels, ticks, demands]: the largest of each quantile from the cold start L to the hold
-    after it, NaN where the forecast is not trusted; ``lower[L]`` is float32 [ticks, demands], from now on. ``present``
-    is the mean work of each tick. All is known at the end of a tick.
+    ``upper[L]`` is float32 [levels, ticks, demands]: the maximum of each quantile from the cold start L to the hold
+    after it, NaN if the forecast is not trusted; ``lower[L]`` is float32 [ticks, demands], from now on. ``present`` is
+    the mean work of each tick. Everything is known at the end of a tick.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Engine:
         self.lower = {x: _host(down) for x, down in zip(cold_starts_s, found[1], strict=True)}
 
     def bounds(self, demand: int, cold_start_s: float, level: int) -> Bounds:
-        """Bounds for one demand (by place), cold start and level (by place in :data:`LEVELS`)."""
+        """Bounds for one demand (by index), cold start and level (by index in :data:`LEVELS`)."""
         up = self.upper[cold_start_s][level, :, demand].astype(np.float64)
         down = self.lower[cold_start_s][:, demand].astype(np.float64)
         return Bounds(TICK_S, used_next(up), used_next(down), used_next(self.present[:, demand]))
@@ -97,7 +97,7 @@ def _host(x: jax.Array) -> NDArray[np.float32]:
 
 
 class _Forecast(NamedTuple):
-    """What is compiled once: the models' settings, and for each cold start its first and last tick ahead."""
+    """Static arguments of the compiled loop: the models' settings, and for each cold start its range of ticks ahead."""
 
     smooth: damped.Config
     bands: conformal.Config
@@ -126,7 +126,7 @@ def _settings(
 
 
 def _scan(y: jax.Array, settings: _Forecast) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Run the forecaster's two models over all ticks: the same calls as its step, in one compiled loop."""
+    """Run the forecaster's two models over all ticks: the same calls as in its step, in one compiled loop."""
     levels = np.array(settings.bands.levels, np.float32)
     everyone = np.ones(y.shape[1], bool)
 

@@ -1,4 +1,4 @@
-"""Oracle B: the cheapest cover of a need that is known in full."""
+"""Oracle B: the cheapest cover of a need that is known in advance."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,11 @@ def _cover(need: NDArray[np.int64], cold_s: int, drain_s: int, billed: Floats) -
 def cover(
     demand: Demand, delay_s: int, cold_start_s: float, drain_s: int = 30, least: int = 2, most: int = 100_000
 ) -> Floats:
-    """Billed replica seconds of the clairvoyant cover, booked where a layer comes back, float64 [T].
+    """Billed replica seconds of the clairvoyant cover, float64 [T]; an interruption is booked where it ends.
 
-    The need is the trailing `delay_s` mean of work, rounded up. Layer k is on while the need is at least k; a break of
-    up to cold start + drain is bridged, a longer one pays both. Optimal for that cover, which serves all requests in
-    time: at a lower target it may cost more than a policy that leaves some late. Beyond `most` replicas it serves late.
+    The need is the trailing `delay_s` mean of work, rounded up. Layer k is on while the need is at least k;
+    interruptions of up to cold start + drain are bridged, longer ones cost both. This is optimal for a cover that
+    serves all requests in time; a policy that leaves some late may cost less. Above `most` replicas, it serves late.
     """
     need = np.clip(np.ceil(trailing_mean(demand.work, delay_s) - 1e-9), least, most).astype(np.int64)
     billed = np.zeros(len(need))

@@ -1,4 +1,4 @@
-"""Groups of policies with the settings that are tried of each, never more than :data:`BUDGET`."""
+"""Policy groups and the settings to try, never more than :data:`BUDGET` of each."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from flyball_models.scaling import (
 )
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.policies import bounds as ahead
-from flyball_streams.backtest.policies.known import Known
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.run import NO_BOUNDS
 from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import nearest
@@ -34,14 +34,14 @@ PRICE_ETA = 0.003
 class Conditions(NamedTuple):
     """Conditions of a tuning: a demand, its cold start and delay limit; ``thin`` divides the budget for quick runs."""
 
-    known: Known
+    known: PreparedDemand
     cold_start_s: float
     delay_s: int
     thin: int = 1
 
 
 class Setting(NamedTuple):
-    """One policy with its knobs and the bounds it stands on."""
+    """One policy with its parameters and bounds."""
 
     policy: Policy
     bounds: Bounds = NO_BOUNDS
@@ -118,12 +118,12 @@ def _headroom(conditions: Conditions) -> list[Setting]:
 
 
 def _bounds(conditions: Conditions) -> Bounds:
-    """What the worker lets a forecast say."""
+    """Bounds of the forecast, as the worker limits it."""
     return conditions.known.forecast(conditions.cold_start_s, nearest(ahead.LEVELS, SizingParameters().forecast_level))
 
 
 def _limits() -> headroom.Limits:
-    """Those of the sizer and the arbiter."""
+    """Limits of the sizer and the arbiter."""
     sizing = SizingParameters()
     return headroom.Limits(
         sizing.tolerance, sizing.max_scale_in, sizing.growth, sizing.cooldown_s, sizing.reversal_cooldown_s
@@ -131,7 +131,7 @@ def _limits() -> headroom.Limits:
 
 
 def _slo_headroom(conditions: Conditions) -> list[Setting]:
-    """What the worker does: with the forecast that may raise it, and the limits of the sizer and the arbiter."""
+    """The worker's default: a forecast may raise it, and the limits of sizer and arbiter apply."""
     bounds, hold = _bounds(conditions), round(SizingParameters().stabilization_window_s / 60)
     return [
         Setting(
@@ -146,7 +146,7 @@ def _slo_headroom(conditions: Conditions) -> list[Setting]:
 
 
 def _lead_time_headroom(conditions: Conditions) -> list[Setting]:
-    """What the worker does when it is told to; see :func:`_slo_headroom`."""
+    """The worker's policy of this name; see :func:`_slo_headroom`."""
     bounds, hold = _bounds(conditions), round(SizingParameters().stabilization_window_s / 60)
     level, cold_start_s, delay_s = LEVEL_MINUTES[0], conditions.cold_start_s, conditions.delay_s
     return [
@@ -160,7 +160,7 @@ def _lead_time_headroom(conditions: Conditions) -> list[Setting]:
 
 
 def _shadow_selection(conditions: Conditions) -> list[Setting]:
-    """Half the budget, for a setting takes as long as ten of the others: each of its members has a fleet."""
+    """Half the budget, because one setting takes as long as ten others: each of its members has a fleet."""
     return [
         Setting(
             shadow_selection.policy(

@@ -1,4 +1,4 @@
-"""State of the shadow-selection policy at its decisions, reconstructed by replaying the inputs of a run."""
+"""State of the shadow-selection policy at its decisions, reconstructed by a replay of a run's inputs."""
 
 import math
 
@@ -11,9 +11,9 @@ from flyball_streams.backtest.run import Run
 
 
 def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, shadow_selection.Standing]:
-    """How the members stood at some changes of a recorded run, ascending seconds in which the new number first is.
+    """State of the members at some changes of a recorded run; a change is the first second with the new number.
 
-    Lost samples and restarts are not shown again: of a run with such faults it is what would have been known.
+    Lost samples and restarts are not replayed: for a run with such faults, this is the state without them.
     """
     policy, state, found = run.policy, fresh(), dict[int, shadow_selection.Standing]()
     kind, row, unused = number(policy), policy.row(), math.nan
@@ -31,7 +31,7 @@ def standings(demand: Demand, run: Run, places: list[int]) -> dict[int, shadow_s
 
 
 def describe(standing: shadow_selection.Standing) -> str:
-    """Say who leads, at what cost, and how far the next best is behind."""
+    """Sentence with the leader, its cost, and the distance of the next best."""
     place, names = standing.leader, [member.name for member in shadow_selection.MEMBERS]
     after, dearer = shadow_selection.next_best(standing)
     behind = f"next {names[after]}, {100 * dearer:+.1f} %"

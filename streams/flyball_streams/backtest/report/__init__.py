@@ -1,1 +1,1 @@
-"""The result for a reader: the claim, the largest decisions, text, page and pictures."""
+"""The result for a reader: the claim, the largest decisions, text, page and charts."""

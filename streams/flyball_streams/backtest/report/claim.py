@@ -1,8 +1,8 @@
 """Equal service, honest intervals: the relative cost of two policies that both meet the objective.
 
-Settings are tuned on the first half of the blocks: only those on its Pareto front are tried on the second half. There
-the cost at a target attainment is interpolated on the lower envelope. Intervals come from a paired bootstrap: both
-policies get the same days and the same seeds, and are interpolated anew in each draw.
+Settings are tuned on the first half of the blocks; only those on its Pareto front run on the second half. There the
+cost at a target attainment is interpolated on the lower envelope. Intervals come from a paired bootstrap: both policies
+get the same days and the same seeds, and are interpolated again in each draw.
 """
 
 import math
@@ -19,14 +19,14 @@ Indices = NDArray[np.int64]
 
 
 class Cost(NamedTuple):
-    """Cost at a target [replica-hours], NaN where it was not reached; ``limited``: even the cheapest is above it."""
+    """Cost at a target [replica-hours], NaN if not reached; ``limited``: even the cheapest setting serves more."""
 
     value: float
     limited: bool
 
 
 class Ratio(NamedTuple):
-    """Ratio of costs with its 95 % interval; NaN where one side did not reach the target."""
+    """Ratio of costs with its 95 % interval; NaN if one side did not reach the target."""
 
     value: float
     low: float
@@ -40,9 +40,9 @@ class Ratio(NamedTuple):
 
 
 class Frozen(NamedTuple):
-    """The setting tuned on the first half, and what it did on the second: hours billed and attainment.
+    """The setting tuned on the first half, and its result on the second: hours billed and attainment.
 
-    ``kept`` is false where no setting kept the target on the first half; then it is the one that came nearest.
+    ``kept`` is false if no setting met the target on the first half; then it is the one that came nearest.
     """
 
     setting: int
@@ -53,7 +53,7 @@ class Frozen(NamedTuple):
 
 
 def front(cost: Floats, attained: Floats) -> Indices:
-    """Places of the settings that no other beats on cost and attainment at once, by ascending attainment."""
+    """Indexes of the Pareto-optimal settings by cost and attainment, by ascending attainment."""
     order = np.lexsort((-attained, cost))
     best = np.maximum.accumulate(attained[order])
     kept = order[np.r_[True, attained[order][1:] > best[:-1]]]
@@ -72,7 +72,7 @@ def cost_at(cost: Floats, attained: Floats, target: float) -> Cost:
 
 
 def halves(result: Result) -> tuple[Floats, Floats]:
-    """Block sums to tune on and to test on: the first and the second half of the blocks."""
+    """Block sums for tuning and testing: the first and the second half of the blocks."""
     middle = result.block_sums.shape[2] // 2
     return result.block_sums[:, :, :middle], result.block_sums[:, :, middle:]
 
@@ -91,12 +91,12 @@ def measured(block_sums: Floats, weights: Floats | None = None) -> tuple[Floats,
 
 
 def tuned(result: Result) -> Indices:
-    """Settings on the front of the first half."""
+    """Settings on the Pareto front of the first half."""
     return front(*measured(halves(result)[0]))
 
 
 def frozen(result: Result, target: float) -> Frozen:
-    """The cheapest setting that kept the target on the first half, or the one that came nearest to it."""
+    """The cheapest setting that met the target on the first half, else the one that came nearest."""
     train, test = halves(result)
     cost, attained = measured(train)
     kept = attained >= target
@@ -123,7 +123,10 @@ def costs(result: Result, target: float, weights: Floats) -> tuple[Cost, Floats]
 
 
 def ratio(ours: tuple[Cost, Floats], other: tuple[Cost, Floats]) -> tuple[Ratio, Floats]:
-    """Cost of `ours` over `other`, and of each draw; draws in which either side failed the target are left out."""
+    """Cost of `ours` relative to `other`, and of each draw.
+
+    Draws in which either side missed the target are omitted.
+    """
     each = ours[1] / other[1]
     if not math.isfinite(ours[0].value / other[0].value):
         return Ratio(math.nan, math.nan, math.nan), each
@@ -131,7 +134,7 @@ def ratio(ours: tuple[Cost, Floats], other: tuple[Cost, Floats]) -> tuple[Ratio,
 
 
 def geometric(ratios: list[tuple[Ratio, Floats]]) -> Ratio:
-    """Geometric mean over configurations; those not reached by one side must be reported beside it."""
+    """Geometric mean over configurations; report beside it those in which one side missed the target."""
     known = [(r, each) for r, each in ratios if math.isfinite(r.value)]
     if not known:
         return Ratio(math.nan, math.nan, math.nan)
@@ -142,7 +145,7 @@ def geometric(ratios: list[tuple[Ratio, Floats]]) -> Ratio:
 
 
 def gap_closed(ours: float, base: float, oracle: float) -> float:
-    """Share of the way from a baseline to the oracle; NaN where the oracle is not cheaper."""
+    """Share of the gap between a baseline and the oracle that is closed; NaN if the oracle is not cheaper."""
     return (base - ours) / (base - oracle) if base > oracle else math.nan
 
 

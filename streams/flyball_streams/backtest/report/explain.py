@@ -19,11 +19,14 @@ SHOWN = 8
 APART_S = 1800
 WINDOW_S = 30
 REMEMBERED = 600
-"""Minutes of the past that an explanation looks at, five half-lives of the errors."""
+"""Minutes of history that an explanation uses, five half-lives of the errors."""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision. ``time_s`` is Unix time; ``rule`` says what bound; ``baseline`` is what the tuned baseline had."""
+    """One decision.
+
+    ``time_s`` is Unix time; ``rule`` is the binding rule; ``baseline`` is the tuned baseline's replicas.
+    """
 
     time_s: float
     before: int
@@ -41,7 +44,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 def explain(
     demand: Demand, setting: Setting, run: Run, base: Run | None, begin_s: int, shown: int = SHOWN
 ) -> list[Explained]:
-    """Explain the largest changes after `begin_s`, none within half an hour of a larger one, by time."""
+    """Explain the largest changes after `begin_s`, in order of time, none within half an hour of a larger one."""
     change = np.abs(np.diff(run.total[begin_s:], prepend=run.total[begin_s : begin_s + 1]))
     chosen: list[int] = []
     for at in np.argsort(-change, kind="stable")[: shown * 200].tolist():
@@ -97,7 +100,7 @@ def _one(
 
 
 class _Headroom(NamedTuple):
-    """What the headroom policy saw: level, spread, present need with its backlog, and the needs of the last hour."""
+    """Inputs of the headroom policy: level, spread, present need with its backlog, and the needs of the last hour."""
 
     level: float
     spread: float
@@ -106,7 +109,7 @@ class _Headroom(NamedTuple):
 
 
 def _headroom(demand: Demand, setting: Setting, seen: int, work: float, backlog: float) -> _Headroom | None:
-    """What a headroom policy saw, from the demand itself; ``None`` for other policies and in the first minutes."""
+    """Inputs of a headroom policy, computed from the demand; ``None`` for other policies and in the first minutes."""
     if setting.policy.kind not in ("headroom", "lead_time_headroom") or seen < 10 * MINUTE_S:
         return None
     knobs, ahead = setting.policy.knobs, setting.policy.kind == "lead_time_headroom"

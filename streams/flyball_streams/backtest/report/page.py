@@ -57,7 +57,7 @@ svg{width:100%;min-width:620px;height:auto;font-family:system-ui,Segoe UI,Roboto
 
 
 def page(study: Study) -> str:
-    """Return the page as one HTML document without any reference to another file."""
+    """Return the page as one HTML document that references no other file."""
     title = f"Backtest of {study.name}"
     return "".join(
         (

@@ -1,4 +1,4 @@
-"""The page's pictures, as SVG to stand inside it."""
+"""The page's charts as inline SVG."""
 
 import io
 import re
@@ -17,7 +17,7 @@ from flyball_streams.backtest.study import Row, Study
 
 INK, QUIET, GRID = "#1d2430", "#6b7486", "#e3e6ec"
 THEME = {INK: "var(--ink)", QUIET: "var(--quiet)", GRID: "var(--grid)", "#000000": "var(--ink)"}
-"""What a colour of a picture is in the page: text and lines follow its theme."""
+"""Maps a chart's colour to a variable of the page, so that text and lines follow its theme."""
 OURS, BASE, ORACLE, DEMAND = "#1f6feb", "#d9822b", "#2e8b57", "#9aa3b2"
 MORE_OURS = ("#4a63d3", "#7db3ff")
 OTHERS = ("#8a6fc9", "#c25b7c", "#5aa7b5", "#a08a4f", "#7d8597", "#b0524a", "#5d7f4e")
@@ -28,14 +28,14 @@ STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": 
 
 
 def colours(study: Study) -> dict[str, str]:
-    """One colour for each policy, the same in both pictures."""
+    """One colour for each policy, the same in both charts."""
     rest, ours = iter(OTHERS * 2), iter((OURS, *MORE_OURS, *OTHERS))
     named = {study.base: BASE, "oracle": ORACLE}
     return {row.key: next(ours) if row.ours else named.get(row.key) or next(rest) for row in study.rows}
 
 
 def pareto(study: Study) -> str:
-    """Replica-hours against the share of late requests, on a log axis; the objective is a line."""
+    """Replica-hours against the share of late requests, on a log axis, with the objective as a line."""
     figure, axes = new_figure(8.6, 4.4)
     colour = colours(study)
     least = 1e-5
@@ -87,7 +87,7 @@ def pareto(study: Study) -> str:
 
 
 def day(study: Study) -> str:
-    """Replicas of ours, the baseline and the oracle over the demand of one day."""
+    """Replicas of our policy, the baseline and the oracle over the demand of one day."""
     figure, axes = new_figure(8.6, 3.6)
     colour = colours(study)
     titles: dict[str, Row] = {row.key: row for row in study.rows}
@@ -110,7 +110,7 @@ def day(study: Study) -> str:
 
 
 def faults(study: Study) -> str:
-    """Points of attainment lost against reactive-only under each fault; the limit is a line."""
+    """Points of attainment lost relative to reactive-only under each fault, with the limit as a line."""
     keys = [key for key in TITLES if any(o.fault == key for o in study.safety)]
     figure, axes = new_figure(8.6, 1.0 + 0.32 * len(keys))
     colour, titles = colours(study), {row.key: row.title for row in study.rows}
@@ -130,7 +130,7 @@ def faults(study: Study) -> str:
 
 
 def dated(study: Study) -> bool:
-    """Whether the times are of a calendar; a trace without one starts with second 0."""
+    """Whether the times are calendar times; a trace without a calendar starts at second 0."""
     return study.series_start_s >= YEAR_S
 
 
@@ -143,7 +143,7 @@ def _share(late: float, _: object) -> str:
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Any]:
-    """Return a figure of so many inches and its only axes, in the page's style."""
+    """Return a figure of a size in inches and its only axes, in the page's style."""
     with matplotlib.rc_context(STYLE):  # pyright: ignore[reportUnknownMemberType]
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -162,7 +162,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Any]:
 
 
 def svg_of(figure: Figure) -> str:
-    """Return the drawing alone, without the XML head, its size left to the page."""
+    """Return the SVG element alone, without the XML declaration; the page sets its size."""
     out = io.StringIO()
     with matplotlib.rc_context(STYLE):  # pyright: ignore[reportUnknownMemberType]
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)  # pyright: ignore[reportUnknownMemberType]

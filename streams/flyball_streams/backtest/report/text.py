@@ -1,4 +1,4 @@
-"""A backtest in words: the same on the terminal and on the page."""
+"""A backtest as text, for the terminal and the page."""
 
 from flyball_streams.backtest.events import text as single
 from flyball_streams.backtest.safety import MOST_COST, MOST_LOST, Outcome
@@ -6,7 +6,7 @@ from flyball_streams.backtest.study import Row, Study
 
 UNKNOWN = "-"
 LEAST_S, LEAST_STARTS = 1200.0, 5.0
-"""Seconds, and cold starts, that must be measured before anything is claimed."""
+"""Seconds, and cold starts, that must be measured before a claim is made."""
 COLUMNS = (
     "equal service",
     "95 %",
@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def plain(value: float | None) -> str:
-    """Three significant digits, never an exponent; a dash for what is not known."""
+    """Three significant digits, without an exponent; a dash for unknown values."""
     if value is None:
         return UNKNOWN
     rounded = float(f"{value:.3g}")
@@ -31,7 +31,7 @@ def plain(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent, as many digits as its distance from 100 % needs."""
+    """A share in percent, with as many digits as its distance from 100 % needs."""
     if share is None:
         return UNKNOWN
     digits = 3 if share >= 0.9995 else 2 if share >= 0.98 else 1
@@ -39,7 +39,7 @@ def percent(share: float | None) -> str:
 
 
 def against(row: Row) -> str:
-    """Cost at equal service against the baseline; replica-hours where only the baseline never got there."""
+    """Cost at equal service relative to the baseline; replica-hours if the baseline missed the target."""
     if row.ratio is None:
         return "not reached" if row.equal_hours is None else f"{plain(row.equal_hours)} h"
     return f"{100 * (row.ratio - 1):+.1f} %" + (" (limited)" if row.equal_limited else "")
@@ -53,7 +53,7 @@ def interval(row: Row) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """One row of the table, in the order of :data:`COLUMNS`; all but the first two are of the frozen setting."""
+    """Table row in the order of :data:`COLUMNS`; all but the first two columns are of the frozen setting."""
     wait = UNKNOWN if row.delay_p99_s is None else f"{plain(row.delay_p99_s)} s"
     return (
         against(row),
@@ -74,7 +74,7 @@ FAULT_COLUMNS = ("in time", "reactive-only", "points lost", "cost", "blind", "ve
 
 
 def fault_cells(outcome: Outcome) -> tuple[str, ...]:
-    """One policy under one fault, in the order of :data:`FAULT_COLUMNS`."""
+    """Table row of one policy under one fault, in the order of :data:`FAULT_COLUMNS`."""
     return (
         percent(outcome.attainment),
         percent(outcome.reactive_attainment),
@@ -92,7 +92,7 @@ ENGINES = (
 
 
 def headline(study: Study) -> str:
-    """One sentence that claims no more than was measured."""
+    """One sentence that claims only what was measured."""
     ours = next((row for row in study.rows if row.ours), None)
     base = next((row for row in study.rows if row.key == study.base), None)
     objective = f"{percent(study.target)} of requests within {study.delay_s} s"
@@ -116,7 +116,7 @@ def headline(study: Study) -> str:
 
 
 def method(study: Study) -> list[str]:
-    """How it was measured and what was assumed, one sentence each."""
+    """How the result was measured, and the assumptions, one sentence each."""
     tried = max((row.tried for row in study.rows), default=0)
     unit = "h" if study.span_s == 3600 else f"{study.span_s} s"
     seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''}"

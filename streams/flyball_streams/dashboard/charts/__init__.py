@@ -1,1 +1,1 @@
-"""From the state to chart options: pure functions, one chart in each module."""
+"""Chart options computed from the state: pure functions, one chart per module."""

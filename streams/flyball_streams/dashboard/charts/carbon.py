@@ -1,4 +1,4 @@
-"""Carbon intensity of each zone, and below it the slots in which each plan runs its job."""
+"""Carbon intensity of each zone, and below it the time slots in which each plan runs its job."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ MAX_ZONES = len(DARK.zones)
 
 
 class PlanText(NamedTuple):
-    """One planned job in numbers; it still runs ``runs_s``, from ``next_ns`` on."""
+    """Numbers of one planned job; it still runs for ``runs_s``, from ``next_ns`` on."""
 
     subject: str
     zone: str
@@ -39,7 +39,7 @@ class PlanText(NamedTuple):
 
 
 def carbon_now_ns(view: FleetView, now: dict[str, int]) -> int | None:
-    """Event time to mark: of the cells that plan, else of those with power in a known zone."""
+    """Event time to mark: that of the cells with plans, else of those with power in a known zone."""
     cells = {plan.cell for plan in view.plans.values()}
     if not cells:
         zones = {curve.zone for curve in view.curves.values()}
@@ -49,7 +49,7 @@ def carbon_now_ns(view: FleetView, now: dict[str, int]) -> int | None:
 
 
 def carbon_options(view: FleetView, times: dict[str, int], prefs: Preferences) -> tuple[Options, list[PlanText]]:
-    """Options of the chart, and the plans in words, the nearest deadline first."""
+    """Options of the chart, and the plans as text, the nearest deadline first."""
     now = carbon_now_ns(view, times)
     curves = sorted(view.curves.values(), key=lambda curve: curve.zone)[:MAX_ZONES]
     colours = {curve.zone: prefs.palette.zones[i] for i, curve in enumerate(curves)}
@@ -71,7 +71,7 @@ def _window(now: int | None, curves: list[Curve], plans: list[Plan]) -> tuple[in
 
 
 def _points(curve: Curve, window: tuple[int, int]) -> list[list[float]]:
-    """Actual values, then the forecast from where they end; the step's start is its time."""
+    """Actual values, then the forecast from where they end; a step's start is its time."""
     values: dict[int, float] = {}
     signals: list[Signal] = [curve.forecast] if curve.forecast else []
     for signal in (*signals, *curve.actual):
@@ -96,7 +96,7 @@ def _plan_text(plan: Plan, colour: str, now: int | None) -> PlanText:
 
 
 def running_spans(plan: Plan) -> list[tuple[int, int]]:
-    """Start and end of each unbroken stretch of running slots."""
+    """Start and end of each continuous run of slots."""
     step = round(plan.step_s * NS_PER_S)
     spans: list[tuple[int, int]] = []
     for i, run in enumerate(plan.run):

@@ -1,4 +1,4 @@
-"""Demand against its forecast, and the replicas below it, with the decisions as marks on both."""
+"""Demand with its forecast, replicas below it, and decisions as marks on both."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -52,12 +52,12 @@ _NOTHING = _Data("work/s", [], [], [[], [], [], [], []], [], [], None)
 
 
 def empty_demand_options(prefs: Preferences) -> Options:
-    """The chart before anything is known; later updates have the same series."""
+    """The chart without data; later updates have the same series."""
     return _options(_NOTHING, [], prefs, "")
 
 
 def window(workload: Workload, *, whole: bool = False) -> list[Point]:
-    """What the chart shows: the last minutes, or the whole history."""
+    """The shown points: the last minutes, or the whole history."""
     return workload.history() if whole else workload.points()[-SHOWN_PAST:]
 
 
@@ -68,9 +68,9 @@ def demand_options(
     focus: str = "",
     shown: Sequence[Point] | None = None,
 ) -> tuple[Options, DemandText]:
-    """Options of the chart of one workload and the numbers that belong to it; ``focus`` is a decision to stress.
+    """Options of the chart of one workload, and its numbers.
 
-    ``shown`` are the points of :func:`window`, the last minutes without them.
+    ``focus`` is a decision to highlight. ``shown`` are the points of :func:`window`, by default the last minutes.
     """
     points = window(workload) if shown is None else shown
     unit, values = _quantity(points, workload)
@@ -86,15 +86,15 @@ def demand_options(
     now = points[-1].end_ns / MS if points else (forecast.time_ns / MS if forecast else None)
     last = points[-1] if points else None
     # Gateways report with other sources than replicas do: the last tick may lack them yet.
-    door = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
+    gateway = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
     text = DemandText(
         unit or "work/s",
         observed[-1][1] if observed else None,
         last.ready if last else None,
         last.replicas if last else None,
         workload.proposal.replicas if workload.proposal else None,
-        door.arrived if door else None,
-        door.waiting if door else None,
+        gateway.arrived if gateway else None,
+        gateway.waiting if gateway else None,
         next((p.latency_s for p in reversed(points[-3:]) if p.latency_s is not None), None),
     )
     ready = [[p.end_ns / MS, float(p.ready)] for p in points]
@@ -104,9 +104,9 @@ def demand_options(
 
 
 def _quantity(points: Sequence[Point], workload: Workload) -> tuple[str, list[float | None]]:
-    """What the engine forecasts: work per second, or busy GPUs where the work or its capacity is not known.
+    """The quantity that the engine forecasts: work per second, or busy GPUs if work or capacity is unknown.
 
-    Of what has no replica only requests at gateways are known.
+    For a workload without replicas only requests at gateways are known.
     """
     work = [p.work for p in points]
     busy = [p.busy for p in points]
@@ -122,7 +122,7 @@ def _quantity(points: Sequence[Point], workload: Workload) -> tuple[str, list[fl
 
 
 def _fan(forecast: Forecast) -> list[list[list[float]]]:
-    """Lower edge and width of the outer and inner band, and the median, from the present on."""
+    """Lower edge and width of the outer and inner band, and the median, from now on."""
     order = sorted(range(len(forecast.levels)), key=lambda i: forecast.levels[i])
     if not order:
         return _NOTHING.fan
@@ -146,7 +146,7 @@ def _fan(forecast: Forecast) -> list[list[list[float]]]:
 
 
 def _top(data: _Data) -> float:
-    """End of the axis: what was observed and its median forecast, and what else is not far above them."""
+    """Upper end of the axis: the highest observed value and median forecast, and other values not far above."""
     highest = max((value for _, value in (*data.observed, *data.fan[4])), default=0.0)
     ready = max((value for _, value in data.capacity), default=0.0)
     upper = max((low[1] + width[1] for low, width in zip(data.fan[0], data.fan[1], strict=True)), default=0.0)

@@ -1,7 +1,7 @@
 """The heat map's payload; ``static/flyball.js`` lays it out for the width of the window.
 
-One square is a GPU; from :data:`MAX_SQUARES` GPUs on it is a node, and from as many nodes on a pool of like nodes. The
-layout (groups, squares, names) is sent when it changes; the values, in the same order, about once a second.
+One square is a GPU; with :data:`MAX_SQUARES` GPUs or more it is a node, and with as many nodes a pool of equal nodes.
+The layout (groups, squares, names) is sent when it changes; the values, in the same order, about once a second.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class _Square(NamedTuple):
 
 
 def fleet_map(view: FleetView, now: dict[str, int]) -> FleetMap:
-    """Everything about the devices, grouped by cell and zone; ``now`` is the event time of each cell."""
+    """Data of all devices, grouped by cell and zone; ``now`` is the event time of each cell."""
     groups: dict[tuple[str, str], list[tuple[Node, Inventory]]] = {}
     gpus = nodes = 0
     for node in view.nodes.values():
@@ -163,7 +163,7 @@ def _marks(view: FleetView, squares: list[_Square], now: dict[str, int]) -> list
 
 
 def fleet_caption(shown: FleetMap) -> str:
-    """The heat map in words, for those who cannot see it."""
+    """Text alternative of the heat map, for screen readers."""
     counts = [sum(mark[3] for mark in shown.marks if mark[1] == level) for level in (3, 2, 1)]
     mean = "no measurements yet" if shown.mean_use is None else f"mean utilisation {100 * shown.mean_use:.0f} %"
     return f"{shown.gpus} GPUs, {mean}, {counts[0]} failing, {counts[1]} straggling, {counts[2]} anomalous"

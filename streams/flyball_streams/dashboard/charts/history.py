@@ -22,7 +22,7 @@ Lines = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
 def history_options(
     lines: Lines, unit: str, prefs: Preferences, *, top: float | None = None, now_ns: int = 0
 ) -> Options:
-    """Options of a chart with these lines; ``top`` is where the axis ends, else what was observed decides."""
+    """Options of a chart with these lines. ``top`` ends the axis; by default the observed maximum does."""
     data = {
         name: [[int(t) / MS, round(float(v), 3)] for t, v in zip(times, values, strict=True) if np.isfinite(v)]
         for name, (times, values) in lines.items()

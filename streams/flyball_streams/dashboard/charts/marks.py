@@ -15,7 +15,7 @@ MAX_MARKS = 40
 
 
 class DecisionMark(NamedTuple):
-    """A decision on a chart; ``effect_ns`` and ``after`` are there once its effect was observed."""
+    """A decision on a chart; ``effect_ns`` and ``after`` are set once its effect was observed."""
 
     decision: AnyDecision
     verdict: Verdict
@@ -27,7 +27,7 @@ class DecisionMark(NamedTuple):
 
 
 def marks_of(journal: Journal, decisions: Iterable[AnyDecision], since_ns: int) -> list[DecisionMark]:
-    """Marks of the newest decisions from a time on; ``decisions`` come with the newest first."""
+    """Marks of the newest decisions since a time; ``decisions`` are sorted, newest first."""
     found: list[DecisionMark] = []
     for decision in decisions:
         if decision.time_ns < since_ns or len(found) == MAX_MARKS:
@@ -59,7 +59,7 @@ def kind_colour(decision: AnyDecision, prefs: Preferences) -> str:
 
 
 def flags(marks: list[DecisionMark], height: float, prefs: Preferences, focus: str = "") -> list[dict[str, Any]]:
-    """A lettered flag for each decision at this height; one that was not carried out is hollow."""
+    """A lettered flag for each decision at this height; hollow if it was not carried out."""
     data: list[dict[str, Any]] = []
     for mark in marks:
         colour = kind_colour(mark.decision, prefs)

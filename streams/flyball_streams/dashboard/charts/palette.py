@@ -1,4 +1,4 @@
-"""Axis, line and tooltip styles that the charts share."""
+"""Axis, line and tooltip styles of all charts."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ _NICE = (1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # a quarter of
 
 
 def ceiling(value: float) -> float:
-    """The next round number above; 1 where nothing was seen."""
+    """The next round number above; 1 if the value is 0."""
     if not math.isfinite(value) or value <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
@@ -22,17 +22,17 @@ def ceiling(value: float) -> float:
 
 
 def whole_ceiling(value: float) -> float:
-    """The next round even number above, for axes of things that are counted."""
+    """The next round even number above, for axes of counts."""
     return max(2.0, 2 * math.ceil(ceiling(value) / 2))
 
 
 def base(prefs: Preferences) -> Options:
-    """What each chart begins with."""
+    """Options that all charts share."""
     return {"useUTC": prefs.utc, "animation": False, "textStyle": {"fontFamily": FONT}}
 
 
 def tooltip(prefs: Preferences, **more: Any) -> Options:
-    """A tooltip that stays inside the chart's window."""
+    """A tooltip confined to the chart."""
     return {
         "backgroundColor": prefs.palette.raised,
         "borderColor": prefs.palette.line,
@@ -45,7 +45,7 @@ def tooltip(prefs: Preferences, **more: Any) -> Options:
 
 
 def label(prefs: Preferences, **more: Any) -> Options:
-    """Small quiet text."""
+    """Small muted text."""
     return {"color": prefs.palette.muted, "fontSize": 11, "fontFamily": FONT, **more}
 
 
@@ -62,7 +62,7 @@ def time_axis(prefs: Preferences, form: str | Options, **more: Any) -> Options:
 
 
 def value_axis(prefs: Preferences, unit: str, top: float, *, low: float = 0.0, parts: int = 4, **more: Any) -> Options:
-    """An axis from ``low`` to ``top`` in equal parts, with its unit above it and quiet grid lines."""
+    """An axis from ``low`` to ``top`` in equal parts, with its unit above it and muted grid lines."""
     return {
         "type": "value",
         "name": unit,
@@ -90,7 +90,7 @@ def line(name: str, data: list[list[float]], colour: str, **more: Any) -> Option
 
 
 def now_line(prefs: Preferences, at_ms: float | None, *, below: bool = False) -> Options:
-    """A mark at the present of the data, named above or below the chart."""
+    """A line at the current event time, labelled above or below the chart."""
     return {
         "silent": True,
         "symbol": "none",

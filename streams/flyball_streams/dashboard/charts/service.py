@@ -1,4 +1,4 @@
-"""Share of requests in time, queue and latency over time, beside the same time without Flyball."""
+"""Share of requests in time, queue and latency over time, compared with the baseline without Flyball."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -27,7 +27,7 @@ _SHORT_NS = 1_200 * 10**9
 def service_options(
     quantity: Quantity, actual: Sequence[Moment], baseline: Sequence[Moment], prefs: Preferences
 ) -> Options:
-    """Options of the chart of one quantity; the axis ends at what was observed."""
+    """Options of the chart of one quantity; the axis ends at the observed maximum."""
     ours, other = _points(actual, quantity), _points(baseline, quantity)
     values = [point[1] for point in (*ours, *other)]
     top, low = 100.0, 0.0

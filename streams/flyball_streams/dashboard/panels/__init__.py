@@ -1,1 +1,1 @@
-"""The parts of the page, one in each module: each builds its elements once and then patches them."""
+"""Parts of the page, one per module: each builds its elements once and then patches them."""

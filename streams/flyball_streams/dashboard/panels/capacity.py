@@ -1,4 +1,4 @@
-"""What one replica of each service sustains, by each way of knowing it, and how long its start takes."""
+"""Capacity of one replica of each service by each method of estimation, and its cold start."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ _ABOUT = {
 
 
 class _Cell(NamedTuple):
-    """A number with its error, and how much of the hybrid it is."""
+    """A number with its error, and its weight in the hybrid estimate."""
 
     box: Element
     value: TextElement
@@ -42,7 +42,7 @@ class _Row(NamedTuple):
 
 
 class CapacityPanel:
-    """A fixed number of rows whose texts change, the services that were saturated most often first."""
+    """A fixed number of rows whose texts change; services that were saturated most often come first."""
 
     def __init__(self, workload: str = "") -> None:
         self._workload = workload
@@ -120,7 +120,7 @@ def _fill(row: _Row, capacity: Capacity) -> None:
 
 
 def _basis(name: str, method: Method | None, capacity: Capacity) -> str:
-    """What a number rests on."""
+    """Explanation of how a number was determined."""
     if name == "hybrid":
         proven = capacity.proven_work_per_s
         served = f", {number(proven)} were served in time" if proven is not None else ""

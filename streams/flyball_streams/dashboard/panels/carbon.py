@@ -12,7 +12,7 @@ from flyball_streams.dashboard.text import percent, plural, span
 
 
 class CarbonPanel:
-    """Area curves, planned slots as lanes below them, and each plan in words."""
+    """Area curves, planned slots as bars below them, and each plan as text."""
 
     def __init__(self, prefs: Preferences) -> None:
         self._prefs = prefs

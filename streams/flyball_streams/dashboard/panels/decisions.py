@@ -1,4 +1,4 @@
-"""The list of decisions: what repeats is one row; each decision has its own view."""
+"""The list of decisions: repeated ones share a row; each decision has its own view."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ class DecisionPanel:
         self._stale = True
 
     def update(self, view: FleetView) -> None:
-        """Patch the groups, unless nothing came."""
+        """Patch the groups if something new came."""
         if view.version == self._seen and not self._stale:
             return
         self._seen, self._stale = view.version, False
@@ -105,7 +105,7 @@ class DecisionPanel:
 
 
 class _Card:
-    """One group: its newest decision, how often and when it came, and its members when opened."""
+    """One group: its newest decision, count and times, and its members when opened."""
 
     def __init__(self, group: Group, prefs: Preferences) -> None:
         self._prefs = prefs
@@ -171,7 +171,7 @@ def _member(decision: AnyDecision, view: FleetView, prefs: Preferences) -> None:
 
 
 def what(decision: AnyDecision, view: FleetView, prefs: Preferences) -> str:
-    """What a decision does, with the device that it is about."""
+    """Text of what a decision does, with its device."""
     label = change(decision, prefs)
     match decision:
         case Migrate():

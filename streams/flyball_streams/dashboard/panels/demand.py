@@ -1,4 +1,4 @@
-"""Demand against forecast of one workload, its replicas, and the decisions about it as marks."""
+"""Demand and forecast of one workload, its replicas, and its decisions as marks."""
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -27,14 +27,14 @@ from flyball_streams.dashboard.panels.elements import (
     text,
 )
 from flyball_streams.dashboard.preferences import Preferences
-from flyball_streams.dashboard.sentences import mixture, resize
+from flyball_streams.dashboard.sentences import mix_text, resize
 from flyball_streams.dashboard.state.demand import Workload
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import number, percent, plural, span
 
 
 class DemandPanel:
-    """Fan chart with replicas and marks; with a selector unless it is of one ``workload``."""
+    """Fan chart with replicas and marks; with a selector unless it shows a single ``workload``."""
 
     def __init__(self, prefs: Preferences, workload: str = "", focus: str = "") -> None:
         self._prefs = prefs
@@ -58,7 +58,7 @@ class DemandPanel:
             with box("full") as self._body:
                 with box("facts"):
                     facts = [_fact(name) for name in ("observed", "ready", "wanted", "forecast")]
-                    with box(tag="span") as self._door:
+                    with box(tag="span") as self._arriving:
                         text("gateway ", tag="span")
                         self._arrived = text(tag="b")
                     with box(tag="span") as self._slow:
@@ -90,7 +90,7 @@ class DemandPanel:
 
     def update(self, view: FleetView) -> None:
         """Patch the chart's options."""
-        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or len(w.doors) or w.forecast}
+        known = {w.name: w for w in view.workloads.values() if len(w.ticks) or len(w.gateways) or w.forecast}
         if self._fixed:
             known = {name: workload for name, workload in known.items() if name == self._choice}
         show(self._empty, not known)
@@ -120,7 +120,7 @@ class DemandPanel:
         self._wanted.set_text(f"{number(facts.wanted)}")
         self._trust.set_text(workload.trust)
         arrived = _arrived(facts)
-        show(self._door, bool(arrived))
+        show(self._arriving, bool(arrived))
         self._arrived.set_text(arrived)
         show(self._slow, facts.latency_s is not None)
         self._latency.set_text(span(facts.latency_s) if facts.latency_s is not None else "")
@@ -136,7 +136,7 @@ class DemandPanel:
         choice = workload.choice
         show(self._machines, choice is not None)
         if choice is not None:
-            self._machines.set_text(f"Machines: {mixture(choice.mix)}")
+            self._machines.set_text(f"Machines: {mix_text(choice.mix)}")
             describe(self._machines, "title", choice.reason)
         label = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}, {plural(len(marks), 'decision')}"
         patch(self._chart, options, label)
@@ -155,7 +155,7 @@ def _arrived(facts: DemandText) -> str:
 
 
 def _answers(capacity: Capacity | None) -> str:
-    """How the replicas of a language model answer; empty where their servers do not say."""
+    """Latencies of a language model's replicas; empty if their servers report none."""
     if capacity is None:
         return ""
     parts = [] if capacity.first_token_s is None else [f"first token after {span(capacity.first_token_s)}"]
@@ -165,7 +165,7 @@ def _answers(capacity: Capacity | None) -> str:
 
 
 def _interest(workload: Workload) -> float:
-    """Workloads with a forecast first, services before jobs."""
+    """Sort key: workloads with a forecast first, services before jobs."""
     serves = workload.spec is not None and workload.spec.kind == "inference"
     return 2.0 * (workload.forecast is not None) + serves
 

@@ -1,4 +1,4 @@
-"""Small elements that the panels share. Texts from records always travel as text, never as HTML."""
+"""Small elements that the panels share. Texts from records are always sent as text, never as HTML."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,14 +12,14 @@ from flyball_streams.dashboard.charts.palette import Options
 
 
 def text(label: str = "", classes: str = "", tag: str = "div") -> TextElement:
-    """An element that holds nothing but text."""
+    """An element that contains only text."""
     element = TextElement(tag=tag, text=label)
     element.classes(classes)
     return element
 
 
 def anchor(label: str = "", address: str = "", classes: str = "") -> TextElement:
-    """A link to another view; without an address it is text."""
+    """A link to another view; plain text without an address."""
     element = text(label, classes, "a" if address else "span")
     if address:
         cast(dict[str, Any], element.props)["href"] = address
@@ -27,18 +27,18 @@ def anchor(label: str = "", address: str = "", classes: str = "") -> TextElement
 
 
 def readdress(element: TextElement, label: str, address: str) -> None:
-    """Let a link show and lead to something else."""
+    """Change the text and target of a link."""
     element.set_text(label)
     describe(element, "href", address)
 
 
 def box(classes: str = "", tag: str = "div") -> Element:
-    """An element for others to stand in."""
+    """A container element."""
     return ui.element(tag).classes(classes)
 
 
 def panel(name: str, title: str) -> Element:
-    """A titled region; the head is open for more elements in :func:`head`."""
+    """A titled region; :func:`head` has room for more elements."""
     return box(f"panel {name}", "section").props(f'aria-label="{title}"')
 
 
@@ -51,13 +51,13 @@ def head(title: str) -> Element:
 
 
 def show(element: Element, visible: bool) -> None:
-    """Show or hide without a message when nothing changes."""
+    """Show or hide; sends no message when nothing changes."""
     if element.visible != visible:
         element.set_visibility(visible)
 
 
 def restyle(element: Element, prefix: str, name: str) -> None:
-    """Leave ``prefix-name`` as the only class of its family."""
+    """Make ``prefix-name`` the only class with this prefix."""
     wanted = f"{prefix}-{name}"
     classes = cast(list[str], element.classes)
     old = [c for c in classes if c.startswith(f"{prefix}-") and c != wanted]
@@ -66,7 +66,7 @@ def restyle(element: Element, prefix: str, name: str) -> None:
 
 
 def describe(element: Element, attribute: str, label: str) -> None:
-    """Set an attribute such as ``aria-label`` or ``title``, with a message only when it changes."""
+    """Set an attribute such as ``aria-label`` or ``title``; sends a message only when it changes."""
     props = cast(dict[str, Any], element.props)
     if props.get(attribute) != label:
         props[attribute] = label
@@ -74,7 +74,7 @@ def describe(element: Element, attribute: str, label: str) -> None:
 
 
 def chart(options: Options, classes: str = "chart") -> ui.echart:
-    """A chart; a click on what has a link goes there."""
+    """A chart; a click on a linked item opens the link."""
     return ui.echart(options, on_point_click=_follow).classes(classes).props('role="img"')
 
 
@@ -87,7 +87,7 @@ def _follow(event: EChartPointClickEventArguments) -> None:
 
 
 def patch(drawn: ui.echart, options: Options, label: str) -> None:
-    """Replace the options; the browser merges them into the chart that it has. Nothing is sent if nothing changed."""
+    """Replace the options; the browser merges them into its chart. Nothing is sent if nothing changed."""
     current = cast(Options, drawn.options)  # pyright: ignore[reportUnknownMemberType]
     props = cast(dict[str, Any], drawn.props)
     if props.get("aria-label") == label and all(current.get(key) == value for key, value in options.items()):
@@ -98,7 +98,7 @@ def patch(drawn: ui.echart, options: Options, label: str) -> None:
 
 
 class Choices:
-    """A small native list to choose from; the first entry stands for all."""
+    """A small native selection list; the first entry selects everything."""
 
     def __init__(self, name: str, every: str, chosen: Callable[[], None]) -> None:
         self._every = every
@@ -113,11 +113,11 @@ class Choices:
 
     @property
     def value(self) -> str | None:
-        """What is chosen, ``None`` for everything."""
+        """The selected entry, ``None`` for everything."""
         return None if self._value == self._every else self._value
 
     def offer(self, names: list[str]) -> None:
-        """Offer other names, with a message only when they changed; what is chosen stays."""
+        """Replace the entries; sends a message only when they changed, and keeps the selection."""
         if names != self._names:
             self._names = names
             options = [self._every, *names]

@@ -1,4 +1,4 @@
-"""Head of the page: name, cells, mode, connection, the reader's choices, and what must not be overlooked."""
+"""Head of the page: name, cells, mode, connection, preferences, and warnings."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Incidents, the worst first; or the anomalies and warnings of one thing, the worst of now first."""
+"""Incidents, the most severe first.
+
+Or the anomalies and warnings of one subject, the most severe current ones first.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +21,7 @@ from flyball_streams.dashboard.text import count, shown_evidence
 
 SHOWN = 10
 HEALTH: dict[Severity, Health] = {"critical": "failing", "warning": "straggling", "info": "anomalous"}
-"""Severities have the colours of what is as bad."""
+"""Colour class of each severity, shared with health states of the same level."""
 
 
 class _Row(NamedTuple):
@@ -35,7 +38,7 @@ class _Row(NamedTuple):
 class IncidentPanel:
     """A fixed number of rows whose texts change; ``wanted`` limits them to one subject.
 
-    A ``correlated`` panel shows open incidents, as soon as workers have published any.
+    A ``correlated`` panel shows open incidents as soon as workers have published any.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class IncidentPanel:
 
 
 class _Line(NamedTuple):
-    """What a row shows."""
+    """Content of a row."""
 
     tag: str
     health: Health
@@ -107,7 +110,7 @@ def _of_incident(incident: Incident, view: FleetView) -> _Line:
 
 
 def place_of(incident: Incident, view: FleetView) -> str:
-    """How people call the place of an incident."""
+    """Display name of an incident's place."""
     if incident.level in ("gpu", "link"):
         return " and ".join(view.place(device) for device in (incident.device or incident.link).split("|"))
     if incident.domain:
@@ -124,7 +127,7 @@ def _of_report(report: Report, view: FleetView) -> _Line:
 
 
 def why(incident: Report) -> str:
-    """What it rests on, in a line."""
+    """Evidence of an incident, in one line."""
     latest = incident.latest
     parts = [shown_evidence(item) for item in latest.evidence[:2]] or [latest.text or "no evidence given"]
     return "; ".join(parts) + (f" ({incident.workload})" if incident.workload else "")

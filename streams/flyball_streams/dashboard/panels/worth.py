@@ -1,4 +1,4 @@
-"""The head of the page: service with its curves, then cost, energy and carbon, beside the same time without Flyball."""
+"""Top of the overview: service with its curves, cost, energy and carbon, compared with the baseline without Flyball."""
 
 from typing import NamedTuple
 

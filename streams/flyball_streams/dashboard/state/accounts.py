@@ -15,7 +15,7 @@ MAX_LEDGERS = 128
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over cells since the start; ``delay_s`` is the mean over services of what a request that comes now waits."""
+    """Sums over cells since the start; ``delay_s`` is the mean over services of a new request's wait."""
 
     cells: int
     since_ns: int
@@ -33,18 +33,18 @@ class Totals:
 
     @property
     def share(self) -> float | None:
-        """Share of the requests that ended so far which were in time."""
+        """Share of requests in time, among those that have ended."""
         return share_in_time(self.requests, self.in_time, self.queued)
 
 
 def share_in_time(requests: float, in_time: float, queued: float) -> float | None:
-    """Share of the requests that ended which were in time; what still waits is not judged yet."""
+    """Share of requests in time, among those that have ended; waiting ones are not counted."""
     ended = requests - queued
     return max(0.0, min(1.0, in_time / ended)) if ended > 0 else None
 
 
 class Moment(NamedTuple):
-    """Service at one time: the share in time over the last minute, requests that wait, and what one has to wait."""
+    """Service at one time: share in time over the last minute, waiting requests, and the wait of a new request."""
 
     time_ns: int
     share: float | None
@@ -60,7 +60,7 @@ class Ledger:
         self.history: Thinned[Account] = Thinned()
 
     def add(self, account: Account) -> None:
-        """Take an account; one with a later start begins a new history, one with an earlier start is of the past."""
+        """Add an account; a later start begins a new history, an earlier start is outdated and ignored."""
         if account.since_ns > self.since_ns:
             self.since_ns, self.history = account.since_ns, Thinned()
         if account.since_ns == self.since_ns:
@@ -101,7 +101,7 @@ def _counts(account: Account, workload: str) -> _Counts | None:
 
 
 def delay_of(account: Account) -> float | None:
-    """Mean delay of a request that comes now, weighted with what each service was asked for so far."""
+    """Mean wait of a new request, weighted with the requests of each service so far."""
     parts = [(part.requests or 0.0, part.delay_s) for part in account.workloads if part.delay_s is not None]
     weight = sum(requests for requests, _ in parts)
     if not parts:
@@ -118,7 +118,7 @@ class Accounts:
         self.ledgers: Bounded[tuple[str, Scenario], Ledger] = Bounded(MAX_LEDGERS)
 
     def add(self, account: Account) -> None:
-        """Take an account."""
+        """Add an account."""
         key = (account.cell, account.scenario)
         ledger = self.ledgers.get(key)
         if ledger is None:
@@ -130,9 +130,9 @@ class Accounts:
         return sorted(cell for cell, kind in self.ledgers if kind == scenario)
 
     def totals(self) -> tuple[Totals | None, Totals | None]:
-        """What happened, and what would have without Flyball, both up to the same time.
+        """Actual totals, and those of the baseline without Flyball, up to the same time.
 
-        The second is ``None`` unless each cell with accounts has one of the same start.
+        The latter is ``None`` unless each cell with accounts has one with the same start.
         """
         actual: list[Account] = []
         baseline: list[Account] = []
@@ -155,7 +155,7 @@ class Accounts:
         return ledger.moments(workload) if ledger is not None else []
 
     def of_workload(self, name: str) -> dict[Scenario, WorkloadAccount]:
-        """The latest account of one workload in each scenario, where it has one."""
+        """The latest account of one workload in each scenario, if any."""
         found: dict[Scenario, WorkloadAccount] = {}
         for (_, scenario), ledger in self.ledgers.items():
             last = ledger.history.latest()

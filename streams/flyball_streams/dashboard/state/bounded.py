@@ -1,4 +1,4 @@
-"""A mapping that never grows beyond its limit."""
+"""A mapping of bounded size."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class Bounded(Generic[K, V]):
-    """The ``limit`` entries written last; ``evicted`` counts those that had to go.
+    """The ``limit`` entries written last; ``evicted`` counts the dropped ones.
 
     Iteration is from the oldest write to the newest.
     """
@@ -40,11 +40,11 @@ class Bounded(Generic[K, V]):
         return self._entries.get(key)
 
     def nth_newest(self, place: int) -> K | None:
-        """The key with this many newer ones, ``None`` where there are not as many."""
+        """The key with this many newer ones, ``None`` if there are fewer keys."""
         return next(islice(reversed(self._entries), place, None), None)
 
     def pop(self, key: K) -> None:
-        """Forget a key, known or not."""
+        """Remove a key if present."""
         self._entries.pop(key, None)
 
     def values(self) -> list[V]:

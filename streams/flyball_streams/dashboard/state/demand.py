@@ -1,4 +1,4 @@
-"""Demand of one workload over event time, and what was forecast of it."""
+"""Demand of one workload over event time, with its forecast."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Point(NamedTuple):
     """One tick, summed over its sources; ``None`` where no source reported the quantity.
 
-    ``arrived`` are requests per second at gateways, and ``waiting`` what they hold or, unknown, what has no answer yet.
-    ``latency_s`` is the mean of the requests that ended.
+    ``arrived`` is requests per second at gateways, and ``waiting`` the requests that they hold or, if unknown, those in
+    progress. ``latency_s`` is the mean of the requests that ended.
     """
 
     end_ns: int
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Workload:
-    """One workload: its specification, demand and arrivals by tick and source, and its latest of all else."""
+    """One workload: its specification, demand and arrivals by tick and source, and its latest other records."""
 
     name: str
     spec: WorkloadSpec | None = None
@@ -51,21 +51,21 @@ class Workload:
     proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
-    doors: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
+    gateways: Bounded[int, dict[str, Arrivals]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
     past: Thinned[Point] = field(default_factory=lambda: Thinned[Point](PAST_POINTS))
 
     def add(self, demand: Demand, source: str, tick: Tick) -> None:
-        """Take one source's share of a tick."""
+        """Add one source's share of a tick."""
         if tick.end_ns not in self.ticks:
             self._settle()
         _sources(self.ticks, tick)[source] = demand
 
     def arrive(self, arrivals: Arrivals, source: str, tick: Tick) -> None:
-        """Take what one source's gateways saw in a tick."""
-        _sources(self.doors, tick)[source] = arrivals
+        """Add what one source's gateways reported in a tick."""
+        _sources(self.gateways, tick)[source] = arrivals
 
     def propose(self, proposal: Proposal, tick: Tick) -> None:
-        """Take a proposal of a tick; of each kind the latest counts."""
+        """Add a proposal; of each kind only the latest is kept."""
         known = self.proposals.get(proposal.action)
         if known is None or tick.index >= known[0]:
             self.proposals[proposal.action] = tick.index, proposal
@@ -82,29 +82,29 @@ class Workload:
 
     @property
     def trust(self) -> str:
-        """Whether its forecast is trusted, or why there is none."""
+        """Whether its forecast is trusted, or why there is no forecast."""
         if self.forecast is not None:
             return "trusted" if self.forecast.trusted else "not trusted"
         return "none yet" if self.spec is not None else "none without a specification"
 
     def _settle(self) -> None:
-        """Keep a tick in the long history once nobody adds to it."""
+        """Move a tick to the long history once all sources have reported it."""
         end_ns = self.ticks.nth_newest(_UNSETTLED)
         if end_ns is not None:
-            demands, doors = self.ticks.get(end_ns) or {}, self.doors.get(end_ns) or {}
-            self.past.add(end_ns, _point(end_ns, [*demands.values()], [*doors.values()]))
+            demands, gateways = self.ticks.get(end_ns) or {}, self.gateways.get(end_ns) or {}
+            self.past.add(end_ns, _point(end_ns, [*demands.values()], [*gateways.values()]))
 
     def history(self) -> list[Point]:
-        """Everything since the first tick that was read, the older the coarser."""
+        """All ticks since the first one, in coarser steps the older they are."""
         recent = self.points()
         first = recent[0].end_ns if recent else 0
         return [point for time_ns, point in self.past.items() if time_ns < first] + recent
 
     def points(self) -> list[Point]:
         """The last ticks in order."""
-        demands, doors = dict(self.ticks.items()), dict(self.doors.items())
-        ends = sorted(demands.keys() | doors.keys())[-HISTORY_TICKS:]
-        return [_point(end, [*demands.get(end, {}).values()], [*doors.get(end, {}).values()]) for end in ends]
+        demands, gateways = dict(self.ticks.items()), dict(self.gateways.items())
+        ends = sorted(demands.keys() | gateways.keys())[-HISTORY_TICKS:]
+        return [_point(end, [*demands.get(end, {}).values()], [*gateways.get(end, {}).values()]) for end in ends]
 
 
 def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
@@ -114,15 +114,15 @@ def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
     return sources
 
 
-def _point(end_ns: int, parts: list[Demand], doors: list[Arrivals]) -> Point:
+def _point(end_ns: int, parts: list[Demand], gateways: list[Arrivals]) -> Point:
     return Point(
         end_ns,
         _sum([part.work_rate for part in parts]),
         _sum([part.utilization_sum for part in parts]),
         sum(part.replicas for part in parts),
         sum(part.ready for part in parts),
-        _sum([door.request_rate for door in doors]),
-        _sum([door.active if door.queued is None else door.queued for door in doors]),
+        _sum([gateway.request_rate for gateway in gateways]),
+        _sum([gateway.active if gateway.queued is None else gateway.queued for gateway in gateways]),
         _mean([(part.request_rate or 0.0, part.latency_s) for part in parts]),
     )
 

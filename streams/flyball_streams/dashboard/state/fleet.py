@@ -76,7 +76,7 @@ class Curve:
     actual: deque[Signal] = field(default_factory=lambda: deque[Signal](maxlen=96))
 
     def at(self, time_ns: int) -> float | None:
-        """Intensity at a time in gCO2e/kWh: the actual value, else the forecast one."""
+        """Intensity at a time in gCO2e/kWh: the actual value, else the forecast."""
         for signal in (*reversed(self.actual), *([self.forecast] if self.forecast else [])):
             value = signal.at(time_ns)
             if value is not None:
@@ -85,7 +85,7 @@ class Curve:
 
 
 class FleetView:
-    """All that the page shows; :meth:`apply` takes records and frames in any order."""
+    """Everything that the page shows; :meth:`apply` accepts records and frames in any order."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -178,7 +178,7 @@ class FleetView:
         self.version += 1
 
     def times(self) -> dict[str, int]:
-        """Event time of each cell: the newest closed tick, or what most of its nodes say if that is later."""
+        """Event time of each cell: the newest closed tick, or a later time that most of its nodes report."""
         times_ns: dict[str, list[int]] = {cell.name: [] for cell in self.cells.values()}
         for node in self.nodes.values():
             if node.time_ns and node.inventory is not None and node.inventory.cell in times_ns:
@@ -198,7 +198,7 @@ class FleetView:
         return rate
 
     def place(self, device: str) -> str:
-        """A device's node and number, or its id where no inventory has it."""
+        """A device's node and number, or its id if no inventory lists it."""
         known = self.places.get(device)
         return f"{known[0]} \N{MIDDLE DOT} GPU {known[1]}" if known is not None else device
 
@@ -218,7 +218,7 @@ class FleetView:
         return fresh
 
     def ordered(self, reports: Iterable[Report], now: dict[str, int]) -> list[Report]:
-        """What was reported lately first, the worst of that before the rest, and the newest before the older."""
+        """Recent reports first, then the most severe, then the newest."""
 
         def place(report: Report) -> tuple[int, int]:
             fresh = now.get(report.cell, report.time_ns) - report.time_ns <= SHOWN_NS[report.health]
@@ -313,7 +313,7 @@ class FleetView:
             self._tick_closed(record)
 
     def _tick_closed(self, mark: ProposalTick | DemandTick) -> None:
-        """Every partition of the demand topic receives a tick, so each is counted once."""
+        """Count each tick once: every partition of the demand topic receives it."""
         key = (mark.cell, mark.source)
         last = self._closed.get(key)
         if last is None or mark.tick.index > last:

@@ -1,4 +1,4 @@
-"""Decisions, what became of each, and the groups of those that repeat."""
+"""Decisions, the outcomes of each, and groups of repeated ones."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,30 +30,30 @@ class Group:
 
     @property
     def key(self) -> str:
-        """Names the group while it lives."""
+        """Key of the group while it exists."""
         return f"{self.kind}|{self.cell}|{self.workload}"
 
     @property
     def newest(self) -> AnyDecision:
-        """What the group shows of itself."""
+        """The decision that represents the group."""
         return self.decisions[0]
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """Event times of the oldest and of the newest."""
+        """Event times of the oldest and the newest."""
         return self.decisions[-1].time_ns, self.decisions[0].time_ns
 
 
 @dataclass(slots=True)
 class _Life:
-    """All outcomes of a decision by id, and the last word."""
+    """All outcomes of a decision by id, and the final one."""
 
     last: Outcome
     steps: dict[str, Outcome]
 
 
 class Journal:
-    """The last decisions with the life of each; records come in any order, and again."""
+    """The last decisions with the outcomes of each; records come in any order, and repeatedly."""
 
     def __init__(self) -> None:
         self.decisions: Bounded[str, AnyDecision] = Bounded(MAX_DECISIONS)
@@ -64,7 +64,7 @@ class Journal:
         self._lives: Bounded[str, _Life] = Bounded(MAX_DECISIONS)
 
     def decide(self, decision: AnyDecision) -> None:
-        """Take a decision; one that was replayed is the same decision."""
+        """Add a decision; a replayed one is the same decision."""
         if decision.id in self.decisions:
             return
         self.kinds[type(decision).__name__] += 1
@@ -76,7 +76,7 @@ class Journal:
             self._lives[decision.id] = life  # from now on as young as its decision
 
     def add(self, outcome: Outcome) -> None:
-        """Take one step in the life of a decision."""
+        """Add one outcome."""
         life = self._lives.get(outcome.decision)
         if life is None:
             self._lives[outcome.decision] = _Life(outcome, {outcome.id: outcome})
@@ -92,7 +92,7 @@ class Journal:
             self.modes[outcome.cell], self._mode_ns[outcome.cell] = outcome.mode, outcome.time_ns
 
     def life(self, decision: str) -> list[Outcome]:
-        """All outcomes of a decision, in the order in which they take each other's place."""
+        """All outcomes of a decision, in the order in which they supersede each other."""
         life = self._lives.get(decision)
         return sorted(life.steps.values(), key=cmp_to_key(_compare)) if life is not None else []
 
@@ -102,11 +102,11 @@ class Journal:
         return life.last if life is not None else None
 
     def newest(self, wanted: Callable[[AnyDecision], bool] = lambda _: True) -> list[AnyDecision]:
-        """Decisions by event time, the newest first."""
+        """Decisions by event time, newest first."""
         return sorted((d for d in self.decisions.values() if wanted(d)), key=lambda d: (-d.time_ns, d.id))
 
     def groups(self, decisions: Iterable[AnyDecision], shown: Verdict | None = None) -> list[Group]:
-        """Gather what repeats: the same kind about the same workload is one group. Expects the newest first."""
+        """Group repeated decisions: the same kind about the same workload. Expects the newest first."""
         found: dict[tuple[str, str, str], list[tuple[AnyDecision, Verdict]]] = {}
         for decision in decisions:
             word = verdict(self.outcome(decision.id))
@@ -119,7 +119,7 @@ class Journal:
         ]
 
     def mode(self, setting: str) -> str:
-        """How the actuator runs: what its outcomes say, or its setting; ``dry_run`` if any cell does."""
+        """Mode of the actuator by its outcomes, or its setting; ``dry_run`` if any cell runs in it."""
         modes = set(self.modes.values())
         return next((mode for mode in ("dry_run", "live", "off") if mode in modes), setting)
 
@@ -129,7 +129,7 @@ def _compare(one: Outcome, other: Outcome) -> int:
 
 
 def verdict(outcome: Outcome | None) -> Verdict:
-    """What became of a decision; what was said in dry run is never ``done``."""
+    """Summary of a decision's outcome; a dry run is never ``done``."""
     if outcome is None:
         return "awaiting"
     return "planned" if outcome.mode == "dry_run" and outcome.status == "done" else outcome.status

@@ -1,4 +1,4 @@
-"""What is known of a node and its devices."""
+"""State of a node and its devices."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -27,7 +27,7 @@ SEVERITY: dict[Health, int] = {"anomalous": 1, "straggling": 2, "failing": 3}
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A device that someone complained about, when, and in what words."""
+    """A reported problem of a device, with its time and text."""
 
     health: Health
     time_ns: int
@@ -44,7 +44,7 @@ class History:
         self._last_ns = 0
 
     def add(self, time_ns: int, table: NDArray[np.float32]) -> None:
-        """Take a sample that is late enough; another number of devices begins anew."""
+        """Add a sample if it is late enough; a different number of devices clears the history."""
         if self._values.shape[1] != len(table):
             self._values = np.full((SAMPLES, *table.shape), np.nan, np.float16)
             self._count = self._last_ns = 0
@@ -92,7 +92,7 @@ class Node:
         return True
 
     def table(self) -> NDArray[np.float32]:
-        """Measurements in the inventory's order of devices; NaN rows where none have come."""
+        """Measurements in the inventory's order of devices; NaN rows without measurements."""
         count = len(self.inventory.devices) if self.inventory else 0
         table = np.full((count, len(_GPU_COLUMNS)), np.nan, np.float32)
         if self.gpus is not None:

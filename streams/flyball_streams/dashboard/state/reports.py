@@ -25,7 +25,7 @@ _NEVER = Occurrence(0, 0.0)
 
 @dataclass(slots=True)
 class Report:
-    """An anomaly or an event of one subject, with all its occurrences; ``seen`` has the last ones."""
+    """An anomaly or event of one subject, with all its occurrences; ``seen`` has the last ones."""
 
     subject: str
     node: str
@@ -40,16 +40,16 @@ class Report:
 
     @property
     def id(self) -> str:
-        """Name in links; the same after a restart of the page."""
+        """Id for links; the same after a restart of the page."""
         return report_id(self.subject, self.detector)
 
     @property
     def time_ns(self) -> int:
-        """When it was reported last."""
+        """Time of the last report."""
         return self.latest.time_ns
 
     def add(self, seen: Occurrence) -> None:
-        """Add an occurrence, unless it is known; ``latest`` is the newest one."""
+        """Add an occurrence if it is new; ``latest`` is the newest one."""
         if any(known.time_ns == seen.time_ns for known in self.seen):
             return
         self.count += 1
@@ -60,7 +60,7 @@ class Report:
 
 
 def report_id(subject: str, detector: str) -> str:
-    """Name of a report in links."""
+    """Id of a report for links."""
     return record_id("Incident", subject, detector)[:16]
 
 
@@ -83,7 +83,7 @@ def of_event(event: NodeEvent, cell: str) -> tuple[Report, Occurrence]:
 
 
 def health_of(detector: str) -> Health:
-    """Health that a detector's name implies: peers point at stragglers, faults at failures."""
+    """Health state by a detector's name: peers detect stragglers, faults failures."""
     name = detector.lower()
     if any(word in name for word in ("peer", "straggl", "slow")):
         return "straggling"

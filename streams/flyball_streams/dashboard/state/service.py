@@ -1,4 +1,4 @@
-"""Service by telemetry alone, for a fleet that keeps no accounts."""
+"""Service by telemetry alone, for a fleet without accounts."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ _UNSETTLED = 2  # ticks that other lanes may still add to
 
 
 class _Part(NamedTuple):
-    """One message's share of a tick; ``judged`` requests have an objective, ``good`` met it on their tick's mean."""
+    """One message's share of a tick; ``judged`` requests have an objective, ``good`` ones met it by the tick's mean."""
 
     requests: float
     judged: float

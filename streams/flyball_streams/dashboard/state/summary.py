@@ -26,10 +26,10 @@ class CellSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The fleet in a few numbers; ``None`` where nothing was measured or reported.
+    """The fleet in a few numbers; ``None`` if nothing was measured or reported.
 
-    ``usd_per_hour`` is what the machines with a price cost, ``priced`` is how many those are. ``carbon_g_per_hour`` is
-    what the measured power emits where the zone's intensity is known.
+    ``usd_per_hour`` is the cost of the machines with a price, ``priced`` their number. ``carbon_g_per_hour`` is the
+    emission of the measured power where the zone's intensity is known.
     """
 
     gpu_nodes: int
@@ -46,7 +46,7 @@ class Summary:
 
 
 def summarise(view: FleetView, now: dict[str, int]) -> Summary:
-    """Add up the last measurements of all nodes whose inventory is known; ``now`` is the event time of each cell."""
+    """Sum the last measurements of all nodes whose inventory is known; ``now`` is the event time of each cell."""
     placed = [(node, node.inventory) for node in view.nodes.values() if node.inventory is not None]
     tables = [node.table() for node, _ in placed]
     table = np.concatenate(tables) if tables else np.zeros((0, 4), np.float32)
@@ -98,7 +98,7 @@ def _emission(view: FleetView, watts: dict[tuple[str, str], float], now: dict[st
 
 
 class SummaryCache:
-    """The summary and heat map that all readers share, refreshed at most twice a second; hold the feed's lock."""
+    """The summary and heat map that all readers share, refreshed at most twice a second; needs the feed's lock."""
 
     def __init__(self, view: FleetView, clock: Callable[[], float] = time.monotonic) -> None:
         self.view = view

@@ -1,4 +1,4 @@
-"""A history that covers everything from its first entry on in bounded memory."""
+"""A history of everything since its first entry, in bounded memory."""
 
 from bisect import bisect_right
 from collections import deque
@@ -9,10 +9,10 @@ _RECENT = 32
 
 
 class Thinned(Generic[T]):
-    """Values by time, at most ``limit`` of them and the last few besides.
+    """Values by time: at most ``limit``, and the most recent ones in addition.
 
-    When it is full, every second entry goes and entries are then taken at twice the distance: the older the history,
-    the coarser. Times need not come in order; one that is told again replaces what was there.
+    When it is full, every second entry is dropped and the distance between later entries doubles: the older the
+    history, the coarser. Times need not come in order; a repeated time replaces its value.
     """
 
     def __init__(self, limit: int = 240) -> None:
@@ -25,7 +25,7 @@ class Thinned(Generic[T]):
         return len(self._kept)
 
     def add(self, time_ns: int, value: T) -> None:
-        """Take a value; one that is too near to the last kept one stays among the recent only."""
+        """Add a value; one too close to the last kept one is kept among the recent ones only."""
         if not self._recent or time_ns >= self._recent[-1][0]:
             self._recent.append((time_ns, value))
         last = next(reversed(self._kept), None)
@@ -40,15 +40,15 @@ class Thinned(Generic[T]):
             self._step_ns = 2 * max(self._step_ns, (times[-1] - times[0]) // len(times))
 
     def items(self) -> list[tuple[int, T]]:
-        """All that is known, by time."""
+        """All values by time."""
         return sorted({**self._kept, **dict(self._recent)}.items())
 
     def latest(self) -> T | None:
-        """The value of the newest time."""
+        """The value at the newest time."""
         return self._recent[-1][1] if self._recent else None
 
     def at(self, time_ns: int) -> T | None:
-        """The newest value that is not after a time."""
+        """The newest value at or before a time."""
         known = self.items()
         place = bisect_right(known, time_ns, key=lambda entry: entry[0])
         return known[place - 1][1] if place else None

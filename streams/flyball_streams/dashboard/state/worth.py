@@ -1,4 +1,4 @@
-"""Benefit of Flyball: service and cost, each compared with the same time without Flyball."""
+"""Benefit of Flyball: service and cost, each compared with the baseline without Flyball."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,9 +14,9 @@ _SAME = 0.0005  # ratios nearer to each other than this are the same
 
 
 class Figure(NamedTuple):
-    """One number with what it stands beside; ``part`` is it as a share of the larger of both, for a bar.
+    """One number with the one to compare with; ``part`` is its share of the larger of both, for a bar.
 
-    ``better`` is ``None`` where there is nothing to compare with, or no difference.
+    ``better`` is ``None`` without a comparison or a difference.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Figure(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Figures of the service by quantity, figures of the cost, the curves, and what is missing."""
+    """Figures of the service by quantity, figures of the cost, the curves, and missing inputs."""
 
     service: dict[Quantity, Figure]
     cost: list[Figure]
@@ -41,7 +41,7 @@ class Worth(NamedTuple):
 
 
 def worth_of(view: FleetView, summary: Summary) -> Worth:
-    """The figures from accounts, or from telemetry where there are none."""
+    """The figures from accounts, or from telemetry if there are none."""
     actual, baseline = view.accounts.totals()
     if actual is None:
         return _derived(view, summary)
@@ -64,8 +64,8 @@ def worth_of(view: FleetView, summary: Summary) -> Worth:
 
 
 def _service(actual: Totals, baseline: Totals | None, moments: Sequence[Moment]) -> dict[Quantity, Figure]:
-    lately = next((m.share for m in reversed(moments) if m.share is not None), None)
-    share = Figure("Requests in time", _share(actual.share), "" if lately is None else f"last minute {_share(lately)}")
+    recent = next((m.share for m in reversed(moments) if m.share is not None), None)
+    share = Figure("Requests in time", _share(actual.share), "" if recent is None else f"last minute {_share(recent)}")
     queue = Figure("Queue", count(actual.queued), "requests wait now")
     delay = Figure("Latency", _delay(actual.delay_s), "wait of a request that comes now, mean of services")
     if baseline is None:
@@ -119,7 +119,7 @@ def _costs(actual: Totals, baseline: Totals | None) -> list[Figure]:
 def _of_work(
     actual: Totals, baseline: Totals | None, amount: Callable[[Totals], float], before: str, unit: str, otherwise: str
 ) -> str:
-    """What an hour of useful work took: the scenario that does more may use more. Else what the amount is."""
+    """Amount per hour of useful work, because a scenario that does more may use more; else the amount itself."""
 
     def rate(totals: Totals) -> float | None:
         return amount(totals) / totals.useful_gpu_h if totals.useful_gpu_h else None
@@ -183,7 +183,7 @@ def _delay(seconds: float | None) -> str:
 
 
 def _derived(view: FleetView, summary: Summary) -> Worth:
-    """The present, by telemetry, prices and grid curves."""
+    """Current values, by telemetry, prices and grid curves."""
     moments = view.service.moments()
     judged = [m.share for m in moments if m.share is not None]
     last = moments[-1] if moments else None

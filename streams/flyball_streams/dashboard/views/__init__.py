@@ -1,1 +1,1 @@
-"""One view for each thing that a reader may ask about: a decision, a GPU, a node, a workload, an incident."""
+"""One view per kind of subject: a decision, a GPU, a node, a workload, an incident, a report."""

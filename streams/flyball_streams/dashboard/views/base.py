@@ -1,4 +1,4 @@
-"""What the views share: a title, facts, and measurements over time."""
+"""Parts that the views share: a title, facts, tables, and measurements over time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from flyball_streams.dashboard.state.summary import SummaryCache
 
 
 class View(ABC):
-    """One page below the header; it is built once and patched about once a second."""
+    """One page below the header; built once and patched about once a second."""
 
     @abstractmethod
     def update(self, view: FleetView, cache: SummaryCache) -> None:
@@ -29,7 +29,7 @@ class View(ABC):
 
 
 class Title:
-    """Name of the thing, what kind of thing it is, and the way back."""
+    """Name and kind of the subject, and the link back."""
 
     def __init__(self, kind: str, name: str) -> None:
         with box("title"):
@@ -53,7 +53,7 @@ class Fact(NamedTuple):
 
 
 class FactPanel:
-    """Names and values; lines come and go with what is known, and else only their words change."""
+    """Names and values; rows are added and removed with their facts, otherwise only texts change."""
 
     def __init__(self, title: str, nothing: str) -> None:
         self._shown: list[tuple[str, str]] = []
@@ -81,7 +81,10 @@ class FactPanel:
 
 
 class Table:
-    """A small table with a head; a cell is a text, or a text with a link. Rows of the same links only change words."""
+    """A small table with a head; a cell is a text, with or without a link.
+
+    Rows with the same links only change texts.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._shown: list[list[str]] = []
@@ -193,7 +196,7 @@ def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
 
 
 def condition_facts(condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:
-    """Whether a node may have work, and what it waits for; nothing of one that is simply well."""
+    """Whether a node may have work, and what it waits for; empty for a healthy one."""
     if condition is None or condition.condition == "back":
         return []
     return [
@@ -204,7 +207,7 @@ def condition_facts(condition: NodeCondition | None, prefs: Preferences) -> list
 
 
 def place_facts(node: str, workload: str) -> list[Fact]:
-    """Where something is and whose it is."""
+    """Location and workload of a device."""
     return [
         Fact("node", node, node_link(node) if node else ""),
         Fact("workload", workload or "free", workload_link(workload) if workload else ""),
@@ -219,7 +222,7 @@ def concerns_node(decision: AnyDecision, node: str) -> bool:
 
 
 def describe_gone(title: Title, label: str) -> None:
-    """Say that there is nothing of this name."""
+    """Message that there is nothing of this name."""
     show(title.chip, bool(label))
     title.chip.set_text(label)
     describe(title.chip, "title", label)

@@ -1,4 +1,4 @@
-"""One decision: why it was made, what it was to change, what it changed, and its life in words."""
+"""One decision: its reason, expected and observed changes, and life cycle as text."""
 
 from flyball_contracts.records import AnyDecision, Check, Effect, Migrate, Outcome, Preempt, SubjectState
 from flyball_streams.dashboard.links import gpu_link, node_link, workload_link
@@ -14,7 +14,7 @@ from flyball_streams.dashboard.views.base import Fact, FactPanel, Rows, Table, T
 
 
 class DecisionView(View):
-    """All that is known of a decision; it is found again under the same link while the page remembers it."""
+    """All facts of a decision; its link stays valid while the page keeps the decision."""
 
     def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name

@@ -21,7 +21,7 @@ from flyball_streams.dashboard.views.base import (
 
 
 class GpuView(View):
-    """What it is, whose it is, what it measures, what went wrong and what was decided about it."""
+    """Identity, workload, measurements, incidents and decisions of a GPU."""
 
     def __init__(self, device: str, prefs: Preferences) -> None:
         self._device = device

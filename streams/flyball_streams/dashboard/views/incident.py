@@ -107,7 +107,7 @@ def _facts(incident: Incident, view: FleetView, prefs: Preferences) -> list[Fact
 
 
 def _commands(incident: Incident) -> list[tuple[str, str]]:
-    """The page reads only; who may answer does so with their own rights on the broker."""
+    """Commands to respond; the page itself only reads, and users respond with their own rights on the broker."""
     one = incident.id[:12]
     return [
         ("take it on", f'flyball incidents ack {one} --reason "..."'),

@@ -24,7 +24,7 @@ MAX_NODES = 40
 
 
 class WorkloadView(View):
-    """Its specification, its service with and without Flyball, demand, places, incidents and decisions."""
+    """Specification, service with and without Flyball, demand, placement, incidents and decisions."""
 
     def __init__(self, name: str, prefs: Preferences) -> None:
         self._name = name

@@ -17,7 +17,7 @@ from flyball_streams.engine.cell.pools.machines import Machines
 from flyball_streams.engine.cell.pools.stock import follow
 from flyball_streams.engine.cell.pools.wants import lapse
 from flyball_streams.engine.cell.scheduler_cache import SchedulerCache
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.offers import Holdings
 from flyball_streams.engine.parameters import Parameters
 
@@ -34,7 +34,7 @@ class Arbiter:
     or advised.
     """
 
-    def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
+    def __init__(self, cell: str, config: Parameters, directory: FleetIndex) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

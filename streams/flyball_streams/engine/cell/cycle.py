@@ -13,7 +13,7 @@ from flyball_streams.engine.cell.placement import Place, Placement
 from flyball_streams.engine.cell.pools.wants import note
 from flyball_streams.engine.cell.rate_limit import RateLimit
 from flyball_streams.engine.cell.scheduler_cache import SchedulerCache
-from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Replica
 from flyball_streams.engine.parameters import Parameters
 
 POLICY = "flyball-cell-2"
@@ -29,7 +29,7 @@ class Cycle:
     """
 
     def __init__(
-        self, cell: str, config: Parameters, directory: Known, memory: Memory, cache: SchedulerCache, tick: Tick
+        self, cell: str, config: Parameters, directory: FleetIndex, memory: Memory, cache: SchedulerCache, tick: Tick
     ) -> None:
         self.cell = cell
         self.config = config

@@ -10,10 +10,10 @@ from flyball_streams.engine.cell.backoff import Backoff
 from flyball_streams.engine.cell.machines.memory import Choices
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
-from flyball_streams.engine.cell.pools.wants import Want
+from flyball_streams.engine.cell.pools.wants import UnmetDemand
 from flyball_streams.engine.cell.rate_limit import Rising
 from flyball_streams.engine.cell.reports import KEPT_S, Report, expire, record, report_of
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 UNDER_WAY_S = 3600.0
 """An operation without a new report for this long counts as lost."""
@@ -124,7 +124,7 @@ class Memory(msgspec.Struct):
     decided: dict[str, int] = {}
     rising: dict[str, Rising] = {}
     stocks: dict[str, Stock] = {}
-    wants: dict[str, Want] = {}
+    wants: dict[str, UnmetDemand] = {}
     choices: Choices = msgspec.field(default_factory=Choices)
 
     def receive(self, outcome: Outcome) -> None:
@@ -133,7 +133,7 @@ class Memory(msgspec.Struct):
         if report is not None:
             record(self.reports, outcome.decision, report)
 
-    def reconcile(self, now: int, rest_ns: int, directory: Known) -> None:
+    def reconcile(self, now: int, rest_ns: int, directory: FleetIndex) -> None:
         """Compare orders and moves with outcomes and inventories, and drop those that are over.
 
         An order is kept for ``rest_ns`` after its decision, for hysteresis. Entries of the future are dropped: they are
@@ -173,7 +173,7 @@ class Memory(msgspec.Struct):
         order = self.orders.get(workload)
         return order if order is not None and order.expires_ns > now else None
 
-    def _follow(self, name: str, order: Order, now: int, directory: Known) -> None:
+    def _follow(self, name: str, order: Order, now: int, directory: FleetIndex) -> None:
         """Update an order from its report and the inventories."""
         report, here = self.reports.pop(order.id, None), directory.held(name).replicas
         if report is not None:
@@ -203,7 +203,7 @@ class Memory(msgspec.Struct):
             self.backoff.ended(name, order.id, order.report.ending, now if order.report.status else None)
         order.expires_ns, order.over = min(order.expires_ns, now), True
 
-    def _followed(self, move: Move, now: int, directory: Known) -> bool:
+    def _followed(self, move: Move, now: int, directory: FleetIndex) -> bool:
         """Update a move; whether it is over, with or without effect."""
         report = self.reports.pop(move.id, None)
         if report is not None:
@@ -259,7 +259,7 @@ class Memory(msgspec.Struct):
             del self.resizing[workload]
 
 
-def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:
+def outstanding(order: Order, workload: str, directory: FleetIndex) -> list[Place]:
     """Places granted to an order that no replica has taken yet.
 
     The platform may have found other places, so there are never more than replicas still to come. Of a mix, replicas
@@ -280,7 +280,7 @@ def outstanding(order: Order, workload: str, directory: Known) -> list[Place]:
     return left[:missing]
 
 
-def replicas_at(workload: str, directory: Known) -> Counter[str]:
+def replicas_at(workload: str, directory: FleetIndex) -> Counter[str]:
     """Replicas of a workload by node; one that spans several counts where its first part is."""
     first = {r.name: r.node for r in reversed(directory.replicas(workload))}
     return Counter(first.values())

@@ -1,7 +1,7 @@
-"""Every GPU of a cell as it will be once what was ordered is done: a copy that is tried on and rolled back.
+"""Every GPU of a cell as it will be after all open orders; supports trial placements with rollback.
 
-A *room* is the GPUs of one model on one node. What the inventories show is the base; it follows them node by node. What
-open orders stop and take, and what a cycle tries, is written in a journal on top and rolled back.
+A *room* is the GPUs of one model on one node. The base is what the inventories show, updated node by node. Changes by
+open orders and trial placements are written to a journal on top of it, which can be rolled back.
 """
 
 import math
@@ -15,7 +15,7 @@ import msgspec
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
 from flyball_streams.engine.cell.tenancy import Tenancy, asks_for_part
-from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 Room: TypeAlias = tuple[str, str]
 """Model and node."""
@@ -30,13 +30,13 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
 
 
 Place: TypeAlias = list[Piece]
-"""Where one replica is to run: one room, or several for one that no node is large enough for."""
+"""Placement of one replica: one room, or several if no node is large enough."""
 
 
 class Node(NamedTuple):
-    """The rows of one node: model, whether work may be placed on it, and how many replicas hold it.
+    """State of one node: model, whether it is schedulable, and how many replicas hold each row.
 
-    ``base`` is what the inventories show of the holders, ``holders`` what is left once those that stop are gone.
+    ``base`` are the holders in the inventories, ``holders`` those that remain once stopping replicas are gone.
     """
 
     zone: str
@@ -49,11 +49,11 @@ class Node(NamedTuple):
 class Placement:
     """Free GPUs of a cell by room.
 
-    ``free`` are whole GPUs by room and ``total`` by model. Nothing is free on drained nodes, on cordoned or unhealthy
-    devices and on GPUs that are divided: work is placed on their instances. No two tenants share a GPU.
+    ``free`` are whole GPUs by room and ``total`` by model. Drained nodes, cordoned or unhealthy devices and GPUs
+    divided by MIG have nothing free; work is placed on the MIG instances. No two tenants share a GPU.
     """
 
-    def __init__(self, directory: Known, cell: str) -> None:
+    def __init__(self, directory: FleetIndex, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self.free: dict[Room, int] = {}
@@ -69,18 +69,18 @@ class Placement:
         self._journal: list[Callable[[], None]] = []
 
     def refresh(self, unhealthy: Iterable[str]) -> bool:
-        """Forget what was tried, and follow the inventories; whether anything may have changed."""
+        """Discard trial placements and apply the inventories; return whether anything may have changed."""
         self.rollback(0)
         if self.is_current(unhealthy):
             return False
-        sick = frozenset(unhealthy)
-        struck = sick ^ self._unhealthy
-        self._unhealthy, self._version = sick, self.directory.version
+        now_unhealthy = frozenset(unhealthy)
+        changed = now_unhealthy ^ self._unhealthy
+        self._unhealthy, self._version = now_unhealthy, self.directory.version
         gone = set(self._inventories)
         for inventory in self.directory.nodes(self.cell):
             gone.discard(inventory.node)
             before = self._inventories.get(inventory.node)
-            if before is not inventory or (struck and any(d.id in struck for d in inventory.devices)):
+            if before is not inventory or (changed and any(d.id in changed for d in inventory.devices)):
                 self._drop(inventory.node)
                 self._add(inventory)
         for node in gone:
@@ -92,11 +92,11 @@ class Placement:
         return (self._version, self._unhealthy) == (self.directory.version, frozenset(unhealthy))
 
     def mark(self) -> int:
-        """Where to roll back to."""
+        """Position in the journal for a rollback."""
         return len(self._journal)
 
     def rollback(self, mark: int) -> None:
-        """Undo all that was done after a mark."""
+        """Undo all changes after a mark."""
         while len(self._journal) > mark:
             self._journal.pop()()
 
@@ -105,20 +105,20 @@ class Placement:
         return max((max(sizes) for model, sizes in self._sizes.items() if sizes and accepts(spec, model)), default=0)
 
     def spans(self, spec: WorkloadSpec) -> bool:
-        """Whether a replica needs more GPUs than any node has, so that it runs on several."""
+        """Whether a replica needs more GPUs than any node has, so that it runs on several nodes."""
         return whole(per_replica(spec)) > self.largest(spec)
 
     def usable(self, spec: WorkloadSpec) -> int:
-        """Whole GPUs that are free and of models that a workload accepts, wherever they are."""
+        """Free whole GPUs of models that a workload accepts, on any node."""
         return sum(n for model, n in self.total.items() if accepts(spec, model))
 
     def fitting(self, spec: WorkloadSpec) -> int:
-        """How many replicas, of whole GPUs and each on one node, could be placed one after the other."""
+        """Number of replicas with whole GPUs, each on one node, that fit."""
         gpus, models = whole(per_replica(spec)), {model for model in self.total if accepts(spec, model)}
         return sum(free // gpus for (model, _), free in self.free.items() if model in models)
 
     def place(self, spec: WorkloadSpec, among: Set[str] | None = None) -> Place | None:
-        """Take the room that a replica fits best, the fullest, ``among`` these nodes; ``None`` when it fits nowhere."""
+        """Take the fullest room that fits a replica, ``among`` these nodes; ``None`` if none fits."""
         gpus = per_replica(spec)
         if gpus <= 0:
             return []
@@ -139,7 +139,7 @@ class Placement:
         zone: str | None = None,
         among: Set[str] | None = None,
     ) -> Room | None:
-        """Room with ``gpus`` free whole GPUs: in the zone if one is given, then the fullest, then by name."""
+        """Room with ``gpus`` free whole GPUs: in the given zone if any, then the fullest, then by name."""
         found: list[tuple[bool, int, str, str]] = []
         for (model, there), by_free in self._kinds.items():
             if not accepts(spec, model):
@@ -156,7 +156,7 @@ class Placement:
         return model, node
 
     def take(self, place: Place, tenant: str = "") -> Place | None:
-        """Take a certain place for a tenant, all of it; ``None`` when it is not free."""
+        """Take a given place for a tenant, all of it; ``None`` if it is not free."""
         mark = self.mark()
         for piece in place:
             room = piece.model, piece.node
@@ -171,28 +171,28 @@ class Placement:
         return place
 
     def close(self, nodes: Iterable[str]) -> None:
-        """Take all that is free on some nodes: they are about to go."""
+        """Take everything that is free on nodes that are about to go."""
         for name in nodes:
             for model in sorted(set(self.nodes[name].models)) if name in self.nodes else ():
                 if free := self.free.get((model, name), 0):
                     self.take([Piece(model, name, float(free))])
 
     def give(self, place: Place) -> None:
-        """Give a place back."""
+        """Release a place."""
         for piece in place:
             room = piece.model, piece.node
             if piece.gpus >= 1 - SLACK and room in self.free:
                 self._set(room, self.free[room] + whole(piece.gpus))
 
     def stop(self, replicas: Iterable[Replica]) -> None:
-        """Count GPUs as free that nobody but these replicas holds."""
+        """Free the GPUs that only these replicas hold."""
         for replica in replicas:
             node = self.nodes.get(replica.node)
             if node is not None:
                 self._release(node, replica.node, set(replica.devices))
 
     def gains(self, replicas: Iterable[Replica]) -> dict[Room, int]:
-        """GPUs by room that are free when these replicas stop, while all others of the inventories run."""
+        """GPUs by room that become free when these replicas stop and all others run on."""
         leaving = Counter((r.node, row) for r in replicas for row in set(r.devices))
         found: Counter[Room] = Counter()
         for (name, row), n in leaving.items():
@@ -209,7 +209,7 @@ class Placement:
         return True
 
     def _share(self, spec: WorkloadSpec, gpus: float, among: Set[str] | None) -> Place | None:
-        """Take a share of a GPU that others share already, the fullest, or else of a free one."""
+        """Take a share of the fullest shared GPU, or else of a free one."""
         fit = [
             (min(s for s in left if s >= gpus - SLACK), node, model)
             for (tenant, (model, node)), left in self._shares.items()
@@ -246,7 +246,7 @@ class Placement:
         return True
 
     def _span(self, spec: WorkloadSpec, gpus: int, among: Set[str] | None) -> Place | None:
-        """Take what is free on as few nodes as it takes, of one model if one has enough."""
+        """Take free GPUs on as few nodes as possible, of one model if it has enough."""
         free = {room: n for room, n in self.free.items() if n and (among is None or room[1] in among)}
         total = self.total if among is None else Counter[str]()
         for (model, _), n in free.items() if among is not None else ():
@@ -322,7 +322,7 @@ class Placement:
 
 
 def whole(gpus: float) -> int:
-    """GPUs that a replica needs where it shares none."""
+    """Whole GPUs that a replica needs if it shares none."""
     return math.ceil(gpus - SLACK)
 
 

@@ -7,7 +7,7 @@ from flyball_streams.engine.cell.actions.limits import per_replica
 from flyball_streams.engine.cell.actions.victims import Holders
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding
 from flyball_streams.engine.cell.placement import Piece, Place, Placement
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class SchedulerCache:
@@ -18,7 +18,7 @@ class SchedulerCache:
     workloads to the situation in which no room could be made for them.
     """
 
-    def __init__(self, directory: Known, cell: str) -> None:
+    def __init__(self, directory: FleetIndex, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self.placement = Placement(directory, cell)

@@ -9,7 +9,7 @@ tenant's. MIG keeps tenants apart.
 from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, WorkloadSpec
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class _Shared(NamedTuple):
@@ -23,7 +23,7 @@ class _Shared(NamedTuple):
 class Tenancy:
     """Tenants on the shared GPUs of a cell, by its inventories."""
 
-    def __init__(self, directory: Known, cell: str) -> None:
+    def __init__(self, directory: FleetIndex, cell: str) -> None:
         self._directory = directory
         self._cell = cell
         self._version = -1

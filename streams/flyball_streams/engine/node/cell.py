@@ -23,7 +23,7 @@ from flyball_contracts.records import (
     Tick,
 )
 from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HELD_UP_SHARE, HOSTS_SHARE, SILENCE_SHARE, score
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import demand_ticks
 from flyball_streams.engine.node.detectors.absences import Absences
@@ -77,7 +77,7 @@ class NodeCell:
         cell: str,
         partition: int,
         config: Parameters,
-        directory: Known,
+        directory: FleetIndex,
         demand_partitions: int,
         capacity: int = 0,
     ) -> None:
@@ -370,7 +370,7 @@ class NodeCell:
         )
 
     def _held_up(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
-        """Nodes with work whose hosts hold it up."""
+        """Nodes with work that their hosts slow down."""
         if self.hosts.capacity != len(self.pressure.waits.seen_s):
             self.pressure.resize(self.hosts.capacity)
         work, numbers = np.full(self.hosts.capacity, -1, np.int32), dict[frozenset[str], int]()
@@ -380,11 +380,11 @@ class NodeCell:
                 work[slot] = numbers.setdefault(frozenset(held), len(numbers))
         self.neighbours.keep(self.inventories)
 
-        def blamed(node: str, resource: str) -> Evidence | None:
-            return self.neighbours.blamed(self.inventories[node], resource, tick.end_ns)
+        def noisy_neighbour(node: str, resource: str) -> Evidence | None:
+            return self.neighbours.noisy_neighbour(self.inventories[node], resource, tick.end_ns)
 
         rate = HELD_UP_SHARE * self._rate_of_a_node()
-        yield from self.pressure.step(tick, self.hosts, means, work, rate, blamed)
+        yield from self.pressure.step(tick, self.hosts, means, work, rate, noisy_neighbour)
 
     def _rate_of_a_node(self) -> float:
         """Budget of false incidents a second of a node with as many GPUs as nodes have here."""

@@ -1,4 +1,4 @@
-"""Demand at the gateways in front of a workload: the only demand there is to see while it has no replica."""
+"""Demand at the gateways in front of a workload: the only known demand while it has no replica."""
 
 from collections.abc import Callable, Mapping
 

@@ -17,7 +17,7 @@ from flyball_contracts.records import (
     Tick,
     WorkloadSpec,
 )
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.offers import Holdings
 from flyball_streams.engine.offsets import NO_OFFSETS
 from flyball_streams.engine.parameters import Parameters
@@ -38,11 +38,11 @@ from flyball_streams.engine.workload.forecast.records import Forecasts
 from flyball_streams.engine.workload.profile.workloads import WorkloadProfiles
 from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.rightsizing import Rightsizing
-from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, Want, observed_work
+from flyball_streams.engine.workload.silent_lanes import SilentLanes
+from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, TargetReplicas, observed_work
 from flyball_streams.engine.workload.step_times import StepTimes
 from flyball_streams.engine.workload.stragglers import Stragglers
 from flyball_streams.engine.workload.timing.deferral import Deferral
-from flyball_streams.engine.workload.unheard import Unheard
 
 log = logging.getLogger(__name__)
 MOST_WORK = 1e30
@@ -50,14 +50,14 @@ MOST_WORK = 1e30
 
 
 class WorkloadCell:
-    """Workloads of one cell in one partition; where ``node_partitions`` are told, it also misses node lanes."""
+    """Workloads of one cell in one partition; with ``node_partitions`` it also detects silent node lanes."""
 
     def __init__(
         self,
         cell: str,
         source: str,
         config: Parameters,
-        directory: Known,
+        directory: FleetIndex,
         history: History | None = None,
         node_partitions: int = 0,
     ) -> None:
@@ -78,7 +78,7 @@ class WorkloadCell:
         self.step_times = StepTimes(cell, config.health)
         self.courses = Courses(cell, config.health)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
-        self.unheard = Unheard(node_partitions) if node_partitions else None
+        self.silent_lanes = SilentLanes(node_partitions) if node_partitions else None
         self.in_work: set[str] = set()
         self.without_spec: set[str] = set()
         self.last_tick: int | None = None
@@ -113,8 +113,8 @@ class WorkloadCell:
         ):
             proposals.symptoms.append(symptom_of(anomaly))
             yield anomaly
-        if self.unheard is not None:
-            proposals.symptoms += self.unheard.step(tick, sources, self.directory.nodes(self.cell))
+        if self.silent_lanes is not None:
+            proposals.symptoms += self.silent_lanes.step(tick, sources, self.directory.nodes(self.cell))
         yield from self.deferral.step(tick, owned, demands, proposals)
         self.published = proposals.published()
         yield from proposals.messages(self.cell, self.source, tick, table_offsets)
@@ -134,7 +134,7 @@ class WorkloadCell:
             "in_work": sorted(self.in_work),
             "published": self.published,
             "last_tick": self.last_tick,
-            "unheard": self.unheard.state() if self.unheard is not None else None,
+            "silent_lanes": self.silent_lanes.state() if self.silent_lanes is not None else None,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -152,8 +152,8 @@ class WorkloadCell:
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])
         self.last_tick = state["last_tick"]
-        if self.unheard is not None and state.get("unheard"):  # snapshots of before have none
-            self.unheard.load(state["unheard"])
+        if self.silent_lanes is not None and state.get("silent_lanes"):  # snapshots of before have none
+            self.silent_lanes.load(state["silent_lanes"])
 
     def _sized(
         self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], proposals: Proposals
@@ -214,10 +214,12 @@ class WorkloadCell:
                     )
         yield from self.forecasts.records(tick, based)
 
-    def _choosable(self, tick: Tick, jobs: list[Job], wants: list[Want | None], proposals: Proposals) -> frozenset[str]:
-        """Propose that machines are chosen for the jobs; those whose sizing that stands for.
+    def _choosable(
+        self, tick: Tick, jobs: list[Job], wants: list[TargetReplicas | None], proposals: Proposals
+    ) -> frozenset[str]:
+        """Propose a choice of machines for the jobs; return those for which it replaces sizing.
 
-        A sum that lacks a source looks like a drop: nobody is moved to fewer machines by it.
+        A sum that lacks a source looks like a drop, so it moves no workload to fewer machines.
         """
         taken: set[str] = set()
         for job, want in zip(jobs, wants, strict=True):

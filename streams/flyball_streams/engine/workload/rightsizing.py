@@ -12,7 +12,7 @@ from flyball_contracts.records import Demand, Evidence, Proposal, Resources, Tic
 from flyball_models import bucket
 from flyball_models.rightsizing import cost, mig, usage, vpa
 from flyball_models.rightsizing.histogram import Floats, Grid, percentile
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import arrays, like, wiped
 from flyball_streams.engine.parameters import RightsizingParameters
 from flyball_streams.engine.workload.profile.workloads import UNBOUND, Bound
@@ -71,7 +71,7 @@ class Rightsizing:
     that waits for input keeps its CPUs.
     """
 
-    def __init__(self, cell: str, config: RightsizingParameters, directory: Known) -> None:
+    def __init__(self, cell: str, config: RightsizingParameters, directory: FleetIndex) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

@@ -94,7 +94,7 @@ class StepTimes:
         self.model = like(step_time.init(state["room"]), state["model"])
         self.tail = like(tail.init(2, self.rate, TAIL), state["tail"])
 
-    def _anomaly(self, tick: Tick, name: str, found: step_time.Found) -> Anomaly:
+    def _anomaly(self, tick: Tick, name: str, found: step_time.Detections) -> Anomaly:
         slot = self.known[name]
         slower, usual_s = float(found.slower[slot]), float(found.expected_s[slot])
         rate = float(tail.rates(self.tail, np.array([NO_PEERS]), found.ratio[[slot]], TAIL)[0])

@@ -9,7 +9,7 @@ from tests.streams.engine.scene import FORECAST
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster
-from flyball_streams.engine.workload.sizing.sizer import IN_GPUS, Job, Sizer, Want
+from flyball_streams.engine.workload.sizing.sizer import IN_GPUS, Job, Sizer, TargetReplicas
 
 S = 1_000_000_000
 SIZING = SizingParameters()
@@ -35,7 +35,9 @@ class Worker:
         self.index: dict[int, int] = {}
         self.trusted = False
 
-    def ticks(self, demands: Sequence[Demand], period_s: int = 5, missing: tuple[str, ...] = ()) -> list[Want | None]:
+    def ticks(
+        self, demands: Sequence[Demand], period_s: int = 5, missing: tuple[str, ...] = ()
+    ) -> list[TargetReplicas | None]:
         """One tick after the last one."""
         views = self.forecaster.step({d.workload: _work(d) for d in demands})
         self.trusted = any(view.trusted for view in views.values())
@@ -48,7 +50,7 @@ class Worker:
         ]
         return self.sizer.step(Tick(index=index, period_ns=period_s * S, missing=missing), jobs)
 
-    def one(self, work: float | None, n: int, queued: float = 0.0, **how: Any) -> Want | None:
+    def one(self, work: float | None, n: int, queued: float = 0.0, **how: Any) -> TargetReplicas | None:
         """One tick of the only workload, in which a request is a unit of work."""
         demand = requested("w", work, n, how.pop("ready", n), queued)
         return self.ticks([demand], **how)[0]

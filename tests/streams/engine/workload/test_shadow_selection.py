@@ -17,7 +17,7 @@ from flyball_models.scaling import Observation, desired, fresh, number, shadow_s
 from flyball_models.scaling.rows import FLOATS, HEAD, advance
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import SizingParameters
-from flyball_streams.engine.workload.sizing.sizer import Want
+from flyball_streams.engine.workload.sizing.sizer import TargetReplicas
 
 LEARNED = msgspec.structs.replace(
     SIZING, policy="shadow_selection", tolerance=0.0, max_scale_in=1.0, growth=0.0, price_rate=0.05, memory_s=3600.0
@@ -182,7 +182,7 @@ def test_a_snapshot_of_another_policy_is_a_start() -> None:
 def test_it_says_who_leads_and_who_is_next() -> None:
     reported = spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99))
     worker = Worker(reported, sizing=msgspec.structs.replace(SIZING, policy="shadow_selection"), forecast=BLIND)
-    found = dict[str, Want]()
+    found = dict[str, TargetReplicas]()
     for k, work in enumerate(demand(1500, 8)):
         want = worker.one(work, 8, queued=200.0 if k % 600 < 10 else 0.0)
         if want is not None:

@@ -26,7 +26,7 @@ from flyball_models.scaling.headroom import Limits
 from flyball_models.sizing import hpa
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
-from flyball_streams.engine.workload.sizing.sizer import Want
+from flyball_streams.engine.workload.sizing.sizer import TargetReplicas
 
 LIMITS = Limits(SIZING.tolerance, SIZING.max_scale_in, SIZING.growth)
 HOLD = {"slo_headroom": 3, "lead_time_headroom": 2}
@@ -199,7 +199,7 @@ def test_the_idle_are_scaled_to_zero_and_back_at_the_first_sign(policy: Any) -> 
     never = Worker(
         spec(min_replicas=0, max_replicas=20), sizing=msgspec.structs.replace(sizing, scale_to_zero_after_s=0.0)
     )
-    last: Want | None = None
+    last: TargetReplicas | None = None
     for _ in range(240):
         last, kept = worker.one(0.0, 1), never.one(0.0, 1)
         assert kept is None or kept.replicas >= 1
@@ -231,7 +231,7 @@ def test_lead_says_what_its_headroom_is_made_of() -> None:
         sizing=msgspec.structs.replace(SIZING, policy="lead_time_headroom"),
         forecast=BLIND,
     )
-    random, found = np.random.default_rng(8), dict[str, Want]()
+    random, found = np.random.default_rng(8), dict[str, TargetReplicas]()
     for k in range(1200):
         work = float(random.gamma(9, 0.5 if k % 360 < 240 else 1.0))
         want = worker.one(work, 8, queued=200.0 if k == 1100 else 0.0)

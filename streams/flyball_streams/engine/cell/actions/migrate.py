@@ -55,7 +55,7 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         proposal=p,
     )
     reason = f"Move replica {p.replica} of {p.workload} away: {p.reason}; {where}"
-    if spec.kind == "training" or spec.gang_size > 1:
+    if spec.is_gang:
         waiting = round(sum(cycle.directory.held(p.workload).gpus.values()))
         reason += f"; all {waiting} GPUs of its gang wait until it runs again" if waiting > devices else ""
     yield Migrate(

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from flyball_contracts.records import WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts, gang_of, per_replica
 from flyball_streams.engine.cell.placement import Place, Placement, Room, whole
-from flyball_streams.engine.known import Known, Replica
+from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 MOST_NOTED = 10_000
 MOST_SPARED = 64
@@ -34,7 +34,7 @@ class Bundle(NamedTuple):
 class Holders:
     """Interruptible work of a cell in bundles, as long as the inventories stay the same."""
 
-    def __init__(self, directory: Known, cell: str, placement: Placement) -> None:
+    def __init__(self, directory: FleetIndex, cell: str, placement: Placement) -> None:
         self.placement = placement
         self.directory = directory
         found = [spec for spec in directory.workloads(cell) if spec.interruptible]

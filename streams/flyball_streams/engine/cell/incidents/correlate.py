@@ -16,7 +16,7 @@ from flyball_contracts.records import Cause, IncidentAction, Symptom
 from flyball_contracts.records.incidents import Level
 from flyball_streams.engine.cell.incidents.domains import SHARED_BY, WIDE, Domain, Domains
 from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident, level_of
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 EARLY_NS = 60 * NS_PER_S
@@ -52,7 +52,7 @@ class _IndexEntry:
 class Correlation:
     """The open incidents of a cell, indexed by place."""
 
-    def __init__(self, cell: str, directory: Known, incidents: dict[str, OpenIncident]) -> None:
+    def __init__(self, cell: str, directory: FleetIndex, incidents: dict[str, OpenIncident]) -> None:
         self.cell = cell
         self.directory = directory
         self.incidents = incidents
@@ -333,7 +333,7 @@ class Correlation:
         inventory = self.directory.inventories.get(symptom.node)
         for name in sorted({a.workload for a in inventory.allocations if a.devices}) if inventory is not None else ():
             spec = self.directory.spec(name)
-            if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
+            if spec is not None and spec.is_gang:
                 yield name
 
     def _add_gangs(self, incident: OpenIncident, symptom: Symptom) -> None:

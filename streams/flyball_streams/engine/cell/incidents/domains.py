@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from flyball_contracts.records import Cause, Inventory
 from flyball_contracts.records.incidents import Level
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 SHARED_BY: Mapping[Cause, tuple[Level, ...]] = {
     "power": ("rack",),
@@ -17,7 +17,7 @@ SHARED_BY: Mapping[Cause, tuple[Level, ...]] = {
     "network": ("leaf", "rack"),
     "telemetry": ("leaf", "rack"),
 }
-"""What a rack or a leaf switch can break for all of its nodes, the likelier place first."""
+"""Failures that a rack or a leaf switch can cause for all of its nodes, the likelier place first."""
 WIDE: frozenset[Level] = frozenset({"rack", "leaf"})
 MOST_NEEDED = 3
 SMALL = 8
@@ -28,10 +28,10 @@ Domain = tuple[Level, str]
 class Domains:
     """Racks and leaf switches of a cell, as its inventories name them."""
 
-    def __init__(self, cell: str, directory: Known) -> None:
+    def __init__(self, cell: str, directory: FleetIndex) -> None:
         self.cell = cell
         self.directory = directory
-        self._seen: tuple[Known, int] | None = None
+        self._seen: tuple[FleetIndex, int] | None = None
         self._nodes: dict[Domain, set[str]] = {}
 
     def of(self, node: str, cause: Cause) -> Iterator[Domain]:

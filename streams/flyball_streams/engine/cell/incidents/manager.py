@@ -24,7 +24,7 @@ from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncide
 from flyball_streams.engine.cell.incidents.quarantine import Quarantine, QuarantinedNode, cited_by
 from flyball_streams.engine.cell.incidents.responses import Responses
 from flyball_streams.engine.cell.incidents.summary import incident_record, severity_order
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.parameters import HealthParameters
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
@@ -55,7 +55,7 @@ class IncidentManager:
     """
 
     def __init__(
-        self, cell: str, config: HealthParameters, directory: Known, state: IncidentState | None = None
+        self, cell: str, config: HealthParameters, directory: FleetIndex, state: IncidentState | None = None
     ) -> None:
         self.cell = cell
         self.config = config

@@ -16,7 +16,7 @@ from flyball_contracts.records.incidents import Condition
 from flyball_contracts.records.nodes import node_of
 from flyball_streams.engine.cell.incidents.checks import NodeCheck
 from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 PERSISTS_S = 60.0
 """A sign that is still seen after this time is not noise."""
@@ -77,7 +77,7 @@ class Quarantine(msgspec.Struct):
 
     def step(
         self, now_ns: int, cell: str, incidents: Iterable[OpenIncident], readmitted: dict[str, Readmission],
-        directory: Known, share: float,
+        directory: FleetIndex, share: float,
     ) -> None:  # fmt: skip
         """Update all nodes from the open incidents, readmissions and inventories of a tick."""
         self._drop_released()
@@ -98,7 +98,7 @@ class Quarantine(msgspec.Struct):
             entry.reason, entry.dirty = f"{message}; it stays out until there is evidence that it is well", True
 
     def checks(
-        self, cell: str, now_ns: int, after_ns: int, lives_ns: int, skip: Container[str], directory: Known
+        self, cell: str, now_ns: int, after_ns: int, lives_ns: int, skip: Container[str], directory: FleetIndex
     ) -> Iterator[Check]:
         """Checks of the nodes that are empty and without new symptoms for ``after_ns``, except those to ``skip``."""
         for node, entry in sorted(self.nodes.items()):
@@ -112,7 +112,7 @@ class Quarantine(msgspec.Struct):
         """Incidents of nodes whose check is under way: they stay open until it ends."""
         return {i for entry in self.nodes.values() if entry.check.is_under_way(now_ns) for i in entry.incidents}
 
-    def records(self, cell: str, now_ns: int, directory: Known) -> Iterator[NodeCondition]:
+    def records(self, cell: str, now_ns: int, directory: FleetIndex) -> Iterator[NodeCondition]:
         """Conditions that changed; nodes that are back are removed."""
         for node, entry in sorted(self.nodes.items()):
             if entry.dirty:
@@ -125,7 +125,7 @@ class Quarantine(msgspec.Struct):
                 )  # fmt: skip
         self._drop_released()
 
-    def devices(self, directory: Known) -> Iterator[str]:
+    def devices(self, directory: FleetIndex) -> Iterator[str]:
         """Devices on which nothing may be placed."""
         for entry in self.nodes.values():
             if entry.condition in OUT:
@@ -142,7 +142,7 @@ class Quarantine(msgspec.Struct):
         now_ns: int,
         capacity: int,
         readmission: Readmission | None,
-        directory: Known,
+        directory: FleetIndex,
     ) -> None:
         entry = self.nodes.get(node)
         if entry is None:
@@ -241,7 +241,7 @@ def cited_by(symptom: Symptom) -> list[str]:
     return [e.record for e in symptom.evidence if e.record] or [symptom.record]
 
 
-def has_replicas(entry: QuarantinedNode, directory: Known) -> bool:
+def has_replicas(entry: QuarantinedNode, directory: FleetIndex) -> bool:
     """Whether a replica runs on the faulty devices of a node."""
     inventory = directory.inventories.get(entry.node)
     if inventory is None:
@@ -250,7 +250,7 @@ def has_replicas(entry: QuarantinedNode, directory: Known) -> bool:
     return any(rows.intersection(a.devices) for a in inventory.allocations)
 
 
-def to_check(entry: QuarantinedNode, directory: Known) -> tuple[str, ...]:
+def to_check(entry: QuarantinedNode, directory: FleetIndex) -> tuple[str, ...]:
     """Devices that a check uses: all that are free, as a platform cannot choose among them; none stands for all."""
     inventory = directory.inventories.get(entry.node)
     if not entry.devices or inventory is None:
@@ -260,7 +260,7 @@ def to_check(entry: QuarantinedNode, directory: Known) -> tuple[str, ...]:
     return () if len(free) == len(inventory.devices) else tuple(sorted(free | entry.devices.keys()))
 
 
-def gpus_moved(entry: QuarantinedNode, directory: Known) -> int:
+def gpus_moved(entry: QuarantinedNode, directory: FleetIndex) -> int:
     """GPUs of all replicas that leave or restart when the node is drained, with those of their whole gangs."""
     inventory = directory.inventories.get(entry.node)
     if inventory is None:
@@ -270,7 +270,7 @@ def gpus_moved(entry: QuarantinedNode, directory: Known) -> int:
     for held in inventory.allocations:
         if rows.intersection(held.devices):
             spec = directory.spec(held.workload)
-            gang = spec is not None and (spec.kind == "training" or spec.gang_size > 1)
+            gang = spec is not None and spec.is_gang
             parts = directory.replicas(held.workload) if gang else directory.parts(held.workload, held.replica)
             found.update((part.node, row) for part in parts for row in part.devices)
     return len(found)

@@ -3,13 +3,13 @@
 from flyball_contracts.records import Acknowledgement, Label, Readmission, Silence
 from flyball_streams.engine.cell.incidents.limits import Kind, strictness
 from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class Responses:
     """Acknowledgements and labels by incident, silences, readmissions by node, and limits that labels have raised."""
 
-    def __init__(self, cell: str, directory: Known) -> None:
+    def __init__(self, cell: str, directory: FleetIndex) -> None:
         self.cell = cell
         self.directory = directory
         self.acknowledged: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from flyball_contracts.records import Incident
 from flyball_streams.engine.cell.incidents.open_incident import RANK, SEVERITY, WIDTH, OpenIncident
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 MOST_SHOWN = 16
 _CAUSES = {
@@ -14,7 +14,7 @@ _CAUSES = {
 }  # fmt: skip
 
 
-def incident_record(incident: OpenIncident, cell: str, directory: Known, now_ns: int) -> Incident:
+def incident_record(incident: OpenIncident, cell: str, directory: FleetIndex, now_ns: int) -> Incident:
     """The record of an incident as it stands; this counts as a publication."""
     incident.revision += 1
     incident.published_ns, incident.dirty = now_ns, False
@@ -50,7 +50,7 @@ def severity_order(incident: OpenIncident) -> tuple[int, int, int, int, str]:
     )
 
 
-def _summary(incident: OpenIncident, cell: str, gpus: int, directory: Known) -> str:
+def _summary(incident: OpenIncident, cell: str, gpus: int, directory: FleetIndex) -> str:
     where = {
         "gpu": f"GPU {_row(incident.device, incident.node, directory)} of {incident.node}",
         "link": f"NVLink of GPUs {' and '.join(_row(d, incident.node, directory) for d in incident.link.split('|'))} "
@@ -67,19 +67,19 @@ def _summary(incident: OpenIncident, cell: str, gpus: int, directory: Known) -> 
     return f"{where}: {_CAUSES[incident.cause]}, by {symptom}{others}{affected}"
 
 
-def _row(device: str, node: str, directory: Known) -> str:
+def _row(device: str, node: str, directory: FleetIndex) -> str:
     """Row of a device on its node, or its id if the row is unknown."""
     inventory = directory.inventories.get(node)
     rows = (i for i, d in enumerate(inventory.devices if inventory else ()) if d.id == device)
     return str(next(rows, device))
 
 
-def _affected(incident: OpenIncident, directory: Known) -> tuple[int, list[str]]:
+def _affected(incident: OpenIncident, directory: FleetIndex) -> tuple[int, list[str]]:
     """Number of affected GPUs, with those of whole gangs, and the other nodes of these gangs."""
     rows: set[tuple[str, int]] = set()
     for name in {**incident.workloads, **incident.gangs}:
         spec = directory.spec(name)
-        if spec is not None and (spec.kind == "training" or spec.gang_size > 1):
+        if spec is not None and spec.is_gang:
             rows.update((r.node, row) for r in directory.replicas(name) for row in r.devices)
     peers = sorted({node for node, _ in rows} - incident.nodes.keys())
     for device, node in incident.devices.items():

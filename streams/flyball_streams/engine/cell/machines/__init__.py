@@ -1,1 +1,1 @@
-"""Which machines serve an inference workload: what offers have room for and cost, and how often spot is lost."""
+"""Chooses the machines that serve an inference workload: availability and cost of offers, and loss rates of spot."""

@@ -1,7 +1,7 @@
-"""Which machines serve an inference workload: when it is chosen anew, and what then is in force.
+"""Chooses the machines that serve an inference workload, and keeps a choice until it is due again.
 
-The workload lane proposes replicas and says what one serves on each offer; here is chosen with room, prices and the
-risk of losing spot. Workloads come in the order of their priorities: what is chosen for one, another does not get.
+The workload lane proposes replicas, and the work of a replica on each offer. This module adds availability, prices and
+the risk of losing spot. Workloads come in order of priority: machines chosen for one are not available to the next.
 """
 
 import math
@@ -15,28 +15,28 @@ from flyball_contracts.records import Alternatives, AnyDecision, MachineChoice, 
 from flyball_models.sizing.choice import Mix, Need, Option, Price, choose
 from flyball_streams.engine.cell.actions.scale import scale
 from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.machines.availability import OfferAvailability
 from flyball_streams.engine.cell.machines.explanation import Priced, alone, explained, portions, without_room
 from flyball_streams.engine.cell.machines.memory import Choices, Chosen
 from flyball_streams.engine.cell.machines.mix import order
 from flyball_streams.engine.cell.machines.quotes import quote
-from flyball_streams.engine.cell.machines.room import Room
-from flyball_streams.engine.offers import Held, Holdings, is_chosen_for, mean_work, part_of
+from flyball_streams.engine.offers import HeldByOffer, Holdings, is_chosen_for, mean_work, part_of
 from flyball_streams.engine.parameters import ChoiceParameters
 
 PAY_BACK_S = 3_600.0
-"""So long a choice is believed to last: the cost of moving is spread over it."""
+"""Assumed life of a choice: the cost of moving is spread over it."""
 ROUNDING = 1e-9
 PATIENCE = 1.5
-"""Machines that were asked for are waited for so many times as long as they are said to take."""
+"""Ordered machines count as not delivered after this many times their stated start time."""
 MOST_AT_ONCE = 20
-"""Workloads that are chosen for in a tick; it takes some ten milliseconds for each. Others wait, or do without."""
+"""Workloads to choose for in one tick; each takes some ten milliseconds. Others wait for a later tick."""
 NOT_TRIED = frozenset({"refused", "superseded", "planned"})
-"""How an order ends for which no offer is to blame."""
+"""Final statuses of orders that are no fault of an offer."""
 CHEAPER = "what runs can be had cheaper"
 
 
 class Options(NamedTuple):
-    """What a workload can run on: offers, and what it holds that stays as it is; and offers that have no room."""
+    """Options of a workload: offers, what it holds on other machines, and offers without room."""
 
     priced: list[Priced]
     fixed: list[Option]
@@ -52,7 +52,7 @@ class Choice:
         self.holdings = holdings
         self.offers: Mapping[str, Offer] = holdings.offers
         self.memory: Choices = cycle.memory.choices
-        self.room = Room(cycle, holdings, pools)
+        self.room = OfferAvailability(cycle, holdings, pools)
         self.chosen: list[MachineChoice] = []
         self._left = MOST_AT_ONCE
         if self.offers:
@@ -60,9 +60,9 @@ class Choice:
             self.memory.keep(names, set(self.offers), cycle.now_ns)
 
     def choose(self, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision]:
-        """Choose where it is time to, or where the proposal asks for it; a choice that is not there yet is repeated.
+        """Choose if it is due or the proposal requires it; repeat a choice that is not in place yet.
 
-        Where nothing serves, the workload is scaled on what there is. In mode ``advise`` nothing is decided.
+        If no offer serves, the workload is scaled on the machines it has. Mode ``advise`` makes no decision.
         """
         there, name, held = p.alternatives, spec.workload, self.holdings.held(spec.workload)
         if there is None or p.replicas is None or not self.offers:
@@ -84,12 +84,13 @@ class Choice:
             else:
                 yield from order(self.cycle, self.room, spec, chosen)
         elif self._is_due(name):
-            self._chosen(p, spec, there, held, replicas, anew=True)
+            self._chosen(p, spec, there, held, replicas, fresh=True)
 
     def _needed(self, p: Proposal, there: Alternatives) -> int:
-        """Replicas to choose for: what is needed, with the sizer's bounds on how fast that may change.
+        """Number of replicas to choose for: the need, with the sizer's limits on its change.
 
-        Where it is content with what runs, they are those that were chosen for last: more may run, to be lost.
+        While the sizer keeps the current number, this is the number of the last choice: more may run, in case spot is
+        lost.
         """
         running = p.observed_replicas or 0
         last = self.memory.needs.get(p.workload, running)
@@ -102,9 +103,9 @@ class Choice:
         return max(there.needed, slowly)
 
     def _acting(
-        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: Held, replicas: int
+        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer, replicas: int
     ) -> tuple[Chosen | None, bool]:
-        """What is chosen for a workload that is acted on, and whether that stands for its sizing."""
+        """The choice for a workload in mode ``act``, and whether it takes the place of plain scaling."""
         name, memory = spec.workload, self.memory
         pending, due = memory.pending.get(name), self._is_due(name)
         coming = self._coming(held, pending)
@@ -112,8 +113,8 @@ class Choice:
             return pending, True
         if not due and memory.kept.get(name) == (replicas, coming):
             return pending, True  # it was found a moment ago that this serves
-        counts = Held(coming, held.other)
-        chosen = self._chosen(p, spec, there, counts, replicas, anew=due and pending is None)
+        counts = HeldByOffer(coming, held.other)
+        chosen = self._chosen(p, spec, there, counts, replicas, fresh=due and pending is None)
         if chosen is None:
             return pending, name in memory.kept
         if pending is not None:  # spot was not there when more was needed; the others go on coming
@@ -121,25 +122,25 @@ class Choice:
         memory.pending[name] = chosen
         return chosen, True
 
-    def _coming(self, held: Held, pending: Chosen | None) -> dict[str, int]:
-        """Replicas by offer that are there or sure to come; spot that was asked for may never."""
+    def _coming(self, held: HeldByOffer, pending: Chosen | None) -> dict[str, int]:
+        """Replicas by offer that run or are sure to come; ordered spot is not sure."""
         mix = {} if pending is None else pending.mix
         return {name: n if self._may_fail(name, n) else max(n, mix.get(name, 0)) for name, n in held.counts.items()}
 
     def _may_fail(self, name: str, held: int) -> bool:
-        """Whether what is asked of an offer may never come: spot, where none is held or some was lost of late."""
+        """Whether an order on an offer may never be delivered: spot, if none is held or some was lost recently."""
         return self.offers[name].market == "spot" and (not held or name in self.memory.short)
 
     def _chosen(
-        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: Held, replicas: int, *, anew: bool
+        self, p: Proposal, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer, replicas: int, *, fresh: bool
     ) -> Chosen | None:
-        """Choose for so many replicas, in the proposal's count; ``None``: nothing serves, or nothing is to change."""
+        """Choose for a number of replicas, in the proposal's count; ``None``: no offer serves, or nothing changes."""
         name, now, memory = spec.workload, self.cycle.now_ns, self.memory
         memory.kept.pop(name, None)
         if self._left <= 0:
             return None
         self._left -= 1
-        if anew:
+        if fresh:
             memory.looked[name] = now
         options = self._options(spec, there, held)
         if options is None:
@@ -152,7 +153,7 @@ class Choice:
             max(1, spec.max_replicas),
         )
         every = [one.option for one in options.priced] + options.fixed
-        mix = self._cheapest(every, need, anew=anew, may_shrink=name not in memory.pending)
+        mix = self._cheapest(every, need, fresh=fresh, may_shrink=name not in memory.pending)
         if mix is None:
             return None
         memory.kept[name] = replicas, dict(held.counts)
@@ -172,10 +173,10 @@ class Choice:
         options: Options,
         counts: Mapping[str, int],
         mix: Mix,
-        held: Held,
+        held: HeldByOffer,
         need: Need,
     ) -> Chosen:
-        """The choice in words and numbers, and how long its machines may take."""
+        """The choice with its explanation, and the time that its machines may take."""
         now, wants = self.cycle.now_ns, p.replicas != p.observed_replicas
         rival = alone(options.priced, need.work_per_s, need.most_replicas)
         costs, numbers = explained(options.priced, counts, mix, rival)
@@ -210,13 +211,13 @@ class Choice:
             )
         )
 
-    def _cheapest(self, options: Sequence[Option], need: Need, *, anew: bool, may_shrink: bool) -> Mix | None:
-        """Mix that changes least, or, where it is time, the cheapest one if that saves enough.
+    def _cheapest(self, options: Sequence[Option], need: Need, *, fresh: bool, may_shrink: bool) -> Mix | None:
+        """The mix with the smallest change or, when due, the cheapest one if it saves enough.
 
-        Least change is only to add to what there is, or, where that is enough, only to take from it. What is lacking is
-        lacking now, and nobody knows whether spot is to be had where none is held: there on-demand comes first, and
-        spot may take over from it later, when a machine that does not come costs nothing (the fallback of SkyServe's
-        SpotHedge, EuroSys 2025).
+        The smallest change only adds to what is held or, if that is enough, only removes from it. A shortage is urgent,
+        and the availability of spot is unknown where none is held: there on-demand is chosen first, and spot may
+        replace it later, when a machine that is not delivered costs nothing (the fallback of SkyServe's SpotHedge,
+        EuroSys 2025).
         """
         price = Price(self.config.usd_per_carbon_kg, PAY_BACK_S)
         enough = sum(o.held * o.work_per_s for o in options) >= need.work_per_s * (1.0 - ROUNDING)
@@ -226,7 +227,7 @@ class Choice:
             more = [o._replace(least=o.held, most=max(o.most, o.held)) for o in options]
             sure = [o._replace(most=o.held) if o.pool and not o.held else o for o in more]
             stay = choose(sure, need, price) or choose(more, need, price)
-        if stay is not None and not anew:
+        if stay is not None and not fresh:
             return stay
         free = choose(options, need, price)
         if stay is None or free is None:
@@ -234,8 +235,8 @@ class Choice:
         running = stay.objective - stay.moving
         return free if stay.objective - free.objective > self.config.least_saving * running else stay
 
-    def _options(self, spec: WorkloadSpec, there: Alternatives, held: Held) -> Options | None:
-        """What a workload can run on now, ``None`` where nothing is known to serve it."""
+    def _options(self, spec: WorkloadSpec, there: Alternatives, held: HeldByOffer) -> Options | None:
+        """Options of a workload now, ``None`` if no offer is known to serve it."""
         work, options = there.work, Options([], [], [])
         for name, offer in self.offers.items():
             here = held.counts.get(name, 0)
@@ -266,8 +267,8 @@ class Choice:
         mean = mean_work(work, held.counts)
         return options._replace(fixed=[o._replace(work_per_s=o.work_per_s or mean) for o in options.fixed])
 
-    def _watch(self, workload: str, held: Held) -> None:
-        """Note which offers lost what they had delivered, and which did not deliver in time."""
+    def _watch(self, workload: str, held: HeldByOffer) -> None:
+        """Note which offers lost delivered machines, and which did not deliver in time."""
         memory, cycle = self.memory, self.cycle
         now, pending, seen = cycle.now_ns, memory.pending.get(workload), memory.seen.get(workload)
         until = now + round(self.config.retry_s * NS_PER_S)
@@ -282,29 +283,29 @@ class Choice:
             memory.seen[workload] = dict(held.counts)
         if pending is None:
             return
-        said = self._answer(workload, pending)
+        status = self._answer(workload, pending)
         if held.counts == {name: pending.mix.get(name, 0) for name in held.counts}:
             del memory.pending[workload]
-        elif said in NOT_TRIED:
+        elif status in NOT_TRIED:
             memory.drop(workload)
-        elif said == "failed" or not pending.since_ns <= now < pending.until_ns:
+        elif status == "failed" or not pending.since_ns <= now < pending.until_ns:
             if pending.decision:
                 self._give_up(pending, held, set(self.offers))
             memory.drop(workload)
 
     def _answer(self, workload: str, pending: Chosen) -> str:
-        """The newest status of the order of a choice; empty before its first report."""
+        """The newest status of a choice's order; empty before its first report."""
         made = self.cycle.memory.orders.get(workload)
         return made.report.status if made is not None and made.id == pending.decision else ""
 
-    def _give_up(self, pending: Chosen, held: Held, of: set[str]) -> None:
-        """Ask no more for a while of those offers that have not delivered."""
+    def _give_up(self, pending: Chosen, held: HeldByOffer, of: set[str]) -> None:
+        """Do not order from undelivered offers for a while."""
         until = self.cycle.now_ns + round(self.config.retry_s * NS_PER_S)
         late = [name for name, n in pending.mix.items() if name in of and held.counts.get(name, 0) < n]
         self.memory.short |= dict.fromkeys(late, until)
 
     def _is_due(self, workload: str) -> bool:
-        """Whether a workload may be chosen for anew; those that are new take turns."""
+        """Whether a new choice is due for a workload; new workloads take turns."""
         every, now = round(self.config.every_s * NS_PER_S), self.cycle.now_ns
         last = self.memory.looked.get(workload)
         if last is None or last > now:
@@ -312,7 +313,7 @@ class Choice:
         return now - last >= every
 
     def _attainment(self, spec: WorkloadSpec) -> float:
-        """Share of work that is to be in time; of a workload without an objective, where late work costs so much."""
+        """Share of work that must be in time; without an objective, it follows from the cost of late work."""
         if spec.objective is not None:
             return spec.objective.attainment
         late = self.cycle.config.sizing.late_cost
@@ -320,7 +321,7 @@ class Choice:
 
 
 def _pool(offer: Offer) -> str:
-    """What is reclaimed together with an offer's machines; empty for what is not reclaimed."""
+    """Key of the machines that are reclaimed together with an offer's; empty if they are not reclaimed."""
     if offer.market != "spot":
         return ""
     return f"{offer.gpu_model} in {offer.signals or offer.zone}"

@@ -1,4 +1,4 @@
-"""A choice in words and numbers: which offers, what they cost beside the obvious one, and what spot may lose."""
+"""Explanation of a choice: its offers, its cost compared with the best single offer, and the risk of spot."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ class Priced(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """What one offer that is not spot would cost, were it to serve all."""
+    """Cost of one offer that is not spot, if it served all work."""
 
     replicas: int
     priced: Priced
 
     @property
     def usd_per_hour(self) -> float:
-        """Cost of all of it."""
+        """Total cost."""
         return self.replicas * self.priced.option.usd_per_hour
 
 
 def alone(options: Sequence[Priced], work: float, most_replicas: int) -> Alone | None:
-    """Return the cheapest offer that can serve the work on its own and is not spot, ``None`` where there is none."""
+    """Return the cheapest non-spot offer that can serve all the work, ``None`` if there is none."""
     found: list[Alone] = []
     for priced in options:
         n = max(1, math.ceil(work / priced.option.work_per_s - 1e-9))
@@ -45,7 +45,7 @@ def alone(options: Sequence[Priced], work: float, most_replicas: int) -> Alone |
 def portions(
     spec: WorkloadSpec, options: Sequence[Priced], counts: Mapping[str, int], before: Mapping[str, int]
 ) -> tuple[Portion, ...]:
-    """What is to run on each offer, also where that is nothing now."""
+    """Replicas on each offer, including those that drop to zero."""
     return tuple(
         Portion(
             offer=name,
@@ -70,7 +70,7 @@ def portions(
 def explained(
     options: Sequence[Priced], counts: Mapping[str, int], mix: Mix, rival: Alone | None
 ) -> tuple[str, tuple[Evidence, ...]]:
-    """A sentence part on a choice, and the numbers that it rests on."""
+    """Part of a sentence about a choice, and its evidence."""
     used = [p for p in options if counts.get(p.offer.name)]
     grams = all(_has_carbon(p) for p in used)
     runs = " and ".join(f"{counts[p.offer.name]} {_kind(p.offer)}" for p in used) or "nothing that is on offer"
@@ -108,7 +108,7 @@ def explained(
 
 
 def without_room(options: Sequence[Priced], counts: Mapping[str, int]) -> str:
-    """A sentence part on the offers that would have been cheaper and have room for no more; empty: there are none."""
+    """Part of a sentence about cheaper offers without room; empty if there are none."""
     used = [p for p in options if counts.get(p.offer.name, 0) > p.option.held]
     dearest = max((_usd_per_work(p) for p in used), default=0.0)
     full = [p for p in options if counts.get(p.offer.name, 0) >= p.option.most and _usd_per_work(p) < dearest]

@@ -5,26 +5,26 @@ import math
 import msgspec
 
 PRIOR_H = 4.0
-"""Hours of own spot machines that weigh as much as a feed's rate."""
+"""Hours of own spot machines that weigh as much as the feed's rate."""
 MEMORY_H = 72.0
-"""Own losses fade with this time constant: zones change from week to week."""
+"""Time constant of own losses: zones change from week to week."""
 NS_PER_H = 3.6e12
-Seen = tuple[float, float, int]
-"""Shares lost of what workloads held, summed; hours that workloads held any, summed; both fading; until when, ns."""
+FadingSums = tuple[float, float, int]
+"""Fading sums: shares of the held machines that were lost; hours in which any were held; and their time, ns."""
 
 
 class Losses(msgspec.Struct):
     """Loss rates of a cell's spot offers.
 
-    Losses come as a Poisson process, whose rate has a Gamma prior with the feed's rate as mean and the weight of
-    ``PRIOR_H``. A feed knows the mean of a market, or that a zone has less room than before; which share of what is
-    held here goes in an hour only its own machines tell.
+    Losses are a Poisson process, whose rate has a Gamma prior with the feed's rate as mean and the weight of
+    ``PRIOR_H``. A feed reports the mean of a market, or that a zone has less capacity than before; the share of our
+    machines that is lost in an hour shows only in our own losses.
     """
 
-    seen: dict[str, Seen] = {}
+    seen: dict[str, FadingSums] = {}
 
     def saw(self, offer: str, now_ns: int, period_ns: int, lost: float) -> None:
-        """Count a tick that ends now, at whose start some was held, and the share of it that was lost."""
+        """Count a tick that ends now and began with held machines, and the share of them that was lost."""
         before, hours, at_ns = self.seen.get(offer, (0.0, 0.0, now_ns))
         fade = math.exp(-max(0, now_ns - at_ns) / NS_PER_H / MEMORY_H)
         self.seen[offer] = before * fade + lost, hours * fade + period_ns / NS_PER_H, now_ns

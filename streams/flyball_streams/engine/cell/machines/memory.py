@@ -1,4 +1,4 @@
-"""What the cell lane remembers of the machines that it chose."""
+"""State of the cell lane about machine choices."""
 
 import msgspec
 
@@ -7,10 +7,10 @@ from flyball_streams.engine.cell.machines.losses import Losses
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A choice that was made: replicas in all and by offer, what was said, and how long its machines may take.
+    """A past choice: replicas in all and by offer, its explanation, and the time that its machines may take.
 
-    ``proposal`` is the id of the proposal that it was made for. ``decision`` is that of its newest order, empty
-    while that has to wait.
+    ``proposal`` is the id of the proposal that it was made for. ``decision`` is the id of its newest order, empty while
+    that waits.
     """
 
     replicas: int
@@ -26,12 +26,12 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Choices(msgspec.Struct):
-    """Choices of a cell by workload, and what its offers delivered.
+    """Choices of a cell by workload, and delivery of its offers.
 
-    ``pending`` are choices whose machines are not all there, ``looked`` is when the cheapest mix was last looked for,
-    ``seen`` is what was held by offer at the tick before, ``needs`` the replicas that were chosen for last, and
-    ``kept`` the replicas and counts for which the last choice was found to do. ``short`` are offers that give no more,
-    until when.
+    ``pending`` are choices whose machines are not all there, ``looked`` is the time of the last search for the cheapest
+    mix, ``seen`` the replicas held by offer at the previous tick, ``needs`` the replicas of the last choice, and
+    ``kept`` the replicas and counts that the last choice found sufficient. ``short`` maps offers that do not deliver to
+    the time until which they are not used.
     """
 
     pending: dict[str, Chosen] = {}
@@ -43,7 +43,7 @@ class Choices(msgspec.Struct):
     losses: Losses = msgspec.field(default_factory=Losses)
 
     def keep(self, names: set[str], offers: set[str], now_ns: int) -> None:
-        """Forget all other workloads, what was chosen of offers that are no more, and what is short no longer."""
+        """Drop all other workloads, offers that no longer exist, and shortages that have ended."""
         self.short = {name: until for name, until in self.short.items() if until > now_ns}
         self.pending = {name: chosen for name, chosen in self.pending.items() if chosen.mix.keys() <= offers}
         for known in (self.pending, self.looked, self.seen, self.needs, self.kept):
@@ -51,12 +51,12 @@ class Choices(msgspec.Struct):
                 del known[name]
 
     def ordered(self, workload: str, decision: str, now_ns: int) -> None:
-        """Take note of the order of what is pending; the time that it may take counts from the first one."""
+        """Note the order of a pending choice; its time limit starts with the first order."""
         pending = self.pending[workload]
         until_ns = pending.until_ns if pending.decision else now_ns + pending.wait_ns
         self.pending[workload] = msgspec.structs.replace(pending, decision=decision, until_ns=until_ns)
 
     def drop(self, workload: str) -> None:
-        """Wait no more for the machines of a workload; what was found to do is looked at again."""
+        """Drop a workload's pending choice and its sufficient counts."""
         self.pending.pop(workload, None)
         self.kept.pop(workload, None)

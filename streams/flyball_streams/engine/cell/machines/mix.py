@@ -1,4 +1,4 @@
-"""The order of a mix of machines that was chosen, with room kept for it where its offers have some."""
+"""Orders a chosen mix of machines, and reserves room for it on its offers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,16 +6,16 @@ from flyball_contracts.records import Effect, Evidence, Portion, Scale, Workload
 from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle
+from flyball_streams.engine.cell.machines.availability import OfferAvailability
 from flyball_streams.engine.cell.machines.memory import Chosen
-from flyball_streams.engine.cell.machines.room import Room
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.wants import note
 
 CONFIDENCE = 0.7
 
 
-def order(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> Iterator[Scale]:
-    """Order a mix of machines, once for each choice; what its pools have no machine for, they are to buy."""
+def order(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> Iterator[Scale]:
+    """Order a mix of machines, once per choice; pools without enough machines are to buy them."""
     name, running, last = spec.workload, cycle.running(spec.workload), cycle.believed(spec.workload)
     wanted, counts = chosen.replicas, chosen.mix
     if bounded(spec, wanted) != wanted:
@@ -53,7 +53,7 @@ def order(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> Itera
 
 
 def effect_of(mix: Sequence[Portion]) -> Effect:
-    """What a mix changes in an hour, as far as it is known of all of its parts."""
+    """Change per hour by a mix, as far as it is known of all its portions."""
 
     def change(name: str) -> float | None:
         values = [getattr(part, name) for part in mix]
@@ -69,8 +69,8 @@ def effect_of(mix: Sequence[Portion]) -> Effect:
     )
 
 
-def _taken(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> list[Place]:
-    """Take room on machines of each offer for the replicas that come, as far as it goes; others are got for them."""
+def _taken(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> list[Place]:
+    """Reserve machines of each offer for the new replicas, as far as available."""
     places: list[Place] = []
     for name, count in _to_come(room, spec, chosen).items():
         nodes = frozenset(room.holdings.nodes(name))
@@ -79,14 +79,14 @@ def _taken(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> list
     return places
 
 
-def _buy(cycle: Cycle, room: Room, spec: WorkloadSpec, chosen: Chosen) -> None:
-    """Take note of the replicas for which there is no room, by the pool that is to buy machines for them."""
+def _buy(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> None:
+    """Note replicas without room, by the pool that is to buy machines for them."""
     by_pool = {name: n for name, n in _to_come(room, spec, chosen).items() if name in room.pools}
     note(cycle.memory.wants, spec.workload, sum(by_pool.values()), chosen.proposal, cycle.now_ns, by_pool)
 
 
-def _to_come(room: Room, spec: WorkloadSpec, chosen: Chosen) -> dict[str, int]:
-    """Replicas by offer that are not there and that no room is kept for yet."""
+def _to_come(room: OfferAvailability, spec: WorkloadSpec, chosen: Chosen) -> dict[str, int]:
+    """New replicas by offer that have no reserved room yet."""
     held, offers = room.holdings.held(spec.workload).counts, room.holdings.offers
     left = {name: n - held[name] - room.placed(spec.workload, offers[name]) for name, n in chosen.mix.items()}
     return {name: n for name, n in left.items() if n > 0}

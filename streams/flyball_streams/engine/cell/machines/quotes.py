@@ -1,4 +1,4 @@
-"""What a machine of an offer costs, emits and risks now, by the signals and the configuration."""
+"""Current cost, carbon and loss rate of a machine of an offer, from signals and the configuration."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,15 @@ from flyball_contracts.codec import BINDINGS
 from flyball_contracts.config import Offer
 from flyball_contracts.records import Evidence, Pool, Signal, WorkloadSpec
 from flyball_contracts.records.signals import SignalKind
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 UNITS: dict[SignalKind, str] = {"spot_price": "USD/h", "spot_risk": "1/h", "carbon_intensity": "g/kWh"}
 
 
 class Quote(NamedTuple):
-    """What a machine of an offer costs and how likely it is lost, now; ``None``: nobody knows. And what that rests on.
+    """Current cost and loss rate of a machine of an offer, and their evidence; ``None``: unknown.
 
-    ``carbon_g_per_kwh`` is ``None`` where no signal has it.
+    ``carbon_g_per_kwh`` is ``None`` without a signal.
     """
 
     usd_per_hour: float | None
@@ -23,8 +23,8 @@ class Quote(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-def quote(directory: Known, cell: str, offer: Offer, spec: WorkloadSpec, now_ns: int) -> Quote:
-    """What an offer costs now; of a pool without a price here, that of the pool."""
+def quote(directory: FleetIndex, cell: str, offer: Offer, spec: WorkloadSpec, now_ns: int) -> Quote:
+    """Current quote of an offer; without a price of its own it has that of the pool of its name."""
     evidence: list[Evidence] = []
 
     def latest(kind: SignalKind, zone: str) -> float | None:
@@ -46,12 +46,12 @@ def quote(directory: Known, cell: str, offer: Offer, spec: WorkloadSpec, now_ns:
     return Quote(usd, loss if offer.market == "spot" else 0.0, carbon, tuple(evidence))
 
 
-def pool_of(directory: Known, cell: str, offer: Offer) -> Pool | None:
-    """Pool of the cell that has the name of an offer: its machines are bought from there."""
+def pool_of(directory: FleetIndex, cell: str, offer: Offer) -> Pool | None:
+    """The cell's pool with the name of an offer: its machines are bought from there."""
     pool = directory.pools.get(offer.name)
     return pool if pool is not None and pool.cell == cell else None
 
 
 def signal_id(signal: Signal) -> str:
-    """Id under which a signal travels."""
+    """Record id of a signal."""
     return BINDINGS[Signal].identity(signal)

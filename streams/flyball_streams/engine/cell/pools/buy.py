@@ -15,7 +15,7 @@ from flyball_streams.engine.cell.pools.cover import Lacking, Machine, uncovered
 from flyball_streams.engine.cell.pools.machines import Machines, Shape
 from flyball_streams.engine.cell.pools.prices import Price, price_of
 from flyball_streams.engine.cell.pools.stock import SEEN_S, Change, Stock, subject_of
-from flyball_streams.engine.cell.pools.wants import Want, is_worth_machines
+from flyball_streams.engine.cell.pools.wants import UnmetDemand, is_worth_machines
 
 MOST_BOUGHT = 16
 """Machines that one decision adds; more only for a gang, which needs all of them at once."""
@@ -37,7 +37,7 @@ class Bought(msgspec.Struct):
     price: Price
     choices: int
     machines: list[Machine] = []
-    wants: dict[str, Want] = {}
+    wants: dict[str, UnmetDemand] = {}
     replicas: dict[str, int] = {}
 
 
@@ -142,7 +142,7 @@ def _rank(cycle: Cycle, option: Option, one: Lacking, replicas: int) -> tuple[bo
     each = option.shape.replicas(one.spec)
     count = max(1, min(math.ceil(replicas / each), option.room))
     usd = price_of(cycle, option.pool, one.spec).usd_per_hour * count / max(1, min(replicas, count * each))
-    return option.stock.lost_lately(cycle.now_ns), usd, option.pool.pool
+    return option.stock.lost_recently(cycle.now_ns), usd, option.pool.pool
 
 
 def _attempt(bought: Bought) -> Attempt:

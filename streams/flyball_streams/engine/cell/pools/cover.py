@@ -9,7 +9,7 @@ from flyball_contracts.records import WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.pools.machines import Machines, Shape, needed
-from flyball_streams.engine.cell.pools.wants import Want
+from flyball_streams.engine.cell.pools.wants import UnmetDemand
 
 
 class Machine(msgspec.Struct):
@@ -31,13 +31,15 @@ class Machine(msgspec.Struct):
 class Lacking(NamedTuple):
     """The ``replicas`` of a workload's ``want`` that have no room; ``pool`` is the one chosen for them, if any."""
 
-    want: Want
+    want: UnmetDemand
     spec: WorkloadSpec
     replicas: int
     pool: str = ""
 
 
-def uncovered(cycle: Cycle, machines: Machines, wants: dict[str, Want], coming: Sequence[Machine]) -> list[Lacking]:
+def uncovered(
+    cycle: Cycle, machines: Machines, wants: dict[str, UnmetDemand], coming: Sequence[Machine]
+) -> list[Lacking]:
     """Replicas without room, the most important workload first.
 
     They first take free room in this tick's placement, then room in the machines that are ``coming``.

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from flyball_contracts.records import Inventory, Pool, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import SLACK, accepts, per_replica
 from flyball_streams.engine.cell.placement import whole
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
+from flyball_streams.engine.offers import is_machine_of
 
 
 class Shape(NamedTuple):
@@ -26,11 +27,11 @@ class Shape(NamedTuple):
 class Machines:
     """Nodes of a cell by pool; computed again when the tables change.
 
-    A node belongs to the first pool, by name, with its instance type, market and, if the pool names zones, availability
-    zone. Nodes without devices are left out.
+    A node belongs to the first pool, by name, that it is a machine of (:func:`is_machine_of`). Nodes without devices
+    are left out.
     """
 
-    def __init__(self, directory: Known, cell: str) -> None:
+    def __init__(self, directory: FleetIndex, cell: str) -> None:
         self.directory = directory
         self.cell = cell
         self._version = -1
@@ -56,9 +57,10 @@ class Machines:
         self._pools = {name: known[name] for name in sorted(known) if known[name].cell == self.cell}
         self._nodes = {}
         for node in self.directory.nodes(self.cell) if self._pools else ():
-            pool = next((name for name, pool in self._pools.items() if node.devices and _is_of(pool, node)), None)
-            if pool is not None:
-                self._nodes.setdefault(pool, []).append(node)
+            for name, pool in self._pools.items():
+                if node.devices and is_machine_of(node, pool.market, pool.instance_type, pool.zones):
+                    self._nodes.setdefault(name, []).append(node)
+                    break
 
 
 def needed(spec: WorkloadSpec) -> float:
@@ -77,10 +79,3 @@ def seen_shape(nodes: Sequence[Inventory]) -> Shape | None:
         for model, gpus in Counter(d.model for d in node.devices if not d.mig_enabled and d.parent is None).items()
     ]
     return max(found, key=lambda shape: (shape.gpus, shape.model), default=None)
-
-
-def _is_of(pool: Pool, node: Inventory) -> bool:
-    return (
-        (node.instance_type, node.capacity_type) == (pool.instance_type, pool.market)
-        and (not pool.zones or node.availability_zone in pool.zones)
-    )  # fmt: skip

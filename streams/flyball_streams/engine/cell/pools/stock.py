@@ -73,8 +73,8 @@ class Stock(msgspec.Struct):
         """Machines that were bought and are not ready yet."""
         return max(0, self.change.after - self.ready) if self.change is not None and self.change.grows else 0
 
-    def lost_lately(self, now_ns: int) -> bool:
-        """Whether machines were lost that nobody had returned, not long ago."""
+    def lost_recently(self, now_ns: int) -> bool:
+        """Whether machines were lost recently without a decision to return them."""
         return 0 < self.lost_ns <= now_ns < self.lost_ns + round(RETRY_S * NS_PER_S)
 
     @property

@@ -13,7 +13,7 @@ LAPSES_TICKS = 3
 """A want that is not repeated for the longer of these is over."""
 
 
-class Want(msgspec.Struct):
+class UnmetDemand(msgspec.Struct):
     """A workload lacks room for ``replicas`` since ``since_ns``; this was last repeated at ``seen_ns``.
 
     ``proposal`` is the id of the last proposal that requested them. ``pools`` has the replicas by pool where machines
@@ -29,7 +29,7 @@ class Want(msgspec.Struct):
 
 
 def note(
-    wants: dict[str, Want],
+    wants: dict[str, UnmetDemand],
     workload: str,
     replicas: int,
     proposal: str,
@@ -41,12 +41,12 @@ def note(
     if replicas <= 0:
         wants.pop(workload, None)
     elif known is None:
-        wants[workload] = Want(workload, replicas, now_ns, now_ns, proposal, dict(pools))
+        wants[workload] = UnmetDemand(workload, replicas, now_ns, now_ns, proposal, dict(pools))
     else:
         known.replicas, known.seen_ns, known.proposal, known.pools = replicas, now_ns, proposal, dict(pools)
 
 
-def lapse(wants: dict[str, Want], now_ns: int, period_ns: int) -> None:
+def lapse(wants: dict[str, UnmetDemand], now_ns: int, period_ns: int) -> None:
     """Drop wants that are not repeated any more, and those from before the cell's clock was set back."""
     most_ns = max(round(LAPSES_S * NS_PER_S), LAPSES_TICKS * period_ns)
     for name, want in list(wants.items()):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Clocks, Demand, Member
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 
@@ -30,7 +30,7 @@ class Gangs:
     specification allows; the workload lane looks for stragglers in all others, also in gangs below full size.
     """
 
-    def __init__(self, directory: Known) -> None:
+    def __init__(self, directory: FleetIndex) -> None:
         self.directory = directory
         self._known: tuple[Tenancy, int, NDArray[np.int32], NDArray[np.bool_]] | None = None
 

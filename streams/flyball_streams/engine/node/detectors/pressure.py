@@ -1,14 +1,14 @@
-"""Hosts that hold their GPUs' work up: tasks wait for CPU, memory or disks, or network ports have errors.
+"""Hosts that slow down their GPUs' work: tasks wait for CPU, memory or disks, or network ports have errors.
 
-A step of a gang takes as long as on its slowest node, so a gang that slows down does not say where. Pressure stall
-information (PSI, Linux 4.20) does: the share of time in which some task waited. A node is reported when that share has
-been large, and several times what is usual there, for a minute. Ports have next to no errors where all is well, so the
-rule of links holds for them.
+A step of a gang takes as long as on its slowest node, so a slow gang does not show which node is slow. Pressure stall
+information (PSI, Linux 4.20) does: it is the share of time in which some task waited. A node is reported once that
+share has been large, and several times its usual value, for a minute. Healthy ports have almost no errors, so the rule
+for links applies to them.
 
 Healthy hosts wait, too: for a checkpoint, a reload or a nightly backup. How long they do, and how many errors a healthy
-port has, is learned from all hosts of the cell: of what begins and ends, the largest go into a tail, and a host is
-reported beyond what the budget of false incidents allows. A fleet that never showed such a thing has the rules' own
-limits. Of hosts that do the same work and wait together only the one that waits most is reported.
+port has, is learned from all hosts of the cell: of each wait or burst of errors the largest size goes into a tail, and
+a host is reported beyond what the budget of false incidents allows. In a fleet that never showed such a thing the
+rules' own limits apply. Of hosts that do the same work and wait together only the one that waits most is reported.
 """
 
 import math
@@ -32,28 +32,28 @@ ERRORS = tuple(f"system.network.errors{{direction={way}}}" for way in ("receive"
 WAIT_COLUMNS, ERROR_COLUMNS = ([HOST.column(key) for key in keys] for keys in (WAITS, ERRORS))
 KINDS = len(WAITS) + len(ERRORS)
 LEAST, TIMES = 0.2, 4.0
-"""Share of time in which some task waits, and how many times the usual share that is."""
+"""Share of time in which some task waits, and its ratio to the usual share."""
 LASTS_S, WARM_S, USUAL_S, ACCEPT_S = 60.0, 300.0, 3600.0, 3600.0
-"""``USUAL_S`` is the time constant of what is usual, which does not learn what is high before ``ACCEPT_S``."""
+"""``USUAL_S`` is the time constant of the usual share, which does not learn a high share before ``ACCEPT_S``."""
 AGAIN_NS = 300 * NS_PER_S
 TRUST_S = 86_400.0
-"""What was reported of a host moves the tail once in this time."""
+"""A reported host updates the tail at most once in this time."""
 HEALTHY = tail.Config(
     least=0.5, prior_n=0.06, prior_s=250 * 86_400.0, prior_excess=(0.4, 0.4), prior_shape=(0.2, 0.2), shape_n=8.0
 )
-"""Sizes are in the rules' own limits. Where nothing was seen, half a limit comes once in 11 years of a host: with the
-budget that ships the rules' limits hold."""
+"""Sizes are multiples of the rules' own limits. Without observations, half a limit occurs once in 11 years of a host:
+with the default budget the rules' limits apply."""
 MOST = 20.0
 """A host that waits for twenty minutes is always reported."""
-Blamed = Callable[[str, str], Evidence | None]
-"""Given a node and a resource."""
+NoisyNeighbour = Callable[[str, str], Evidence | None]
+"""Returns evidence of a noisy neighbour for a node and a resource."""
 
 
 class State(NamedTuple):
-    """Float32 [3, N] but for ``seen_s`` [N]: usual share of waits, for how long it is high, how long it was seen, s.
+    """Float32 [3, N]: usual share of waits, and how long it has been high, s.
 
-    ``peak`` float32 [5, N], waits and ports, is the largest size of what lasts; ``doubt_s`` float32 [5, N] is until
-    the tail learns again what was reported.
+    [N]: ``seen_s``, how long it was observed, s. ``peak`` float32 [5, N], waits and ports, is the largest size of what
+    lasts; ``doubt_s`` float32 [5, N] is the time until the tail learns again from a reported host.
     """
 
     usual: NDArray[np.float32]
@@ -64,13 +64,13 @@ class State(NamedTuple):
 
 
 def init(n: int) -> State:
-    """State of ``n`` hosts that were never seen."""
+    """State of ``n`` hosts without observations."""
     shapes = (len(WAITS), n), (len(WAITS), n), (n,), (KINDS, n), (KINDS, n)
     return State._make(np.zeros(shape, np.float32) for shape in shapes)
 
 
 def resize(state: State, n: int) -> State:
-    """The state with room for ``n`` hosts, as many or more."""
+    """The state with room for ``n`` hosts, at least as many as before."""
     fresh = init(n)
     for new, old in zip(fresh, state, strict=True):
         new[..., : old.shape[-1]] = old
@@ -78,7 +78,7 @@ def resize(state: State, n: int) -> State:
 
 
 class Pressure:
-    """Follows the hosts of one cell; ``reported`` has the time of the last report, by detector and name, ns."""
+    """Monitors the hosts of one cell; ``reported`` is the time of the last report, by detector and name, ns."""
 
     def __init__(self, cell: str, capacity: int) -> None:
         self.cell = cell
@@ -93,18 +93,25 @@ class Pressure:
         self.ports = link_errors.resize(self.ports, capacity)
 
     def wipe(self, slots: list[int]) -> None:
-        """Start anew where a slot is another host's, or does other work."""
+        """Reset slots that belong to another host now, or do other work."""
         if slots:
             self.waits = wiped(self.waits, init(len(self.waits.seen_s)), slots)
             self.ports = wiped(self.ports, link_errors.init(self.ports.errors.shape[1]), slots)
 
     def step(
-        self, tick: Tick, table: SubjectTable, means: Means, work: NDArray[np.int32], rate: float, blamed: Blamed
+        self,
+        tick: Tick,
+        table: SubjectTable,
+        means: Means,
+        work: NDArray[np.int32],
+        rate: float,
+        noisy_neighbour: NoisyNeighbour,
     ) -> Iterator[Anomaly]:
-        """Hosts whose work is held up, each again every five minutes.
+        """Hosts that slow down work, each repeated every five minutes.
 
-        ``work`` [N] numbers what hosts do, those that do the same alike, -1 where nothing. ``rate`` is how often a
-        healthy host may be reported, per second. ``blamed`` is asked for the neighbour who takes a resource of a node.
+        ``work`` [N] numbers the work of hosts, equal numbers for the same work, -1 for none. ``rate`` is how often a
+        healthy host may be reported, per second. ``noisy_neighbour`` names the workload that takes a resource of a node
+        from others.
         """
         period_s = tick.period_ns / NS_PER_S
         share = means.values[:, WAIT_COLUMNS].T / np.float32(period_s)
@@ -124,7 +131,7 @@ class Pressure:
             if held_up[:, slot].any():
                 worst = sorted(np.flatnonzero(held_up[:, slot]).tolist(), key=lambda kind: -float(share[kind, slot]))
                 if self._is_new("pressure", together.get((worst[0], int(work[slot])), name), tick):
-                    yield self._waiting(tick, slot, name, share, worst, blamed)
+                    yield self._waiting(tick, slot, name, share, worst, noisy_neighbour)
             if errors_of[:, slot].any() and self._is_new("network", name, tick):
                 kinds: list[int] = np.flatnonzero(errors_of[:, slot]).tolist()
                 evidence = [
@@ -134,13 +141,19 @@ class Pressure:
                 yield self._anomaly(tick, name, "network", evidence, float(self.ports.since_s[kinds, slot].min()))
 
     def _waiting(
-        self, tick: Tick, slot: int, name: str, share: NDArray[np.float32], worst: list[int], blamed: Blamed
+        self,
+        tick: Tick,
+        slot: int,
+        name: str,
+        share: NDArray[np.float32],
+        worst: list[int],
+        noisy_neighbour: NoisyNeighbour,
     ) -> Anomaly:
         evidence = [
             Evidence(name=WAITS[k], value=float(share[k, slot]), expected=float(self.waits.usual[k, slot]))
             for k in worst
         ]
-        neighbour = blamed(name, RESOURCES[worst[0]])
+        neighbour = noisy_neighbour(name, RESOURCES[worst[0]])
         since_s = tick.end_ns / NS_PER_S - float(self.waits.high_s[worst[0], slot])
         return self._anomaly(tick, name, "pressure", ([neighbour] if neighbour else []) + evidence, since_s)
 
@@ -167,7 +180,7 @@ class Pressure:
         return (self.ports.weight * (faded / link_errors.enough(period_s))).astype(np.float32)
 
     def _wait(self, share: NDArray[np.float32], period_s: float) -> NDArray[np.bool_]:
-        """Learn a tick; where it is high, [3, N]."""
+        """Update with a tick; return where the share is high, [3, N]."""
         usual, high_s, seen_s = self.waits[:3]
         known, period = np.isfinite(share), np.float32(period_s)
         warm = seen_s >= WARM_S
@@ -229,7 +242,7 @@ class Pressure:
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.waits = like(init(capacity), state["waits"])
         self.ports = like(link_errors.init(capacity), state["ports"])
         self.tail = like(_unseen(), state["tail"])

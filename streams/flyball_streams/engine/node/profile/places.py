@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from flyball_contracts.metrics import HOST, WORKLOAD
 from flyball_contracts.records import Inventory
 from flyball_models.profile.signals import Reading
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 
@@ -51,7 +51,7 @@ class Places:
         for name, inventory in sorted(inventories.items()):
             self._note(name, inventory, gpus)
 
-    def follow(self, hosts: SubjectTable, directory: Known) -> None:
+    def follow(self, hosts: SubjectTable, directory: FleetIndex) -> None:
         """Update the rows of nodes, and the fields from specifications."""
         for name, slots in self._node_of:
             self.hosts[slots] = hosts.slots.get(name, -1)
@@ -84,7 +84,7 @@ class Places:
             period_s,
         )
 
-    def needed(self, cell: str, directory: Known) -> int:
+    def needed(self, cell: str, directory: FleetIndex) -> int:
         """GPUs on one node that the smallest replica of the cell's workloads needs; 0 without a specification."""
         sizes = [ceil(spec.gpus_per_replica) for spec in directory.workloads(cell) if spec.gpus_per_replica > 0]
         return min(sizes, default=0)

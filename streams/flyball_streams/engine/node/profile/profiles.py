@@ -16,7 +16,7 @@ from flyball_contracts.records import Demand, Features, Inventory, Profile, Reco
 from flyball_models.profile import course, features, kinds, phase, waste, waves
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.signals import AT, Floats, signals
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.profile.memory_guard import MemoryGuard
 from flyball_streams.engine.node.profile.places import DECLARED, Places
 from flyball_streams.engine.node.profile.waste import WasteMeter
@@ -44,7 +44,7 @@ SURE = 0.6
 class Profiles:
     """Profiles by device, in the slots of the device table."""
 
-    def __init__(self, cell: str, partition: int, config: Parameters, directory: Known, capacity: int) -> None:
+    def __init__(self, cell: str, partition: int, config: Parameters, directory: FleetIndex, capacity: int) -> None:
         self.cell = cell
         self.partition = partition
         self.config = config
@@ -179,8 +179,8 @@ class Profiles:
         held = tenancy.workload_of_slot[shown] >= 0
         observed = seen[:, shown]
         classes = kinds.classify(observed, kinds.shipped())
-        lately = {name: x[shown] for name, x in course.lately(self.course).items()}
-        phases = phase.phases(observed, lately, self.course.seen_s[shown])
+        recent = {name: x[shown] for name, x in course.recent(self.course).items()}
+        phases = phase.phases(observed, recent, self.course.seen_s[shown])
         if self._places is not None:
             self._waste(tick, self._places, shown, observed, classes, found, period_s)
         yield from self.meter.records(tick)
@@ -250,7 +250,7 @@ class Profiles:
             return column
 
         idle_s = np.minimum(found.idle_ticks * period_s, self.course.seen_s).astype(np.float32)
-        seen = waste.Seen(
+        seen = waste.HeldDevices(
             held=spread(places.tenancy.workload_of_slot[shown] >= 0, False),
             interactive=spread(is_kind("notebook", "interactive"), False),
             trains=spread(is_kind("training", "training", "fine_tuning"), False),

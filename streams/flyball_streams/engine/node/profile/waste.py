@@ -46,7 +46,7 @@ class WasteMeter:
         self.noted_ns = 0
         self.from_ns = 0
 
-    def note(self, tick: Tick, places: Places, seen: waste.Seen, needed: int, longest_ns: int) -> None:
+    def note(self, tick: Tick, places: Places, seen: waste.HeldDevices, needed: int, longest_ns: int) -> None:
         """Add the waste since the last call, at the current rate; a gap over ``longest_ns`` counts as unknown."""
         elapsed_ns, self.noted_ns = tick.end_ns - self.noted_ns, tick.end_ns
         if not 0 < elapsed_ns <= longest_ns:

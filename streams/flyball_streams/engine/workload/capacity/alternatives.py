@@ -1,4 +1,4 @@
-"""What a replica of a workload sustains on each offer of its cell: what the cell lane chooses machines by."""
+"""Work of a workload's replica on each offer of its cell, from which the cell lane chooses machines."""
 
 import math
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from flyball_models.capacity import gpus
 from flyball_models.rightsizing import mig
 from flyball_streams.engine.offers import Holdings, Kind, is_chosen_for, mean_work
 from flyball_streams.engine.workload.capacity.capacities import requests_on
-from flyball_streams.engine.workload.sizing.sizer import Job, Want
+from flyball_streams.engine.workload.sizing.sizer import Job, TargetReplicas
 
 
 class PerOffer:
-    """What replicas of the workloads of one cell serve by offer; without ``offers`` nobody asks."""
+    """Work of replicas by offer, for the workloads of one cell; unused without ``offers``."""
 
     def __init__(self, holdings: Holdings) -> None:
         self.holdings = holdings
         self._by_architecture: dict[str, tuple[WorkloadSpec, dict[str, float]]] = {}
 
     def of(self, job: Job, need: float) -> Alternatives | None:
-        """Offers that serve a workload, which needs so many replicas (NaN: not known); ``None`` where none does."""
+        """Offers that serve a workload, and its needed replicas (NaN: unknown); ``None`` if no offer serves it."""
         spec, running = job.spec, job.demand.replicas
         if not is_chosen_for(spec) or spec.cell != self.holdings.cell:
             return None
@@ -36,15 +36,15 @@ class PerOffer:
         )
 
     def keep(self, names: set[str]) -> None:
-        """Forget all other workloads."""
+        """Drop all other workloads."""
         for name in self._by_architecture.keys() - names:
             del self._by_architecture[name]
 
     def _work(self, spec: WorkloadSpec) -> dict[str, float]:
-        """Work of a replica on each offer that the workload accepts and that is known to serve it, in a common unit.
+        """Work of a replica on each accepted offer that is known to serve the workload, in a common unit.
 
-        By the architecture where the owner tells it, else by what the offers say, else 1 for the kind of GPU that it
-        runs on, or would if all are alike.
+        From the architecture if the owner declares it, else from the offers' ``speed``; else 1 for the kind of GPU that
+        it runs on, or would run on if all offers have one kind.
         """
         offers = self.holdings.offers
         if spec.model is not None:
@@ -63,19 +63,19 @@ class PerOffer:
         return {name: 1.0 for name, o in accepted.items() if {_kind(o)} == kinds}
 
     def _reference(self, job: Job, work: Mapping[str, float]) -> float:
-        """Work of a replica as the sizer counts it: by its owner that of the least, else the mean of what runs."""
+        """Work of a replica as the sizer counts it: the minimum with the owner's value, else the running mean."""
         if job.source == "owner":
             return min(work.values())
         return mean_work(work, self.holdings.held(job.spec.workload).counts)
 
 
-def proposed(job: Job, want: Want | None, there: Alternatives) -> Proposal:
-    """What the cell lane is to choose machines for; it has the same id as long as it says the same."""
+def proposed(job: Job, want: TargetReplicas | None, there: Alternatives) -> Proposal:
+    """The proposal to choose machines; its id stays the same while its content does."""
     running, name = job.demand.replicas, job.spec.workload
     needed = running if there.needed is None else there.needed
-    said = (there.work, there.reference, there.cold_start_s, there.needed, running)
+    content = (there.work, there.reference, there.cold_start_s, there.needed, running)
     return Proposal(
-        id=record_id("Proposal", "choose", job.cell, name, repr(said), "" if want is None else want.id),
+        id=record_id("Proposal", "choose", job.cell, name, repr(content), "" if want is None else want.id),
         action="choose",
         workload=name,
         reason=f"{running} replicas run, and {needed} would do" if want is None else want.reason,
@@ -88,7 +88,7 @@ def proposed(job: Job, want: Want | None, there: Alternatives) -> Proposal:
 
 
 def sustained(spec: WorkloadSpec, kind: Kind) -> float:
-    """Requests per second that the architecture lets a replica sustain on a kind of GPU; 0: none, or not known."""
+    """Requests per second that a replica sustains on a kind of GPU by the architecture; 0: none, or unknown."""
     chip = gpus.find(kind[0])
     if chip is None or spec.model is None:
         return 0.0

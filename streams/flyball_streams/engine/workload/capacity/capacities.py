@@ -12,7 +12,7 @@ from flyball_models import bucket
 from flyball_models.capacity import gpus, static, tracker
 from flyball_models.capacity.base import FIELDS, Limits, empty
 from flyball_models.capacity.hybrid import METHODS
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import arrays, like, wiped
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
 class Capacities:
     """Capacity of every inference workload of a cell, updated at the end of each window of ``WINDOW_S``."""
 
-    def __init__(self, cell: str, config: Parameters, directory: Known) -> None:
+    def __init__(self, cell: str, config: Parameters, directory: FleetIndex) -> None:
         self.cell = cell
         self.config = config
         self.directory = directory

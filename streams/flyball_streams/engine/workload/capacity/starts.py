@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import ColdStart, Demand, Tick, WorkloadSpec
 from flyball_models.capacity.starts import KEPT, Counts, advance, p90
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class ColdStarts:
     ``priors`` are the seconds that similar workloads took, for workloads without a value from their owner.
     """
 
-    def __init__(self, cell: str, directory: Known) -> None:
+    def __init__(self, cell: str, directory: FleetIndex) -> None:
         self.cell = cell
         self.directory = directory
         self.counts: dict[str, Counts] = {}

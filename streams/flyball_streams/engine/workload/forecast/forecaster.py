@@ -20,12 +20,12 @@ GROWTH = 4.0
 
 
 def nearest(levels: tuple[float, ...], level: float) -> int:
-    """Place of the level that is nearest to the one wanted."""
+    """Index of the level nearest to the wanted one."""
     return min(range(len(levels)), key=lambda i: abs(levels[i] - level))
 
 
-class Made(NamedTuple):
-    """What a tick made for all slots.
+class TickForecasts(NamedTuple):
+    """Forecasts of all slots at one tick.
 
     ``logs`` are log(1 + quantile), ``float32[levels, horizons, slots]``; ``coverage`` is ``float32[levels, slots]``;
     ``shares`` are the weights of the ensemble's ``experts`` at the lead time, ``float32[experts, slots]``.
@@ -43,7 +43,7 @@ class View(NamedTuple):
     observed: float
     trusted: bool
     slot: int
-    made: Made
+    made: TickForecasts
 
     @property
     def quantiles(self) -> NDArray[np.float32]:
@@ -84,7 +84,7 @@ class Forecaster:
         self.logs = np.zeros((len(config.levels), config.horizon_ticks, self.capacity), np.float32)
         levels = np.array(config.levels, np.float32)
         self.upper = np.flatnonzero(levels > 0.5)
-        """The levels that size; the others of a sparse series rest on zero and cover too much."""
+        """Levels used for sizing; the others of a sparse series are 0 and cover too much."""
         self.upper_levels = levels[self.upper, None]
 
     def state(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Forecaster:
         self.bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
 
     def begin(self, history: History) -> None:
-        """Start from the fitted states of a history; only for a forecaster without data."""
+        """Start from the states fitted to a history; only for a forecaster without data."""
         self.place(history.names)
         slots = [self.slots[name] for name in history.names]
         self.smooth = with_series(self.smooth, history.smooth, slots, history.slots)
@@ -131,7 +131,7 @@ class Forecaster:
         self.logs, coverage = np.asarray(bands), np.asarray(covered)
         off = np.abs(coverage[self.upper] - self.upper_levels).max(axis=0)
         trusted = (np.asarray(resolved) >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
-        made, judged = Made(self.logs, coverage, self.points.experts, weights), trusted.tolist()
+        made, judged = TickForecasts(self.logs, coverage, self.points.experts, weights), trusted.tolist()
         return {
             name: View(observed[name], judged[slot], slot, made)
             for name, slot in sorted(zip(observed, slots, strict=True))

@@ -12,8 +12,8 @@ from flyball_streams.engine.parameters import ForecastParameters
 class Step(NamedTuple):
     """New states of the point forecasts and of the quantiles around them, with the results.
 
-    ``made`` has the quantiles as log(1 + y) [Q, H, N] and the coverage [Q, N]; ``weights`` [K, N] are those of the
-    experts at the lead time.
+    ``made`` has the quantiles as log(1 + y) [Q, H, N] and the coverage [Q, N]; ``weights`` [K, N] are the experts'
+    weights at the lead time.
     """
 
     state: Any
@@ -23,12 +23,12 @@ class Step(NamedTuple):
 
 
 class Points(Protocol):
-    """A point forecast without own state: each step gets a state and returns the new one."""
+    """A stateless point forecast: each step takes a state and returns the new one."""
 
     experts: tuple[str, ...]
 
     def init(self, n: int) -> Any:
-        """Return the state of `n` series that have had no value."""
+        """Return the state of `n` series without values."""
 
     def resize(self, state: Any, n: int) -> Any:
         """Return the state with room for `n` series."""
@@ -36,11 +36,11 @@ class Points(Protocol):
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
-        """Update with `y[N]` where `mask[N]`, and what is around it."""
+        """Update with `y[N]` where `mask[N]`, and the quantiles around it."""
         ...
 
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
-        """Return the state after y [T, S], NaN where missing, with the parts fitted offline that can be."""
+        """Return the state after y [T, S], NaN where missing, with parameters fitted offline where possible."""
         ...
 
 
@@ -53,7 +53,7 @@ class Damped:
         self.settings = damped.Config(config.level_rate, config.trend_rate, config.damping, config.horizon_ticks)
 
     def init(self, n: int) -> Any:
-        """Return the state of `n` series that have had no value."""
+        """Return the state of `n` series without values."""
         return damped.init(n, self.settings)
 
     def resize(self, state: Any, n: int) -> Any:
@@ -63,7 +63,7 @@ class Damped:
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
-        """Update with `y[N]` where `mask[N]`, and what is around it, in one call; there are no weights."""
+        """Update with `y[N]` where `mask[N]`, and the quantiles around it, in one call; there are no weights."""
         (state, bands), made = banded.around(
             banded.State(state, bands), y, mask, config=banded.Config(self.settings, c)
         )
@@ -86,7 +86,7 @@ class Ensemble:
         self.experts = self.settings.experts
 
     def init(self, n: int) -> Any:
-        """Return the state of `n` series that have had no value."""
+        """Return the state of `n` series without values."""
         return ensemble.init(n, self.settings)
 
     def resize(self, state: Any, n: int) -> Any:
@@ -96,7 +96,7 @@ class Ensemble:
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
-        """Update with `y[N]` where `mask[N]`, and what is around it."""
+        """Update with `y[N]` where `mask[N]`, and the quantiles around it."""
         state, combined = ensemble.ahead(state, y, mask, self.settings)
         bands, made = conformal.around(bands, y, mask, combined.logs, config=c)
         return Step(state, bands, made, np.asarray(combined.weights)[:, self.row])

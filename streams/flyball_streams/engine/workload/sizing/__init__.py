@@ -1,1 +1,1 @@
-"""From demand to replicas: one policy a file, and the reason for each change."""
+"""From demand to replicas: one policy per file, and the reason for each change."""

@@ -1,4 +1,4 @@
-"""What is remembered of the workloads that are sized, in columns: samples of five seconds, minutes, queues, HPA."""
+"""State of the sized workloads in columns: samples of five seconds, minutes, queues, HPA."""
 
 from typing import Any, NamedTuple
 
@@ -14,16 +14,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SAMPLE_NS = slo_headroom.SAMPLE_S * NS_PER_S
 ROOM = 64
-MIX_S = 60.0
-"""Work of a request is a mean that forgets over so long."""
+REQUEST_WORK_S = 60.0
+"""Time constant of the mean work of a request."""
 LEAST_LOOK = slo_headroom.SAMPLES // 2
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """One tick of J workloads, float64 [J], NaN where unknown.
 
-    Work and requests per second, requests that wait and that run, replicas that are ready and all of them, what one
-    sustains, how long its start takes; ``in_gpus`` is 1 where work is in busy GPUs.
+    Work and requests per second, waiting and running requests, ready replicas and all replicas, capacity of a replica,
+    cold start; ``in_gpus`` is 1 where work is in busy GPUs.
     """
 
     work: Floats
@@ -37,10 +37,10 @@ class Seen(NamedTuple):
     in_gpus: Floats
 
 
-class Mix(NamedTuple):
-    """Recent work and requests [N], whose ratio is the work of a request, and how long nothing was asked for.
+class RequestWork(NamedTuple):
+    """Recent work and requests [N], whose ratio is the work of a request, and the time without demand.
 
-    ``idle_s`` is below zero while what was asked for last is still owed a replica.
+    ``idle_s`` is negative while the last demand has not led to a replica yet.
     """
 
     work: Floats
@@ -50,16 +50,16 @@ class Mix(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """Sum and number of ticks of the five seconds that are not over [N]."""
+    """Sum and number of ticks of the incomplete five-second sample [N]."""
 
     total: Floats
     ticks: Floats
 
 
 class Columns:
-    """Memory of all sized workloads; its clock is that of the ticks.
+    """State of all sized workloads; its clock is that of the ticks.
 
-    ``own`` [N, `floats`] is a policy's own, zeros for a workload that is new.
+    ``own`` [N, `floats`] is the policy's own state, zeros for a new workload.
     """
 
     def __init__(self, floats: int = 0) -> None:
@@ -68,7 +68,7 @@ class Columns:
         self.at: int | None = None
         self.need = slo_headroom.init(0)
         self.rival = hpa.init(0)
-        self.mix = _mix(0)
+        self.request_work = _request_work(0)
         self.partial = _partial(0)
         self.own = np.zeros((0, floats))
         self._latest: list[str] = []
@@ -82,18 +82,18 @@ class Columns:
             "at": self.at,
             "need": arrays(self.need),
             "rival": arrays(self.rival),
-            "mix": arrays(self.mix),
+            "request_work": arrays(self.request_work),
             "partial": arrays(self.partial),
             "own": {name: self.own[row] for name, row in self.rows.items()} if self.own.shape[1] else {},
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self._latest = []
         self.rows, self.room, self.at = dict(state["rows"]), state["room"], state["at"]
         self.need = like(slo_headroom.init(self.room), state["need"])
         self.rival = like(hpa.init(self.room), state["rival"])
-        self.mix = like(_mix(self.room), state["mix"])
+        self.request_work = like(_request_work(self.room), state["request_work"])
         self.partial = like(_partial(self.room), state["partial"])
         self.own = np.zeros((self.room, self.own.shape[1]))
         for name, row in state.get("own", {}).items():
@@ -103,7 +103,7 @@ class Columns:
                 self.own[self.rows[name]] = row
 
     def place(self, names: list[str]) -> Ints:
-        """Rows of workloads, new ones with nothing known."""
+        """Rows of workloads; new ones have no data."""
         if names == self._latest:
             return self._places
         new = [name for name in names if name not in self.rows]
@@ -118,32 +118,32 @@ class Columns:
         return self._places
 
     def work_of_request(self, name: str) -> float:
-        """Work of a request of late, where it was served and both are known; else NaN."""
+        """Recent mean work of a request; NaN if none was served or a value is unknown."""
         row = self.rows.get(name)
-        if row is None or not self.mix.requests[row] > 0.0:
+        if row is None or not self.request_work.requests[row] > 0.0:
             return float("nan")
-        return float(self.mix.work[row] / self.mix.requests[row])
+        return float(self.request_work.work[row] / self.request_work.requests[row])
 
     def keep(self, names: set[str]) -> None:
-        """Forget all other workloads."""
+        """Drop all other workloads."""
         self._latest = []
         gone = [self.rows.pop(name) for name in self.rows.keys() - names]
         if gone:
             self._wipe(gone)
 
     def observe(
-        self, tick: Tick, rows: Ints, seen: Seen, terms: slo_headroom.Terms, usual: Floats, limits: Floats
+        self, tick: Tick, rows: Ints, seen: Observed, terms: slo_headroom.Terms, usual: Floats, limits: Floats
     ) -> Floats:
-        """Learn a tick of the workloads in `rows`; returns their backlog in replica seconds, NaN where unknown.
+        """Add a tick of the workloads in `rows`; return their backlog in replica seconds, NaN where unknown.
 
-        `terms` are [N]; `usual` [J] is the target utilisation, `limits` [2, J] least and most replicas.
+        `terms` are [N]; `usual` [J] is the target utilisation, `limits` [2, J] are minimum and maximum replicas.
         """
-        switched = rows[self.mix.in_gpus[rows] == 1.0 - seen.in_gpus]
+        switched = rows[self.request_work.in_gpus[rows] == 1.0 - seen.in_gpus]
         if len(switched):
             self._wipe(switched.tolist())  # work in another unit says nothing about this one
-        self.mix.in_gpus[rows] = seen.in_gpus
+        self.request_work.in_gpus[rows] = seen.in_gpus
         period_s = tick.period_ns / NS_PER_S
-        self._remember_mix(rows, seen, period_s)
+        self._update_request_work(rows, seen, period_s)
         backlog = self._backlog(rows, seen)
         in_time = np.full(self.room, np.nan)
         delay_s = terms.delay_s[rows]
@@ -154,14 +154,14 @@ class Columns:
             self.at = first
             self._restart()
         self._pass(first - self.at, terms)
-        told = np.isfinite(seen.work)
-        self.partial.total[rows[told]] += seen.work[told]
-        self.partial.ticks[rows[told]] += 1.0
+        known = np.isfinite(seen.work)
+        self.partial.total[rows[known]] += seen.work[known]
+        self.partial.ticks[rows[known]] += 1.0
         steps = tick.end_ns // SAMPLE_NS - self.at
         with np.errstate(invalid="ignore"):
             sample = self.partial.total / self.partial.ticks
         for _ in range(min(steps, slo_headroom.SILENT_SAMPLES)):
-            self._learn(sample, in_time, terms)
+            self._update(sample, in_time, terms)
             if self.at % hpa.EVERY_SAMPLES == 0:
                 self._look(rows, seen, usual, limits)
         if steps:
@@ -170,7 +170,10 @@ class Columns:
         return backlog
 
     def present(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Work of the last half a minute, before it has five seconds of those that there are; and the newest [J]."""
+        """Mean work of the last half minute, or of the ticks so far before the first sample.
+
+        And the newest sample [J].
+        """
         assert self.at is not None
         with np.errstate(invalid="ignore"):
             now = self.partial.total[rows] / self.partial.ticks[rows]
@@ -180,27 +183,27 @@ class Columns:
         return np.where(np.isfinite(before), before, now), newest
 
     def _pass(self, steps: int, terms: slo_headroom.Terms) -> None:
-        """Let samples go by of which only the first has anything."""
+        """Add missing samples; only the first of them has data."""
         assert self.at is not None
         if steps <= 0:
             return
         with np.errstate(invalid="ignore"):
             sample = self.partial.total / self.partial.ticks
         unknown = np.full(self.room, np.nan)
-        self._learn(sample, unknown, terms)
+        self._update(sample, unknown, terms)
         skipped = max(0, steps - 1 - slo_headroom.SILENT_SAMPLES)
         self.at += skipped
         for _ in range(steps - 1 - skipped):
-            self._learn(unknown, unknown, terms)
+            self._update(unknown, unknown, terms)
         self._restart()
 
-    def _learn(self, sample: Floats, in_time: Floats, terms: slo_headroom.Terms) -> None:
+    def _update(self, sample: Floats, in_time: Floats, terms: slo_headroom.Terms) -> None:
         assert self.at is not None
         slo_headroom.learn(self.need, self.at % slo_headroom.SAMPLES, sample, in_time, terms)
         self.at += 1
 
-    def _look(self, rows: Ints, seen: Seen, usual: Floats, limits: Floats) -> None:
-        """Let HPA look at the work of the last minute, where half of it is known."""
+    def _look(self, rows: Ints, seen: Observed, usual: Floats, limits: Floats) -> None:
+        """Update HPA with the work of the last minute, where half of it is known."""
         raw = self.need.raw[:, rows]
         known = np.isfinite(raw)
         count = known.sum(axis=0)
@@ -211,21 +214,21 @@ class Columns:
         least[rows], most[rows] = limits
         hpa.step(self.rival, work, target, have, least, most)
 
-    def _remember_mix(self, rows: Ints, seen: Seen, period_s: float) -> None:
+    def _update_request_work(self, rows: Ints, seen: Observed, period_s: float) -> None:
         served = (seen.in_gpus == 0.0) & (seen.ready > 0.0)  # what nobody serves shows no work
         both = np.isfinite(seen.work) & np.isfinite(seen.requests) & served
-        at, rate = rows[both], 1.0 - np.exp(-period_s / MIX_S)
-        for have, new in ((self.mix.work, seen.work[both]), (self.mix.requests, seen.requests[both])):
+        at, rate = rows[both], 1.0 - np.exp(-period_s / REQUEST_WORK_S)
+        for have, new in ((self.request_work.work, seen.work[both]), (self.request_work.requests, seen.requests[both])):
             have[at] = np.where(np.isnan(have[at]), new, have[at] + rate * (new - have[at]))
         busy = seen.work > np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
         quiet = ~(busy | (seen.requests > 0.0) | (seen.queued > 0.0) | (seen.active > 0.0))  # unknown is nothing
         # A request that found nobody is owed the time of a start: until then the clock is below zero.
         since = np.where(seen.ready > 0.0, 0.0, np.where(np.isfinite(seen.cold_start_s), -seen.cold_start_s, 0.0))
-        self.mix.idle_s[rows] = np.where(quiet, self.mix.idle_s[rows] + period_s, since)
+        self.request_work.idle_s[rows] = np.where(quiet, self.request_work.idle_s[rows] + period_s, since)
 
-    def _backlog(self, rows: Ints, seen: Seen) -> Floats:
+    def _backlog(self, rows: Ints, seen: Observed) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # what is not finite is not known
-            each = self.mix.work[rows] / self.mix.requests[rows]
+            each = self.request_work.work[rows] / self.request_work.requests[rows]
             waits = seen.queued * each / seen.capacity
         waits = np.where(np.isfinite(waits) & (seen.in_gpus == 0.0), waits, np.nan)
         return np.where(seen.queued == 0.0, 0.0, waits)
@@ -236,7 +239,7 @@ class Columns:
 
     def _widen(self, room: int) -> None:
         self.need, self.rival = slo_headroom.resize(self.need, room), hpa.resize(self.rival, room)
-        for name, fresh in (("mix", _mix(room)), ("partial", _partial(room))):
+        for name, fresh in (("request_work", _request_work(room)), ("partial", _partial(room))):
             for new, old in zip(fresh, getattr(self, name), strict=True):
                 new[: self.room] = old
             setattr(self, name, fresh)
@@ -247,18 +250,18 @@ class Columns:
     def _wipe(self, rows: list[int]) -> None:
         self.need = wiped(self.need, slo_headroom.init(self.room), rows)
         self.rival = wiped(self.rival, hpa.init(self.room), rows)
-        self.mix = wiped(self.mix, _mix(self.room), rows)
+        self.request_work = wiped(self.request_work, _request_work(self.room), rows)
         self.partial = wiped(self.partial, _partial(self.room), rows)
         self.own[rows] = 0.0
 
 
 def ends_sample(tick: Tick) -> bool:
-    """Whether a sample of five seconds ends in a tick."""
+    """Whether a five-second sample ends in a tick."""
     return tick.end_ns // SAMPLE_NS > (tick.end_ns - tick.period_ns) // SAMPLE_NS
 
 
-def _mix(n: int) -> Mix:
-    return Mix(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n), np.full(n, np.nan))
+def _request_work(n: int) -> RequestWork:
+    return RequestWork(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n), np.full(n, np.nan))
 
 
 def _partial(n: int) -> Partial:

@@ -1,4 +1,4 @@
-"""A change of replicas in words and numbers: what it rests on, and what HPA would have done."""
+"""Explanation of a change of replicas: its reason, confidence and evidence, and the number HPA would request."""
 
 import math
 from datetime import UTC, datetime
@@ -10,22 +10,23 @@ from flyball_contracts.records import Demand, Evidence, WorkloadSpec
 from flyball_models.sizing.lead_time_headroom import DRAIN_S, HELD_S
 from flyball_models.sizing.limits import AHEAD
 from flyball_streams.engine.workload.forecast.forecaster import View
-from flyball_streams.engine.workload.sizing.policy import Led
+from flyball_streams.engine.workload.sizing.policy import Leader
 
 NAMED_EXPERTS = 3
-"""The forecast has the weights of all experts; a proposal names so many, the largest."""
+"""Number of experts that a proposal names, the largest weights first; the forecast record has all."""
 WELL_KNOWN = 60
-"""Minutes of history that headroom needs at most."""
+"""Minutes of history after which headroom has full confidence."""
 
 
 class Facts(NamedTuple):
-    """The facts behind a change. ``needed`` are replicas before what may change at once, ``granted`` after it.
+    """The facts behind a change.
 
-    ``work`` is what is needed and ``load`` what a replica is given of it; ``ahead`` is what the forecast sees at
-    its quantile ``level_of``, NaN where it is not trusted, and ``tolerance`` how far its coverage may be off.
-    ``level``, ``spread`` and ``z`` make the headroom, of which the largest of ``keep_s`` counts and whose z follows the
-    ``share`` that is in time; ``error`` is by how much the need is off the level ``lead_minutes`` before, which is part
-    of the spread of ``lead``. ``hpa`` is 0 where it has seen too little, and ``led`` says who leads under ``learned``.
+    ``needed`` are replicas before the limits on changes, ``granted`` after them. ``work`` is the needed work and
+    ``load`` the work per replica; ``ahead`` is the forecast at its quantile ``level_of``, NaN if it is not trusted, and
+    ``tolerance`` the allowed error of its coverage. ``level``, ``spread`` and ``z`` make the headroom, of which the
+    maximum of ``keep_s`` counts and whose z follows the ``share`` in time; ``error`` is the deviation of the need from
+    the level ``lead_minutes`` before, which is part of the spread of ``lead``. ``hpa`` is 0 without enough data, and
+    ``led`` is the leader under ``shadow_selection``.
     """
 
     policy: str
@@ -57,13 +58,13 @@ class Facts(NamedTuple):
     delay_s: float
     idle_s: float
     hpa: float
-    led: Led | None
+    led: Leader | None
 
 
 def explained(facts: Facts) -> tuple[str, float, tuple[Evidence, ...]]:
     """Reason, confidence and evidence of a change."""
-    said = (_basis(facts), _sum(facts), _limit(facts), _lead(facts), _doubt(facts), _hpa(facts))
-    return "; ".join(filter(None, said)), _confidence(facts), _proof(facts)
+    clauses = (_basis(facts), _sum(facts), _limit(facts), _lead(facts), _doubt(facts), _hpa(facts))
+    return "; ".join(filter(None, clauses)), _confidence(facts), _proof(facts)
 
 
 def _basis(facts: Facts) -> str:
@@ -72,9 +73,9 @@ def _basis(facts: Facts) -> str:
         return f"nothing was asked for during {_plain(facts.idle_s)} s"
     if facts.demand.replicas == 0:
         rate, waits = facts.demand.request_rate or 0.0, facts.demand.queued or 0.0
-        told = [f"{_plain(rate)} requests/s arrive"] if rate else []
-        told += [f"{_plain(waits)} {'wait' if told else 'requests wait'}"] if waits else []
-        return f"nothing runs, and at the gateway {' and '.join(told) or 'requests found nobody'}"
+        clauses = [f"{_plain(rate)} requests/s arrive"] if rate else []
+        clauses += [f"{_plain(waits)} {'wait' if clauses else 'requests wait'}"] if waits else []
+        return f"nothing runs, and at the gateway {' and '.join(clauses) or 'requests found nobody'}"
     if facts.policy == "forecast_band" and facts.base == "forecast":
         at = f"at its {facts.level_of:.0%} quantile from {facts.lead_s:.0f} s ahead on"
         return f"demand reaches {_plain(facts.work)} {unit} {at}"
@@ -113,7 +114,7 @@ def _basis(facts: Facts) -> str:
 
 
 def _is_unmeasured(facts: Facts) -> bool:
-    """Whether a workload is woken of whose work nothing is known."""
+    """Whether a workload starts from zero while its work is unknown."""
     return facts.demand.replicas == 0 and not facts.needed >= 1.0
 
 
@@ -139,7 +140,7 @@ def _limit(facts: Facts) -> str:
 
 
 def _lead(facts: Facts) -> str:
-    """Say which policy leads, at what cost, and how far the next is behind."""
+    """Clause that names the leading policy, its cost, and the distance of the next best."""
     led = facts.led
     if led is None or facts.granted == 0:
         return ""
@@ -155,7 +156,7 @@ def _lead(facts: Facts) -> str:
 
 
 def _doubt(facts: Facts) -> str:
-    """Say that the forecast had no say, and why."""
+    """Clause that says why the forecast was not used."""
     if facts.view.trusted or facts.granted == 0 or facts.policy == "shadow_selection":
         return ""
     off = _worst(facts)
@@ -165,7 +166,7 @@ def _doubt(facts: Facts) -> str:
 
 
 def _worst(facts: Facts) -> tuple[float, float] | None:
-    """Coverage and level of the upper line that covers least as it should, or ``None`` where that is not known."""
+    """Coverage and level of the upper quantile that covers least, or ``None`` if unknown."""
     pairs = [(float(c), x) for c, x in zip(facts.view.coverage, facts.levels, strict=True) if x > 0.5]
     known = [pair for pair in pairs if math.isfinite(pair[0])]
     return max(known, key=lambda pair: abs(pair[0] - pair[1]), default=None)
@@ -224,19 +225,19 @@ def _proof(facts: Facts) -> tuple[Evidence, ...]:
 
 
 def _answers(demand: Demand, spec: WorkloadSpec) -> list[Evidence]:
-    """How the replicas answer, beside what was promised."""
+    """Evidence of the replicas' latencies, compared with the objective."""
     objective = spec.objective
     first_s, next_s = (objective.first_token_s, objective.token_s) if objective is not None else (None, None)
-    told = (
+    clauses = (
         ("gen_ai.server.time_to_first_token", demand.first_token_s, first_s, "s"),
         ("gen_ai.server.time_to_first_token.p99", demand.first_token_p99_s, None, "s"),
         ("gen_ai.server.time_per_output_token", demand.output_token_s, next_s, "s"),
         ("kv_cache.utilization", demand.kv_cache, None, "1"),
     )
-    return [Evidence(name=n, value=v, expected=e, unit=u) for n, v, e, u in told if v is not None]
+    return [Evidence(name=n, value=v, expected=e, unit=u) for n, v, e, u in clauses if v is not None]
 
 
-def _shadows(led: Led | None) -> list[Evidence]:
+def _shadows(led: Leader | None) -> list[Evidence]:
     if led is None:
         return []
     return [
@@ -263,11 +264,11 @@ def _forecast(facts: Facts, unit: str) -> list[Evidence]:
 
 
 def share_words(share: float) -> str:
-    """A share as people write promises: 99 %, 99.9 %."""
+    """A share as an objective is written: 99 %, 99.9 %."""
     return f"{round(100 * share, 4):g} %"
 
 
 def _plain(value: float) -> str:
-    """Three significant digits, never an exponent: ``19,700`` or ``0.0123``."""
+    """Three significant digits, without an exponent: ``19,700`` or ``0.0123``."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"

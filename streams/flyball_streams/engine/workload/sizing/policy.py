@@ -1,4 +1,4 @@
-"""What a policy of the sizer is: what it is shown of a tick, and what it says that workloads need."""
+"""The interface of a sizing policy: its input per tick, and the needs that it returns."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from flyball_models.sizing.slo_headroom import Rule, Terms
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, nearest
-from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen
+from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Observed
 
 DRAIN_S = 60.0
 
 
 class Basis(NamedTuple):
-    """What J workloads need, [J] each: replicas (NaN: unknown), and what that follows from, by place in :data:`BASES`.
+    """Needs of J workloads, [J] each: replicas (NaN: unknown), and ``base``, an index into :data:`BASES`.
 
-    ``load`` is the work that a replica is given, ``work`` what is needed, ``ahead`` what the forecast sees at its
-    quantile ``level``, NaN where it is not trusted, and ``lead_s`` how far ahead.
+    ``load`` is the work per replica, ``work`` the needed work, ``ahead`` the forecast at its quantile ``level``, NaN if
+    it is not trusted, and ``lead_s`` how far ahead.
     """
 
     replicas: Floats
@@ -31,15 +31,16 @@ class Basis(NamedTuple):
 
 
 BASES = ("start", "headroom", "forecast", "present")
-"""Demand while little is known of the workload; level and spread; the forecast; or what is there and waits."""
+"""Basis of a need: present demand while history is short; level and spread; the forecast; or present work and backlog.
+"""
 FORECAST, PRESENT = 2, 3
 
 
-class Led(NamedTuple):
-    """Which of the policies ``tried`` in the shadow since second ``since_s`` leads, and by how much.
+class Leader(NamedTuple):
+    """The leading one of the policies ``tried`` in the shadow since second ``since_s``, and its lead.
 
     It would have been billed ``hours`` replica-hours and been ``late`` for a share of the work, each second of which
-    counts as ``price`` replica seconds; ``after`` comes next and is ``dearer`` by a share.
+    counts as ``price`` replica seconds; ``after`` is the next best and is ``dearer`` by a share.
     """
 
     leader: str
@@ -52,10 +53,10 @@ class Led(NamedTuple):
     dearer: float
 
 
-class Shown(NamedTuple):
-    """One tick of J workloads that ends at second ``t_s``, with what is remembered of them in ``columns`` at ``rows``.
+class PolicyInput(NamedTuple):
+    """One tick of J workloads that ends at second ``t_s``, with their state in ``columns`` at ``rows``.
 
-    ``now`` is what was observed, ``backlog`` what waits in replica seconds (NaN: unknown) and ``usual`` the target
+    ``now`` is the observation, ``backlog`` the waiting work in replica seconds (NaN: unknown) and ``usual`` the target
     utilisation, float64 [J]. Their forecasts are in ``slots`` of the forecaster and may be ``trusted``; a replica
     ordered now is ready in ``lead`` ticks of ``period_s``. ``terms`` [N] are the objectives.
     """
@@ -65,7 +66,7 @@ class Shown(NamedTuple):
     columns: Columns
     terms: Terms
     rows: Ints
-    seen: Seen
+    seen: Observed
     now: Floats
     backlog: Floats
     usual: Floats
@@ -88,18 +89,18 @@ class Shown(NamedTuple):
         return np.minimum(self.lead + hold, self.forecast.horizon_ticks)
 
     def ahead(self, level: float, first: Ints) -> Floats:
-        """The most that trusted forecasts see from the tick `first` on, at the quantile nearest to `level` [J]."""
+        """Maximum of trusted forecasts from tick `first` on, at the quantile nearest to `level` [J]."""
         most = self.forecaster.most(self.slots, nearest(self.forecast.levels, level), first, self.last)
         return np.where(self.trusted, most, np.nan)
 
 
 class Policy(NamedTuple):
-    """``need`` says what workloads need; ``rule`` is how their record is kept, by which it is explained.
+    """``need`` returns the needs of workloads; ``rule`` updates the history that explanations use.
 
-    A policy may have ``floats`` of its own memory per workload; ``led`` tells from those who leads.
+    A policy may keep ``floats`` of its own state per workload; ``led`` reads the leader from it.
     """
 
-    need: Callable[[Shown], Basis]
+    need: Callable[[PolicyInput], Basis]
     rule: Rule
     floats: int = 0
-    led: Callable[[Floats], Led | None] | None = None
+    led: Callable[[Floats], Leader | None] | None = None

@@ -1,4 +1,4 @@
-"""From demand to replicas, by the policy that the configuration names, with a reason for each change."""
+"""From demand to replicas, by the configured policy, with a reason for each change."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,26 +15,26 @@ from flyball_streams.engine.parameters import ForecastParameters, SizingParamete
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.proposals import REPEAT_IN_FULL_TICKS
 from flyball_streams.engine.workload.sizing import forecast_band, lead_time_headroom, slo_headroom
-from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Seen, ends_sample
+from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Observed, ends_sample
 from flyball_streams.engine.workload.sizing.explanation import Facts, explained
-from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.policy import BASES, Basis, Policy, PolicyInput
 
 MOST = 1e30
-"""What anybody may say is cut to this, so that nothing overflows."""
+"""Limit of all inputs, so that nothing overflows."""
 IN_GPUS = "GPUs"
-"""Source of a capacity that is in busy GPUs, not in work."""
+"""Source of a capacity in busy GPUs instead of work."""
 POLICIES: dict[str, Policy] = {
     "slo_headroom": slo_headroom.POLICY,
     "lead_time_headroom": lead_time_headroom.POLICY,
     "forecast_band": forecast_band.POLICY,
 }
-"""By the name in the configuration; ``learned`` is not among them, see :func:`policy_of`."""
+"""By the name in the configuration, except ``shadow_selection``, see :func:`policy_of`."""
 
 
-class Want(msgspec.Struct, frozen=True):
-    """Target replicas of one workload, why, and the numbers of ``tick``; ``id`` is the proposal's.
+class TargetReplicas(msgspec.Struct, frozen=True):
+    """Target replicas of one workload, the reason, and the numbers of ``tick``; ``id`` is the proposal's.
 
-    A proposal that was not granted is repeated each tick, with the same id while it asks for the same.
+    A proposal that was not granted is repeated each tick, with the same id while its content stays the same.
     """
 
     id: str
@@ -47,9 +47,9 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Job(NamedTuple):
-    """One workload to size: its specification, this tick's demand, its forecast, its cell, and what a replica sustains.
+    """One workload to size: its specification, demand, forecast, cell, and capacity per replica.
 
-    ``capacity`` is in work per second, or in GPUs where its ``source`` says so.
+    ``capacity`` is in work per second, or in GPUs if its ``source`` says so.
     """
 
     spec: WorkloadSpec
@@ -62,7 +62,7 @@ class Job(NamedTuple):
 
 
 def policy_of(name: str) -> Policy:
-    """Policy of a name in the configuration."""
+    """The policy of a name in the configuration."""
     if name in POLICIES:
         return POLICIES[name]
     from flyball_streams.engine.workload.sizing import shadow_selection  # loads numba, which no other policy needs
@@ -76,9 +76,9 @@ def forecast_id(cell: str, workload: str, index: int) -> str:
 
 
 def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float | None:
-    """Demand of a tick: work per second, or busy GPUs where that, or what a replica sustains of it, is not known.
+    """Demand of a tick: work per second, or busy GPUs if work or its capacity is unknown.
 
-    ``in_work`` says that the series is in work per second already: a tick without it is a gap then, not GPUs.
+    ``in_work`` says that the series is already in work per second: a tick without it is then a gap.
     """
     if demand.work_rate is not None and sustained_known:
         return demand.work_rate
@@ -86,7 +86,7 @@ def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float
 
 
 class Sizer:
-    """Sizes all workloads of a cell at once; what it remembers is in :class:`Columns`."""
+    """Sizes all workloads of a cell at once; its state is in :class:`Columns`."""
 
     def __init__(self, forecast: ForecastParameters, sizing: SizingParameters, forecaster: Forecaster) -> None:
         self.forecast = forecast
@@ -95,9 +95,9 @@ class Sizer:
         self.policy = policy_of(sizing.policy)
         self.columns = Columns(self.policy.floats)
         self.objectives = slo_headroom.Objectives(sizing, self.policy.rule)
-        self.wants: dict[str, Want] = {}
+        self.wants: dict[str, TargetReplicas] = {}
         self.needs: dict[str, float] = {}
-        """Replicas that workloads need, NaN where that is not known, however many are granted."""
+        """Replicas that workloads need, NaN if unknown, before any grants."""
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -109,29 +109,29 @@ class Sizer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take on the state of a snapshot."""
+        """Replace the state by that of a snapshot."""
         self.columns.load(state["columns"])
-        self.wants = {name: unpack_struct(raw, Want) for name, raw in state["wants"].items()}
+        self.wants = {name: unpack_struct(raw, TargetReplicas) for name, raw in state["wants"].items()}
         self.needs = dict(state["needs"])
         self.objectives.load(state["objectives"], self.columns.room)
 
     def keep(self, names: set[str]) -> None:
-        """Forget all other workloads."""
+        """Drop all other workloads."""
         if self.columns.rows.keys() - names:
             self.columns.keep(names)
             self.objectives.reread()
 
     def work_of_request(self, name: str) -> float:
-        """Work of a request of late; NaN where it was never seen."""
+        """Recent mean work of a request; NaN if unknown."""
         return self.columns.work_of_request(name)
 
-    def step(self, tick: Tick, jobs: list[Job]) -> list[Want | None]:
-        """Replicas for each job, ``None`` where what runs may stay.
+    def step(self, tick: Tick, jobs: list[Job]) -> list[TargetReplicas | None]:
+        """Replicas for each job, ``None`` to keep the running ones.
 
-        Each tick is learned, and needs are looked at when a sample of five seconds ends, or at once where somebody
-        waits and nothing runs: to look more often would show the same minutes again. A workload that is not among the
-        jobs is held: nobody knows what it needs. A sum that lacks a source looks like a drop: it is not learned, and
-        nobody loses a replica by it.
+        Each tick updates the state. Needs are computed when a five-second sample ends, or at once when requests wait
+        and nothing runs: more often would use the same minutes again. A workload that is not among the jobs is kept as
+        it is, because its need is unknown. A sum that lacks a source looks like a drop: it is not used, and removes no
+        replica.
         """
         if not jobs:
             self.wants, self.needs = {}, {}
@@ -141,18 +141,20 @@ class Sizer:
         usual, least, most = self.objectives.note(rows, [job.spec for job in jobs], columns.room)
         seen = _seen(jobs)
         self.objectives.terms.lead[rows] = minutes(seen.cold_start_s)
-        told = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
-        backlog = columns.observe(tick, rows, told, self.objectives.terms, usual, np.stack([least, most]))
+        observed = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
+        backlog = columns.observe(tick, rows, observed, self.objectives.terms, usual, np.stack([least, most]))
         waits = seen.queued > 0.0
-        asked = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
-        if not (ends_sample(tick) or (asked & (seen.replicas == 0.0)).any()):
+        demanded = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
+        if not (ends_sample(tick) or (demanded & (seen.replicas == 0.0)).any()):
             return [self._wanted_before(job) for job in jobs]
         basis = self.policy.need(self._shown(tick, jobs, rows, seen, backlog, usual))
         self.needs = dict(zip((job.spec.workload for job in jobs), basis.replicas.tolist(), strict=True))
         wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
-        idle = (columns.mix.idle_s[rows] >= sizing.scale_to_zero_after_s) & (sizing.scale_to_zero_after_s > 0.0)
-        kept = ((seen.replicas > 0.0) & ~idle) | (columns.mix.idle_s[rows] < 0.0)
-        least_now = np.where((least > 0.0) | asked | kept, np.maximum(least, 1.0), 0.0)
+        idle = (columns.request_work.idle_s[rows] >= sizing.scale_to_zero_after_s) & (
+            sizing.scale_to_zero_after_s > 0.0
+        )
+        kept = ((seen.replicas > 0.0) & ~idle) | (columns.request_work.idle_s[rows] < 0.0)
+        least_now = np.where((least > 0.0) | demanded | kept, np.maximum(least, 1.0), 0.0)
         wanted = np.clip(np.where(least_now == 0.0, 0.0, wanted), least_now, most)
         if not complete:
             wanted = np.maximum(wanted, seen.replicas)
@@ -172,13 +174,15 @@ class Sizer:
             self.wants[name] = want
         return [self.wants.get(job.spec.workload) for job in jobs]
 
-    def _wanted_before(self, job: Job) -> Want | None:
+    def _wanted_before(self, job: Job) -> TargetReplicas | None:
         want = self.wants.get(job.spec.workload)
         return want if want is not None and want.running == job.demand.replicas else None
 
-    def _shown(self, tick: Tick, jobs: list[Job], rows: Ints, seen: Seen, backlog: Floats, usual: Floats) -> Shown:
+    def _shown(
+        self, tick: Tick, jobs: list[Job], rows: Ints, seen: Observed, backlog: Floats, usual: Floats
+    ) -> PolicyInput:
         period_s = tick.period_ns / NS_PER_S
-        return Shown(
+        return PolicyInput(
             t_s=tick.end_ns / NS_PER_S,
             period_s=period_s,
             columns=self.columns,
@@ -200,7 +204,9 @@ class Sizer:
         """Ticks until a replica ordered now is ready, as far as there is a forecast."""
         return np.clip(np.ceil(cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64)
 
-    def _want(self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis) -> Want:
+    def _want(
+        self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis
+    ) -> TargetReplicas:
         columns, terms = self.columns, self.objectives.terms
         facts = Facts(
             policy=self.sizing.policy,
@@ -230,18 +236,18 @@ class Sizer:
             minutes=int(columns.need.minutes[row]),
             share=1.0 - float(terms.allowed[row]),
             delay_s=float(terms.delay_s[row]),
-            idle_s=float(columns.mix.idle_s[row]),
+            idle_s=float(columns.request_work.idle_s[row]),
             hpa=float(columns.rival.replicas[row]),
             led=self.policy.led(columns.own[row]) if self.policy.led is not None else None,
         )
         reason, confidence, evidence = explained(facts)
         identity = record_id("Proposal", "scale", job.cell, job.spec.workload, tick.index)
-        return Want(identity, tick.index, job.demand.replicas, facts.granted, reason, confidence, evidence)
+        return TargetReplicas(identity, tick.index, job.demand.replicas, facts.granted, reason, confidence, evidence)
 
 
-def _seen(jobs: list[Job]) -> Seen:
-    """What was seen of the jobs, and what a replica sustains."""
-    told = [
+def _seen(jobs: list[Job]) -> Observed:
+    """Observations of the jobs, and the capacity of a replica."""
+    observed = [
         (
             job.view.observed,
             demand.request_rate,
@@ -256,4 +262,4 @@ def _seen(jobs: list[Job]) -> Seen:
         for job in jobs
         for demand in (job.demand,)
     ]
-    return Seen(*np.clip(np.array(told, np.float64).T, -MOST, MOST))
+    return Observed(*np.clip(np.array(observed, np.float64).T, -MOST, MOST))

@@ -12,19 +12,19 @@ from flyball_streams.engine.packing import like
 from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import nearest
 from flyball_streams.engine.workload.sizing.columns import Floats, Ints
-from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Basis, Policy, Shown
+from flyball_streams.engine.workload.sizing.policy import DRAIN_S, FORECAST, Basis, Policy, PolicyInput
 
 LEVEL_MINUTES = 5
 MOST = 2.0**31 - 1
 LEAST_USUAL = 1e-3
-"""A target utilisation below this is nobody's choice, and its quotients have no float."""
+"""Minimum of the target utilisation: below it, quotients overflow."""
 
 COLUMNS = ("z", "allowed", "delay_s", "delay", "lead")
-"""Those of the terms that differ between workloads."""
+"""Terms that differ between workloads."""
 
 
 class Allowed(NamedTuple):
-    """What specifications say, [J] each: target utilisation, least and most replicas."""
+    """Limits in specifications, [J] each: target utilisation, minimum and maximum replicas."""
 
     usual: Floats
     least: Floats
@@ -32,7 +32,7 @@ class Allowed(NamedTuple):
 
 
 class Objectives:
-    """The objective of each workload, in columns beside those of the record, which follows a `rule`."""
+    """The objective of each workload, in columns beside the history, which follows a `rule`."""
 
     def __init__(self, sizing: SizingParameters, rule: slo_headroom.Rule) -> None:
         self.sizing = sizing
@@ -43,7 +43,7 @@ class Objectives:
         self._allowed = Allowed(np.zeros(0), np.zeros(0), np.zeros(0))
 
     def note(self, rows: Ints, specs: list[WorkloadSpec], room: int) -> Allowed:
-        """Read the objectives of new and changed specifications; return what those in `rows` allow."""
+        """Read the objectives of new and changed specifications; return the limits of the workloads in `rows`."""
         if specs == self._latest and len(self.specs) == room:
             return self._allowed
         if len(self.specs) != room:
@@ -64,16 +64,16 @@ class Objectives:
         return self._allowed
 
     def reread(self) -> None:
-        """Read all specifications anew as they come: rows have changed hands."""
+        """Read all specifications again: rows have been reassigned."""
         self.specs = list[WorkloadSpec | None]([None] * len(self.specs))
         self._latest = []
 
     def state(self) -> list[Any]:
-        """The objectives, for a snapshot: they go on for workloads that are silent just then."""
+        """The objectives, for a snapshot; they include currently silent workloads."""
         return self._columns(self.terms)
 
     def load(self, state: list[Any], room: int) -> None:
-        """Take on the state of a snapshot with `room` for workloads."""
+        """Replace the state by that of a snapshot with `room` for workloads."""
         self._widen(room)
         kept = like(tuple(self._columns(self.terms)), state)
         self.terms = self.terms._replace(**dict(zip(COLUMNS, kept, strict=True)))
@@ -105,62 +105,62 @@ class Objectives:
 
 
 def objective_of(spec: WorkloadSpec, sizing: SizingParameters) -> tuple[float, float]:
-    """Share of work that is to be in time, and the delay within which it is."""
+    """Share of work that must be in time, and the allowed delay."""
     if spec.objective is not None:
         return min(max(spec.objective.attainment, 0.0), 1.0), min(max(spec.objective.delay_s, 0.0), MOST)
     return sizing.late_cost / (1.0 + sizing.late_cost), min(sizing.delay_s, MOST)
 
 
 class Present(NamedTuple):
-    """What is there now, [J] each: whether enough is known, the work that a replica is given, and what comes.
+    """Present state, [J] each: whether enough is known, the work per replica, and demand.
 
-    ``asked`` is the work with its backlog, which is to be gone within some seconds, ``start`` that of the newest five
-    seconds where they have more, with replicas that are not known to take so much yet.
+    ``demanded`` is the work with its backlog, which is to be drained within some seconds; ``start`` is the newest
+    five-second sample if it is higher, with the load per replica while little is known.
     """
 
     known: NDArray[np.bool_]
     load: Floats
-    asked: Floats
+    demanded: Floats
     start: Floats
 
 
-def present(shown: Shown, drain_s: Floats) -> Present:
-    """Return what is there, where a backlog is to be gone in `drain_s` [J]."""
-    columns, rows, seen = shown.columns, shown.rows, shown.seen
+def present(given: PolicyInput, drain_s: Floats) -> Present:
+    """Return the present state, where a backlog is to be drained in `drain_s` [J]."""
+    columns, rows, seen = given.columns, given.rows, given.seen
     # Of GPUs only how busy they are is known, never what they could not serve: they must not be full.
-    known, careful = slo_headroom.known(columns.need)[rows], seen.capacity * shown.usual
+    known, careful = slo_headroom.known(columns.need)[rows], seen.capacity * given.usual
     load = np.where(seen.in_gpus > 0.0, careful, seen.capacity)
     work, newest = columns.present(rows)
     work = np.where(np.isfinite(work), work, columns.need.level[rows])
-    waits = np.nan_to_num(shown.backlog) / drain_s
+    waits = np.nan_to_num(given.backlog) / drain_s
     start = np.fmax(work, newest) + waits * careful
     return Present(known, np.where(known, load, careful), work + waits * load, start)
 
 
-def based(shown: Shown, there: Present) -> Basis:
-    """Return what headroom, what is there, and the forecast make of the need."""
-    seen, sizing = shown.seen, shown.sizing
+def based(given: PolicyInput, there: Present) -> Basis:
+    """Return the need from headroom, present demand and the forecast."""
+    seen, sizing = given.seen, given.sizing
     known, load = there.known, there.load
     nothing = np.full(len(known), -np.inf)
     options = np.stack(
         [
             np.where(known, nothing, np.maximum(there.start, seen.replicas * load)),
-            np.where(known, shown.columns.need.target[shown.rows], nothing),
+            np.where(known, given.columns.need.target[given.rows], nothing),
             nothing,
-            np.where(known, there.asked, nothing),
+            np.where(known, there.demanded, nothing),
         ]
     )
     needed = options.max(axis=0)
-    ahead = shown.ahead(sizing.forecast_level, shown.lead)
+    ahead = given.ahead(sizing.forecast_level, given.lead)
     work = raised(needed, np.where(seen.in_gpus > 0.0, 1.0, load / seen.capacity) * ahead)
     base = np.where(work > needed, FORECAST, options.argmax(axis=0))
-    level = shown.forecast.levels[nearest(shown.forecast.levels, sizing.forecast_level)]
-    return Basis(whole(work / load), base, load, work, ahead, np.full(len(known), level), shown.lead_s)
+    level = given.forecast.levels[nearest(given.forecast.levels, sizing.forecast_level)]
+    return Basis(whole(work / load), base, load, work, ahead, np.full(len(known), level), given.lead_s)
 
 
-def need(shown: Shown) -> Basis:
-    """What workloads need: a backlog is to be gone in a minute, or in a cold start where that takes longer."""
-    return based(shown, present(shown, np.maximum(DRAIN_S, shown.seen.cold_start_s)))
+def need(given: PolicyInput) -> Basis:
+    """Needs of workloads; a backlog is to be drained in a minute, or in a cold start if that takes longer."""
+    return based(given, present(given, np.maximum(DRAIN_S, given.seen.cold_start_s)))
 
 
 POLICY = Policy(need, slo_headroom.RULE)

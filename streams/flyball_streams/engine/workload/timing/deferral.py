@@ -5,7 +5,7 @@ from typing import Any
 
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
-from flyball_streams.engine.known import Known
+from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.capacities import Capacities
 from flyball_streams.engine.workload.proposals import Proposals
@@ -17,7 +17,7 @@ from flyball_streams.engine.workload.timing.progress import Progress
 class Deferral:
     """Schedules the deferrable workloads of one cell in one partition."""
 
-    def __init__(self, cell: str, slot_s: float, directory: Known, capacities: Capacities) -> None:
+    def __init__(self, cell: str, slot_s: float, directory: FleetIndex, capacities: Capacities) -> None:
         self.cell = cell
         self.slot_s = slot_s
         self.directory = directory

@@ -1,4 +1,4 @@
-"""The carbon curve up to a deadline: the provider's values and, beyond them, the usual course of a day."""
+"""The carbon curve up to a deadline: the provider's values and, beyond them, the usual daily course."""
 
 import math
 from typing import Any
@@ -12,15 +12,15 @@ from flyball_contracts.records import Signal
 HOUR_NS = 3600 * NS_PER_S
 WEEK_HOURS = 7 * 24
 MOST_COST = 1e9
-"""A carbon intensity above this is a fault of the feed; float32 ends at 3e38."""
+"""Carbon intensity above which a value is a fault of the feed; float32 ends at 3e38."""
 HELD = 0.93
-"""Share of a deviation from the usual course that is left an hour later, in grids of 2020 to 2022: 0.85 to 0.97."""
+"""Share of a deviation from the usual course that remains an hour later, in grids of 2020 to 2022: 0.85 to 0.97."""
 Floats = NDArray[np.float64]
 Times = NDArray[np.int64]
 
 
 def values_at(signal: Signal, times_ns: Times) -> Floats:
-    """Values of a curve at some times, gCO2e/kWh; NaN outside the curve and where it holds a fault. float64[times]."""
+    """Values of a curve at some times, gCO2e/kWh, float64[times]; NaN outside the curve and for faulty values."""
     curve = np.array([*signal.p50, math.nan], np.float64)
     slot = (times_ns - signal.start_ns) // max(1, round(signal.step_s * NS_PER_S))
     inside = (slot >= 0) & (slot < len(signal.p50))
@@ -29,14 +29,14 @@ def values_at(signal: Signal, times_ns: Times) -> Floats:
 
 
 class Week:
-    """Hourly means of the last seven days of one zone, by its curves: the newest curve for an hour counts."""
+    """Hourly means of the last seven days of one zone, from its curves: the newest curve for an hour counts."""
 
     def __init__(self) -> None:
         self.hours: dict[int, float] = {}
         self._noted: tuple[int, int] | None = None
 
     def note(self, signal: Signal, now_ns: int) -> None:
-        """Take in what a curve says of the hours up to now; the same curve adds no more than the hour that is new."""
+        """Add a curve's values for the hours up to now; a known curve adds only the new hour."""
         now = now_ns // HOUR_NS
         basis = (signal.published_ns, now)
         if self._noted == basis:
@@ -58,7 +58,7 @@ class Week:
             self.hours = {h: v for h, v in self.hours.items() if now - WEEK_HOURS < h <= now}
 
     def usual(self, times_ns: Times) -> Floats:
-        """Mean of the days seen at these times of day, float64[times]; of an hour never seen, the mean of them all."""
+        """Mean over the days at these times of day, float64[times]; the mean of all hours for an hour without data."""
         if not self.hours:
             return np.full(len(times_ns), math.nan)
         hours = np.fromiter(self.hours, np.int64, len(self.hours))
@@ -82,10 +82,10 @@ class Week:
 
 
 def course(signal: Signal, week: Week, times_ns: Times) -> Floats:
-    """Curve at ascending times, gCO2e/kWh, float64[times]: NaN only when nothing is known at all.
+    """Curve at ascending times, gCO2e/kWh, float64[times]: NaN only if nothing is known.
 
     Beyond the provider's values, the curve is the mean of the last seven days by time of day, plus the deviation of the
-    last known value from that mean, which fades by ``HELD`` an hour.
+    last known value from that mean, which decays by ``HELD`` per hour.
     """
     known = values_at(signal, times_ns)
     gaps = ~np.isfinite(known)
@@ -104,7 +104,7 @@ def course(signal: Signal, week: Week, times_ns: Times) -> Floats:
 
 
 def _anchors(signal: Signal, week: Week, times_ns: Times) -> tuple[Times, Floats] | None:
-    """Time and value of the last known value at or before each time: of the curve, or else measured."""
+    """Time and value of the last known value at or before each time: from the curve, or else measured."""
     step_ns = max(1, round(signal.step_s * NS_PER_S))
     middles = signal.start_ns + np.arange(len(signal.p50), dtype=np.int64) * step_ns + step_ns // 2
     values = values_at(signal, middles)

@@ -1,4 +1,4 @@
-"""How far a deferrable job is, how fast it gets on, and how long its starts take."""
+"""Progress and speed of a deferrable job, and the duration of its starts."""
 
 from statistics import median
 

@@ -16,16 +16,16 @@ MOST_SLOTS = 512
 FARTHEST_NS = 366 * 86_400 * NS_PER_S
 """A deadline that is later than in a year counts as in a year."""
 SIZES = (128, MOST_SLOTS)
-"""Slots that a plan is padded to: few sizes, so that few are compiled, all of them before the first tick."""
+"""Padded slot counts of a plan: few sizes, so that few shapes are compiled, all before the first tick."""
 UNITS = 5
 """Parts of a slot in which work and lost time are counted."""
 
 
 class Deferrable(NamedTuple):
-    """A job to time.
+    """A job to schedule.
 
-    It needs ``remaining_s`` of running time, loses ``restart_s`` whenever it starts, and must be on early enough to
-    end ``margin_s`` before its deadline. A job that is ``running`` and still starts has its restart in what remains.
+    It needs ``remaining_s`` of running time, loses ``restart_s`` at each start, and must run early enough to end
+    ``margin_s`` before its deadline. A job that is ``running`` and still starts has its restart in ``remaining_s``.
     """
 
     spec: WorkloadSpec
@@ -41,7 +41,7 @@ class Deferrable(NamedTuple):
 
     @property
     def needs_s(self) -> float:
-        """Seconds until it ends when it runs from now on."""
+        """Seconds until it ends if it runs from now on."""
         return self.remaining_s + (0.0 if self.running else self.restart_s)
 
     def must_run(self, now_ns: int) -> bool:
@@ -62,10 +62,10 @@ def slot_start(time_ns: int, slot_s: float) -> int:
 
 
 def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: str, slot_s: float) -> Plan:
-    """Plan of one job up to its deadline on the newest carbon curve, which ``week`` continues where it ends.
+    """Plan of one job up to its deadline on the newest carbon curve, extended by ``week``.
 
-    If the carbon intensity is unknown, or the deadline cannot be met with its margin, the plan is to run at once until
-    the end.
+    If the carbon intensity is unknown, or the deadline cannot be met with its margin, the job runs at once until its
+    end.
     """
     end_ns = min(max(job.deadline_ns, now_ns), now_ns + FARTHEST_NS)
     left_s = (end_ns - now_ns) / NS_PER_S

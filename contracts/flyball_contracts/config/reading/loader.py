@@ -1,4 +1,4 @@
-"""YAML into typed configuration, with errors that name file, line, key and remedy."""
+"""Reads YAML into typed configuration, with errors that name file, line, key and remedy."""
 
 import difflib
 import re
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from flyball_contracts.config.expected import expected_at
-from flyball_contracts.config.removed import remedy
-from flyball_contracts.config.yaml_text import YamlLoader, refuse_mistakes
+from flyball_contracts.config.reading.expected import expected_at
+from flyball_contracts.config.reading.removed import remedy
+from flyball_contracts.config.reading.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ _INVALID_ENUM = "Invalid enum value"  # msgspec names the wrong one, not the rig
 def load_config(path: Path, kind: type[T]) -> T:
     """Read a YAML file as ``kind``, a frozen struct.
 
-    Raises :class:`ConfigError` with ``file:line: key: what was expected`` (and the nearest valid key for an
-    unknown one) when the file cannot be read or does not fit.
+    Raises :class:`ConfigError` with ``file:line: key: what was expected`` (and the nearest valid key for an unknown
+    one) when the file cannot be read or is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ def load_config(path: Path, kind: type[T]) -> T:
 
 @contextmanager
 def located(path: Path) -> Generator[None]:
-    """Add the file and the line to a :class:`ConfigError` of the block whose text begins with a key of ``path``."""
+    """Add file and line to a :class:`ConfigError` whose text begins with a key of the block at ``path``."""
     try:
         yield
     except ConfigError as error:
@@ -47,7 +47,7 @@ def located(path: Path) -> Generator[None]:
 
 
 def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
-    """Read YAML text as ``kind``; ``name`` stands for the file in errors (:class:`ConfigError`)."""
+    """Read YAML text as ``kind``; ``name`` replaces the file in errors (:class:`ConfigError`)."""
     try:
         tree = yaml.compose(text, Loader=YamlLoader)
         data = yaml.load(text, Loader=YamlLoader)
@@ -64,7 +64,7 @@ def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
 
 
 def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, path: str = "") -> T:
-    """Check and convert the ``data`` of a YAML node, which ``path`` names in errors (:class:`ConfigError`)."""
+    """Check and convert the ``data`` of a YAML node at ``path``, for errors (:class:`ConfigError`)."""
     _check_keys(data, kind, node, name, path)
     try:
         return msgspec.convert(data, kind)
@@ -78,7 +78,7 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
 
 
 def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:
-    """Refuse unknown keys, at any depth, with their line and the nearest valid key."""
+    """Reject unknown keys, at any depth, with their line and the nearest valid key."""
     kind = _struct_of(kind, data, node, name, path)
     if typing.get_origin(kind) in (tuple, list) and isinstance(data, list):
         inner = typing.get_args(kind)[0]

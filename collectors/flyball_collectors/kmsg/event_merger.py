@@ -1,7 +1,7 @@
-"""One event for what two witnesses saw: the driver's own events through NVML, and its lines in the kernel log.
+"""Merges duplicate events of two sources: the driver's events through NVML, and its lines in the kernel log.
 
-Where both report an XID of one GPU within two seconds, the kernel log's report counts: it has every line and its
-details. If NVML's went out before, the log's goes out under the same id, as a better report of the same event.
+If both report an XID of one GPU within two seconds, the kernel log's report counts: it has every line and its details.
+If NVML's was already published, the log's is published under the same id, as a better report of the same event.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from flyball_collectors.kmsg.classifier import FOLLOWS
 from flyball_collectors.kmsg.collector import SLOT
 from flyball_collectors.kmsg.fault import slot_of
-from flyball_collectors.kmsg.verdicts import FOLLOWS
 from flyball_collectors.nvml.events.xid import FABRIC, VICTIMS
 from flyball_contracts.records import Device, NodeEvent
 
@@ -25,16 +25,16 @@ class _Seen(NamedTuple):
     by_kernel: bool
 
 
-class Witness:
-    """Settles the events of all collectors of one node; they keep their order."""
+class EventMerger:
+    """Merges the events of all collectors of one node; they keep their order."""
 
     def __init__(self) -> None:
         self._recent: list[_Seen] = []
 
     def settle(self, events: Sequence[NodeEvent], devices: Sequence[Device]) -> list[NodeEvent]:
-        """Events to publish, with the ids of ``devices`` in the place of slots, and victims joined to their causes.
+        """Events to publish, with the ids of ``devices`` in place of slots, and causes of victims.
 
-        A slot that no device has stays: the GPU is not to be had, but the node's others are not meant.
+        A slot without a device stays: the GPU is not available, and the node's others are not affected.
         """
         if not events:
             return []
@@ -62,7 +62,7 @@ class Witness:
         return event
 
     def _joined(self, event: NodeEvent) -> NodeEvent:
-        """The event, or for a victim without a known cause, what it follows from."""
+        """The event; for a victim without a known cause, with the error that it follows."""
         if event.kind != "xid" or event.code not in VICTIMS or FOLLOWS in event.message:
             return event
         causes = [one.event for one in self._recent if _may_cause(one.event, event)]
@@ -86,7 +86,7 @@ def _same(one: NodeEvent, other: NodeEvent) -> bool:
 
 
 def _may_cause(cause: NodeEvent, victim: NodeEvent) -> bool:
-    """Whether an earlier error, of the same GPU or of the fabric between the GPUs, can be what struck the victim."""
+    """Whether an earlier error, of the same GPU or of the fabric between GPUs, can be the victim's cause."""
     if cause.code is None or cause.code in VICTIMS or cause.severity == "info":
         return False
     near = cause.device == victim.device or cause.code in FABRIC or cause.code >= _FIRST_SXID

@@ -24,7 +24,7 @@ class Held(NamedTuple):
     gpus: Mapping[str, float]
 
 
-class Known:
+class FleetIndex:
     """Tables with derived indexes: replicas by workload, the GPUs they hold, and zones.
 
     ``version`` rises whenever a table changes.

@@ -11,7 +11,7 @@ from flyball_contracts.records import Counted, Outcome, SubjectState
 MOST_SETTLED = 20_000
 
 
-class Page:
+class DecisionOutcomes:
     """The outcomes of one decision: who claimed it, in order, and its first final outcome."""
 
     def __init__(self) -> None:
@@ -22,42 +22,42 @@ class Page:
         self.final_ms = 0
 
 
-class Book:
+class OutcomeIndex:
     """Outcomes by partition and decision; of finished ones, the newest :data:`MOST_SETTLED` of each partition."""
 
     def __init__(self) -> None:
-        self._pages: dict[int, dict[str, Page]] = {}
+        self._by_partition: dict[int, dict[str, DecisionOutcomes]] = {}
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Add the next outcome of a partition; ``at_ms`` is when it was sent."""
-        pages = self._pages.setdefault(partition, {})
-        page = pages.setdefault(outcome.decision, Page())
+        pages = self._by_partition.setdefault(partition, {})
+        outcomes = pages.setdefault(outcome.decision, DecisionOutcomes())
         if outcome.status == "accepted":
-            page.claims.append(outcome.actuator)
-            page.accepted = page.accepted or outcome
+            outcomes.claims.append(outcome.actuator)
+            outcomes.accepted = outcomes.accepted or outcome
         elif outcome.status == "running":
-            page.running = outcome
-        elif page.final is None:
-            page.final, page.final_ms = outcome, at_ms
+            outcomes.running = outcome
+        elif outcomes.final is None:
+            outcomes.final, outcomes.final_ms = outcome, at_ms
             if len(pages) > 2 * MOST_SETTLED:
-                self._pages[partition] = _newest(pages)
+                self._by_partition[partition] = _newest(pages)
 
-    def page(self, partition: int, decision: str) -> Page | None:
+    def outcomes_of(self, partition: int, decision: str) -> DecisionOutcomes | None:
         """Outcomes of a decision, ``None`` if there are none."""
-        return self._pages.get(partition, {}).get(decision)
+        return self._by_partition.get(partition, {}).get(decision)
 
     def grants(self, partition: int) -> Iterator[Grant]:
         """Grants of the decisions that any actuator carried out."""
-        for page in self._pages.get(partition, {}).values():
-            outcome = page.running or page.accepted
-            if outcome is not None and outcome.counted is None and page.accepted is not None:
-                outcome = page.accepted  # who took over does not know what was counted
-            if outcome is not None and not (page.final is not None and page.final.status == "refused"):
+        for outcomes in self._by_partition.get(partition, {}).values():
+            outcome = outcomes.running or outcomes.accepted
+            if outcome is not None and outcome.counted is None and outcomes.accepted is not None:
+                outcome = outcomes.accepted  # who took over does not know what was counted
+            if outcome is not None and not (outcomes.final is not None and outcomes.final.status == "refused"):
                 yield grant_of(outcome)
 
     def forget(self, partition: int) -> None:
         """Drop a partition that another actuator now owns."""
-        self._pages.pop(partition, None)
+        self._by_partition.pop(partition, None)
 
 
 def grant_of(outcome: Outcome) -> Grant:
@@ -95,7 +95,7 @@ def _taken(outcome: Outcome) -> int:
     return moved if not shown or after.replicas is None else max(0, max(shown) - after.replicas, moved)
 
 
-def _newest(pages: dict[str, Page]) -> dict[str, Page]:
-    settled = [decision for decision, page in pages.items() if page.final is not None]
+def _newest(pages: dict[str, DecisionOutcomes]) -> dict[str, DecisionOutcomes]:
+    settled = [decision for decision, outcomes in pages.items() if outcomes.final is not None]
     old = set(settled[:-MOST_SETTLED])
-    return {decision: page for decision, page in pages.items() if decision not in old}
+    return {decision: outcomes for decision, outcomes in pages.items() if decision not in old}

@@ -1,4 +1,4 @@
-"""What the driver's events and the state of the GPUs come to as records."""
+"""Records of driver events and of changes of the GPUs' state."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from flyball_collectors.nvml.events.watch import (
     UNAVAILABLE,
     UNCORRECTED_ECC,
     XID,
-    Happening,
+    DriverEvent,
 )
 from flyball_collectors.nvml.events.xid import recovery_of, verdict_of
 from flyball_contracts.records import Device, NodeEvent
@@ -38,10 +38,10 @@ _MEANINGS: Mapping[int, _Meaning] = {
 }
 
 
-def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:
-    """Record of an event of the driver that was seen ``count`` times, first at ``first_ns``.
+def event_of(node: str, what: DriverEvent, first_ns: int, count: int, recovery_action: int | None) -> NodeEvent:
+    """Record of a driver event that was seen ``count`` times, first at ``first_ns``.
 
-    ``recovery_action`` is what the driver requests now, as far as is known.
+    ``recovery_action`` is the driver's present request, if known.
     """
     often = f", {count} times" if count > 1 else ""
     if what.kind == XID:
@@ -75,17 +75,17 @@ def event_of(node: str, what: Happening, first_ns: int, count: int, recovery_act
 
 
 def gone(node: str, now_ns: int, device: str, message: str) -> NodeEvent:
-    """A GPU that does not answer, or is not there any more."""
+    """Event: a GPU does not respond, or was removed."""
     return node_event(node, now_ns, "device_lost", severity="critical", device=device, remedy="drain", message=message)
 
 
 def there(node: str, now_ns: int, device: str, message: str) -> NodeEvent:
-    """A GPU that is new, or answers again."""
+    """Event: a GPU was added, or responds again."""
     return node_event(node, now_ns, "device_added", device=device, message=message)
 
 
 def stalled(node: str, now_ns: int, device: str, seconds: float) -> NodeEvent:
-    """A GPU about which a call has not come back."""
+    """Event: a call about a GPU has not returned."""
     message = f"a call about the GPU has not come back for {seconds:.1f} s; its row is empty until it does"
     return node_event(
         node, now_ns, "device_stalled", severity="critical", device=device, remedy="drain", message=message
@@ -93,7 +93,7 @@ def stalled(node: str, now_ns: int, device: str, seconds: float) -> NodeEvent:
 
 
 def divided(node: str, now_ns: int, devices: tuple[Device, ...]) -> NodeEvent:
-    """A GPU, the first of ``devices``, that is divided in another way than before."""
+    """Event: a GPU, the first of ``devices``, was repartitioned."""
     profiles = ", ".join(device.mig_profile or device.id for device in devices[1:])
     if profiles:
         message = f"MIG instances: {profiles}"
@@ -103,7 +103,7 @@ def divided(node: str, now_ns: int, devices: tuple[Device, ...]) -> NodeEvent:
 
 
 def refused(node: str, now_ns: int, call: str, without: str) -> NodeEvent:
-    """A call whose struct the driver has in another version; ``without`` says why the binding does not stand in."""
+    """Event: the driver has another version of a call's struct; ``without`` says why the binding is not used."""
     about = f"{call}: the driver answers in a version of its structure that is not known here"
     message = f"{about}; not read: {without}" if without else f"{about}; read through nvidia-ml-py instead"
     severity: Severity = "warning" if without else "info"

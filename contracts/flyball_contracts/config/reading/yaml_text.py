@@ -13,11 +13,11 @@ _SCIENTIFIC = (_FLOAT, re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+01
 
 
 class YamlLoader(yaml.SafeLoader):
-    """Reads what YAML 1.2 takes for numbers, where PyYAML heeds 1.1."""
+    """Reads numbers as in YAML 1.2, where PyYAML follows 1.1."""
 
 
 class YamlDumper(yaml.SafeDumper):
-    """Quotes what :class:`YamlLoader` would take for a number."""
+    """Quotes texts that :class:`YamlLoader` would read as numbers."""
 
 
 YamlLoader.yaml_implicit_resolvers = {

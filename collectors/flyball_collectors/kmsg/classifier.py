@@ -15,8 +15,8 @@ class _Struck(NamedTuple):
     processes: frozenset[str]
 
 
-class Judge:
-    """Verdicts on faults, with a memory of where on the chips programs failed."""
+class FaultClassifier:
+    """Classifies faults, and remembers where on the chips programs failed."""
 
     def __init__(self) -> None:
         self._struck: dict[tuple[str, str], _Struck] = {}
@@ -56,7 +56,7 @@ class Judge:
         return Verdict(severity, remedy, text)
 
     def _again(self, tally: Tally) -> bool:
-        """Whether another process failed in the one place where this one did; all over the chip it is the program."""
+        """Whether another process failed at the same place of the chip; at many places, the program is the cause."""
         if len(tally.places) != 1 or not tally.processes:
             return False
         key = (tally.first.pci, next(iter(tally.places)))

@@ -1,4 +1,4 @@
-"""Every key that a configuration document may hold."""
+"""All keys of a configuration document."""
 
 import typing
 from collections.abc import Iterator, Mapping
@@ -10,10 +10,9 @@ import msgspec
 def key_paths(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Paths of the leaf keys of a document of type ``kind``, such as ``kafka.bootstrap``, in the order of its fields.
 
-    A leaf is a key whose value holds no further keys that Flyball names. An item of a list counts once, however long
-    the list may be, and each section counts at each place where it may stand. Where one of several kinds of section
-    may stand, a key that they share is one key. Keys of mappings do
-    not count: they are topics, labels or values of labels.
+    A leaf is a key whose value has no further named keys. An item of a list counts once, whatever the list's length,
+    and each section counts at each of its places. If a place accepts several kinds of section, a key that they share
+    counts once. Keys of mappings do not count: they are topics, labels or label values.
     """
     return tuple(dict.fromkeys(_leaves(kind, "")))
 
@@ -28,7 +27,7 @@ def _leaves(kind: Any, path: str) -> Iterator[str]:
 
 
 def _sections(kind: Any) -> Iterator[Mapping[str, Any]]:
-    """What may stand below a value of ``kind``, through options, lists and unions: fields and their types."""
+    """Sections that a value of ``kind`` can contain, through options, lists and unions: fields and their types."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         yield from _sections(inner[0])

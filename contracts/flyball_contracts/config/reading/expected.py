@@ -1,4 +1,4 @@
-"""What may stand at a place of the configuration, as text for errors."""
+"""Text of the values that a configuration key accepts, for errors."""
 
 import re
 import types
@@ -9,7 +9,7 @@ import msgspec
 
 
 def expected_at(kind: Any, path: str) -> str:
-    """The choices, or the form, of the value at ``path`` of a ``kind``; empty where its type is enough."""
+    """The choices, or the format, of the value at ``path`` of a ``kind``; empty if its type is enough."""
     for part in re.findall(r"[^.\[\]]+|\[[^\]]*\]", path):
         kind = _within(kind, part)
     for plain in _members(kind):

@@ -1,8 +1,8 @@
-"""How many replicas of a workload an offer has room for, beside what all others hold, were promised, or kept free for.
+"""Number of replicas of a workload that an offer has room for, beside all reserved and held machines.
 
-Machines of an offer that has the name of a pool of the cell are those that are there, those on their way, and those
-that the pool may still buy. Reserved ones are those that are there. All others are got by the platform, up to
-``at_most``; those of them that are there but take no work are not to be had.
+An offer with the name of one of the cell's pools has the machines that exist, those on their way, and those that the
+pool may still buy. Reserved offers have the machines that exist. The platform provides all others, up to ``at_most``,
+less those that exist and are unschedulable.
 """
 
 import math
@@ -16,8 +16,8 @@ from flyball_streams.engine.cell.pools.machines import needed
 from flyball_streams.engine.offers import Holdings, part_of
 
 
-class Room:
-    """Room on the offers of a cell in one tick, as the decisions of the tick before this one have left it."""
+class OfferAvailability:
+    """Availability of a cell's offers in one tick, after the decisions so far."""
 
     def __init__(self, cycle: Cycle, holdings: Holdings, pools: Mapping[str, Pool]) -> None:
         self.cycle = cycle
@@ -26,7 +26,7 @@ class Room:
         self._idle: dict[str, float] = {}
 
     def most(self, spec: WorkloadSpec, offer: Offer) -> int:
-        """Replicas of a workload that an offer has room for, those that it holds there among them."""
+        """Replicas of a workload that an offer has room for, including those that it runs there."""
         name, each, here = offer.name, spec.gpus_per_replica, self.holdings.held(spec.workload).counts[offer.name]
         if self.cycle.placement.tenancy.bars(spec):
             return here
@@ -39,11 +39,11 @@ class Room:
         return max(0, most)
 
     def is_bounded(self, offer: Offer) -> bool:
-        """Whether its machines are those of the inventories and pools; of instances only the offer tells how many."""
+        """Whether its machines are those of inventories and pools; otherwise the offer gives the limit."""
         return not offer.gpu_profile and (offer.market == "reserved" or offer.name in self.pools)
 
     def free(self, spec: WorkloadSpec, offer: Offer) -> int:
-        """Replicas that fit on machines of the offer that are there, and those that room is kept for there."""
+        """Replicas that fit on existing machines of the offer, including reserved room."""
         each, free = needed(spec), self.cycle.placement.free
         found = [free.get((offer.gpu_model, node), 0) for node in self.holdings.nodes(offer.name)]
         spans = each > offer.gpus + SLACK
@@ -51,23 +51,23 @@ class Room:
         return fit + self.placed(spec.workload, offer)
 
     def placed(self, workload: str, offer: Offer) -> int:
-        """Replicas of a workload that are still to come and that room is kept for on machines of an offer."""
+        """Pending replicas of a workload with reserved room on machines of an offer."""
         nodes = set(self.holdings.nodes(offer.name))
         return sum(bool(place) and place[0].node in nodes for place in self.cycle.reserved(workload))
 
     def _more(self, spec: WorkloadSpec, offer: Offer) -> int:
-        """Replicas for which there is room beside those that are there, on machines that are there or can be bought."""
+        """Additional replicas that existing or purchasable machines have room for."""
         more = self.free(spec, offer)
         stock = self.cycle.memory.stocks.get(offer.name)
         if offer.name in self.pools and stock is not None and stock.shape is not None:
-            lost = stock.lost_lately(self.cycle.now_ns)
+            lost = stock.lost_recently(self.cycle.now_ns)
             buys = 0 if lost else max(0, self.pools[offer.name].max_machines - stock.size)
             more += (stock.coming + buys) * stock.shape.replicas(spec)
         promised = self._promised(spec.workload, offer, unplaced=True)
         return max(0, more - math.ceil(promised / spec.gpus_per_replica - SLACK))
 
     def _promised(self, workload: str, offer: Offer, *, unplaced: bool = False) -> float:
-        """GPUs of an offer that were chosen for others, who do not hold them; ``unplaced``: nor have a place for."""
+        """GPUs of an offer chosen for other workloads and not held yet; ``unplaced``: without reserved room only."""
         total = 0.0
         for name, chosen in self.cycle.memory.choices.pending.items():
             spec = self.cycle.spec(name)
@@ -78,7 +78,7 @@ class Room:
         return total
 
     def _out_of_work(self, offer: Offer) -> float:
-        """GPUs of an offer that nobody holds and that take no work: drained, or sick."""
+        """Unused GPUs of an offer that are unschedulable: drained or unhealthy."""
         if offer.gpu_profile:
             return 0.0
         idle = self._idle.get(offer.name)

@@ -1,7 +1,7 @@
-"""Nodes of silent node lanes: no agent of a telemetry partition sends, or no worker reads it.
+"""Nodes of silent node lanes: no agent of a telemetry partition sends, or no worker reads the partition.
 
-A node is missed by the ticks that others of its telemetry partition close. Where all nodes of a partition are silent no
-tick closes there, and nobody counts; but ticks of the cell go on without that lane, and name it.
+A silent node is detected by the ticks that other nodes of its telemetry partition close. If all nodes of a partition
+are silent, no tick closes in its lane; but the cell's ticks close without that lane, and name it as missing.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -14,37 +14,37 @@ from flyball_contracts.records import Inventory, Symptom, Tick
 from flyball_streams.engine.node.detectors.absences import REPEAT_S
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
-UNHEARD_S = 120.0
-"""A worker that is killed is replaced sooner, and has read what waited for it."""
+SILENT_S = 120.0
+"""A killed worker is replaced sooner, and has then read its backlog."""
 OF_NODES = "node/"
-"""How names of node lanes begin; their partition follows."""
+"""Prefix of the names of node lanes; the partition follows."""
 
 
-class Unheard:
+class SilentLanes:
     """Counts the ticks that each known node lane of a cell has missed.
 
-    ``away`` has the first missed tick and their number, by lane; ``said`` the number at the last report.
+    ``missed`` has the first missed tick and their number, by lane; ``reported`` is that number at the last report.
     """
 
     def __init__(self, node_partitions: int) -> None:
         self.node_partitions = node_partitions
         self.known: set[str] = set()
-        self.away: dict[str, tuple[int, int]] = {}
-        self.said: dict[str, int] = {}
+        self.missed: dict[str, tuple[int, int]] = {}
+        self.reported: dict[str, int] = {}
 
     def step(self, tick: Tick, sources: Collection[str], nodes: Collection[Inventory]) -> Iterator[Symptom]:
-        """Nodes of the lanes that are missed: when they are, and again every ``REPEAT_S``; ``sources`` spoke."""
+        """Nodes of silent lanes, repeated every ``REPEAT_S``; ``sources`` are the lanes that reported the tick."""
         self.known.update(name for name in sources if name.startswith(OF_NODES))
-        before, self.away = self.away, {}
+        before, self.missed = self.missed, {}
         for name in self.known.intersection(tick.missing):
             first, count = before.get(name, (tick.index, 0))
-            self.away[name] = first, count + 1
-        self.said = {name: count for name, count in self.said.items() if name in self.away}
-        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (UNHEARD_S, REPEAT_S))
-        for name, (first, count) in sorted(self.away.items()):
-            if count < limit or count - self.said.get(name, -again) < again:
+            self.missed[name] = first, count + 1
+        self.reported = {name: count for name, count in self.reported.items() if name in self.missed}
+        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, REPEAT_S))
+        for name, (first, count) in sorted(self.missed.items()):
+            if count < limit or count - self.reported.get(name, -again) < again:
                 continue
-            self.said[name] = count
+            self.reported[name] = count
             since_ns, partition = first * tick.period_ns, int(name.removeprefix(OF_NODES))
             silent_s = max(0, tick.end_ns - since_ns) / NS_PER_S
             for node in nodes:
@@ -58,9 +58,9 @@ class Unheard:
 
     def state(self) -> Mapping[str, Any]:
         """State for a snapshot."""
-        return {"known": sorted(self.known), "away": self.away, "said": self.said}
+        return {"known": sorted(self.known), "missed": self.missed, "reported": self.reported}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take on the state of a snapshot."""
-        self.known, self.said = set(state["known"]), dict(state["said"])
-        self.away = {name: (first, count) for name, (first, count) in state["away"].items()}
+        """Replace the state by that of a snapshot."""
+        self.known, self.reported = set(state["known"]), dict(state["reported"])
+        self.missed = {name: (first, count) for name, (first, count) in state["missed"].items()}

@@ -1,4 +1,4 @@
-"""What the topics say of one decision: itself, the records that its evidence names, and its outcomes."""
+"""Records of one decision on the topics: itself, the records that its evidence names, and its outcomes."""
 
 import logging
 import time
@@ -19,19 +19,19 @@ R = TypeVar("R", bound=Record)
 log = logging.getLogger(__name__)
 ANSWER_S = 10.0
 BEFORE_S, AFTER_S = 900.0, 60.0
-"""How long before and after a decision was sent its evidence may have been."""
+"""How long before and after a decision its evidence may have been sent."""
 _BATCH = 1_000
 
 
 LATEST = "latest"
-"""Asks for the decision that was sent last."""
+"""Selects the decision that was sent last."""
 
 
 class UnknownDecision(FlyballError):
     """No decision has the id that was requested, or more than one begins with it."""
 
 
-class Story(NamedTuple):
+class DecisionRecords(NamedTuple):
     """A decision, its outcomes in order, and the records that its evidence names, by id."""
 
     decision: AnyDecision
@@ -44,10 +44,10 @@ class _Read(NamedTuple):
     sent_ms: int
 
 
-def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
-    """The story of the decision whose id is, or begins with, ``id_``, among those of the last ``since_s`` seconds.
+def read_records(kafka: KafkaConfig, id_: str, since_s: float) -> DecisionRecords:
+    """Records of the decision whose id is, or begins with, ``id_``, from the last ``since_s`` seconds.
 
-    Raises :class:`UnknownDecision`, and :class:`TransportError` when the broker does not answer.
+    Raises :class:`UnknownDecision`, and :class:`TransportError` when the broker does not respond.
     """
     with _reading(kafka) as consumer:
         decision, sent_ms = _find(consumer, id_, since_s)
@@ -61,19 +61,19 @@ def read_story(kafka: KafkaConfig, id_: str, since_s: float) -> Story:
                 for r in _read(consumer, topic, from_ms, lambda ms: ms > to_ms)
                 if getattr(r.record, "id", "") in named
             }
-        return Story(decision, outcomes, records)
+        return DecisionRecords(decision, outcomes, records)
 
 
 def read_decision(kafka: KafkaConfig, id_: str, since_s: float) -> AnyDecision:
-    """The decision alone; errors are those of :func:`read_story`."""
+    """The decision alone; errors are those of :func:`read_records`."""
     with _reading(kafka) as consumer:
         return _find(consumer, id_, since_s)[0]
 
 
 def read_anchors(kafka: KafkaConfig, since_s: float) -> list[tuple[str, str]]:
-    """Anchors of audit trails in the outcomes of the last ``since_s`` seconds, each with the decision it is about.
+    """Anchors of audit trails in the outcomes of the last ``since_s`` seconds, each with its decision.
 
-    Raises :class:`TransportError` when the broker does not answer.
+    Raises :class:`TransportError` when the broker does not respond.
     """
     with _reading(kafka) as consumer:
         first_ms = round((time.time() - since_s) * 1e3)
@@ -135,7 +135,7 @@ def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
 
 
 def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, int]:
-    """A decision, and when it was sent."""
+    """A decision, and the time when it was sent."""
     first_ms = round((time.time() - since_s) * 1e3)
     read = [*_read(consumer, DECISIONS, first_ms)]
     if id_ == LATEST and read:
@@ -156,7 +156,7 @@ def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, in
 def _read(
     consumer: Consumer, topic: Topic, from_ms: int, enough: Callable[[int], bool] = lambda _: False
 ) -> Iterator[_Read]:
-    """Records of a topic that were sent from a time on; a partition ends where ``enough`` says so of a time."""
+    """Records of a topic that were sent since a time; a partition ends where ``enough`` returns true for a time."""
     ends, starts = _span(consumer, topic, from_ms)
     left = {p: ends[p] for p, start in starts.items() if start < ends[p]}
     consumer.assign([TopicPartition(topic.name, p, starts[p]) for p in left])
@@ -179,9 +179,9 @@ def _read(
 
 
 def _span(consumer: Consumer, topic: Topic, from_ms: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Ends of the partitions, and where what was sent from a time on begins in them.
+    """Ends of the partitions, and the offsets of the first messages sent since a time.
 
-    A broker that cannot say where the first message of all is (the demo's) knows no times: there it is the beginning.
+    A broker that cannot report the first message's time (the demo's) has no times: then the offsets are the beginning.
     """
     partitions = list(list_topics(consumer, ANSWER_S).topics[topic.name].partitions)
     found = bounds(consumer, ((topic.name, p) for p in partitions), ANSWER_S)

@@ -1,12 +1,12 @@
-"""What all policies that are tried on one demand share, so that it is computed once."""
+"""A demand with everything that all policies share, so that it is computed once."""
 
 from flyball_streams.backtest.demands.demand import Demand, requirement
 from flyball_streams.backtest.kernel import Bounds, Floats, Flow, flow_of
 from flyball_streams.backtest.policies.bounds import Engine
 
 
-class Known:
-    """A demand, and what follows from it alone. ``engine`` has forecasts of it, with its place among others."""
+class PreparedDemand:
+    """A demand and the values derived from it alone. ``engine`` has its forecasts at an index."""
 
     def __init__(self, demand: Demand, engine: tuple[Engine, int] | None = None) -> None:
         self.demand = demand
@@ -22,14 +22,14 @@ class Known:
         return self._needs[key]
 
     def forecast(self, cold_start_s: float, level: int) -> Bounds:
-        """Bounds that the engine's forecaster sees; `level` is a place in :data:`bounds.LEVELS`."""
+        """Bounds by the engine's forecaster; `level` is an index into :data:`bounds.LEVELS`."""
         if self._engine is None or cold_start_s not in self._engine[0].upper:
             self._engine = Engine([self.demand], (cold_start_s,)), 0
         engine, place = self._engine
         return engine.bounds(place, cold_start_s, level)
 
 
-def known(demands: list[Demand], cold_starts_s: tuple[float, ...], *, forecasts: bool) -> list[Known]:
-    """Prepare demands of one length; forecasts are made for all of them at once, which costs little more than one."""
+def prepare(demands: list[Demand], cold_starts_s: tuple[float, ...], *, forecasts: bool) -> list[PreparedDemand]:
+    """Prepare demands of one length. All forecasts are made in one pass, which costs little more than one of them."""
     engine = Engine(demands, cold_starts_s) if forecasts else None
-    return [Known(demand, None if engine is None else (engine, i)) for i, demand in enumerate(demands)]
+    return [PreparedDemand(demand, None if engine is None else (engine, i)) for i, demand in enumerate(demands)]

@@ -1,4 +1,4 @@
-"""Keys that older versions had, each with what to do now."""
+"""Keys of older versions, each with its replacement."""
 
 import re
 
@@ -85,5 +85,5 @@ REMOVED = {
 
 
 def remedy(path: str) -> str | None:
-    """What to do about the key at ``path``; ``None`` where there never was one."""
+    """What to use instead of the key at ``path``; ``None`` if it never existed."""
     return REMOVED.get(re.sub(r"\[\d+\]", "", path))
