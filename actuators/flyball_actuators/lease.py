@@ -40,7 +40,7 @@ class Lease:
         return self._clock() < min(self._until_s, self._topics_until_s)
 
     def topics_seen(self, sent_s: float) -> None:
-        """Note that the topics were unchanged when requested at ``asked_s``; thread-safe."""
+        """Note that the topics were unchanged when requested at ``sent_s``; thread-safe."""
         self._topics_until_s = sent_s + TOPICS_S
 
     def due(self) -> bool:
