@@ -49,7 +49,8 @@ def day(random: np.random.Generator, pace_s: Floats) -> tuple[Floats, Floats, ND
     waits = np.abs(random.normal(0.02, 0.01, (TICKS, 3, NODES))).astype(np.float32)
     errors = np.zeros((TICKS, 2, NODES), np.float32)
     silent = np.zeros((TICKS, NODES), bool)
-    for gang, pace in enumerate(pace_s.tolist()):
+    paces: list[float] = pace_s.tolist()
+    for gang, pace in enumerate(paces):
         mine = slice(gang * GANG, (gang + 1) * GANG)
         at = float(random.uniform(0.0, pace))
         while at < DAY_S:

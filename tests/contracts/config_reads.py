@@ -37,7 +37,7 @@ def sections_of(kind: object) -> Sections:
 def _direct(kind: object) -> Sections:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return frozenset((kind,))
-    return frozenset().union(*(_direct(one) for one in get_args(kind)))
+    return NONE.union(*(_direct(one) for one in get_args(kind)))
 
 
 class Reads:
@@ -54,7 +54,7 @@ class Reads:
         nodes = [node for module in modules for node in ast.walk(module)]
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         for one in classes * 2:  # a class may extend one that a later module extends
-            bases = frozenset().union(*(self.of_annotation(base) for base in one.bases))
+            bases = NONE.union(*(self.of_annotation(base) for base in one.bases))
             if bases:
                 self.named.setdefault(one.name, bases)
         for node in nodes:
@@ -81,7 +81,7 @@ class Reads:
 
     def of_annotation(self, node: ast.expr) -> Sections:
         """The sections that an annotation names."""
-        return frozenset().union(*(self.named.get(word, NONE) for word in re.findall(r"\w+", ast.unparse(node))))
+        return NONE.union(*(self.named.get(word, NONE) for word in re.findall(r"\w+", ast.unparse(node))))
 
     def _visit(self, scope: "Scope", outer: Mapping[str, Sections], words: frozenset[str]) -> None:
         names = dict(outer)
@@ -133,7 +133,7 @@ class Reads:
         if isinstance(node, ast.Attribute):
             base = [one for one in self.of(node.value, names) if node.attr in self.fields[one]]
             if base:
-                return frozenset().union(*(self.fields[one][node.attr] for one in base))
+                return NONE.union(*(self.fields[one][node.attr] for one in base))
             if node.attr in CONTAINER_METHODS:
                 return self.of(node.value, names)
             return self.here.get(node.attr) or self.everywhere.get(node.attr, NONE)
@@ -149,7 +149,7 @@ class Reads:
             parts = [*ast.iter_child_nodes(node)]
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
             parts = [node.elt]
-        return frozenset().union(*(self.of(one, names) for one in parts))
+        return NONE.union(*(self.of(one, names) for one in parts))
 
 
 class Scope:

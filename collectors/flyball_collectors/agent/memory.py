@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+from collections.abc import Callable
 
 _M_ARENA_MAX = -8
 _ARENAS = 1
@@ -23,6 +24,6 @@ def give_back() -> None:
         trim(0)
 
 
-def _of_libc(name: str) -> "ctypes._NamedFuncPointer | None":
+def _of_libc(name: str) -> Callable[..., int] | None:
     """A function of the C library, ``None`` where it has none of that name."""
     return getattr(ctypes.CDLL(None), name, None)

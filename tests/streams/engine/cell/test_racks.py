@@ -104,7 +104,7 @@ class Telemetry:
     def __init__(self, count: int = 8) -> None:
         given = [
             inventory(
-                f"node-{n}", 1, [Allocation(workload="train", replica=str(n), devices=(0,))],
+                f"node-{n}", 8, [Allocation(workload="train", replica=str(n), devices=(0,))],
                 rack=f"r{n // RACK}", leaf=f"leaf-{n // RACK // 2}",
             )
             for n in range(count)
@@ -150,12 +150,12 @@ class Telemetry:
         return [one for one in self.found.values() if one.status == "open"]
 
 
-def test_a_node_that_falls_silent_is_reported_after_a_minute_as_its_agent_s_trouble_and_nothing_is_done() -> None:
+def test_a_node_that_falls_silent_is_reported_within_two_minutes_as_its_agent_s_trouble_and_nothing_is_done() -> None:
     cell = Telemetry()
     cell.run(0, 20)
     cell.run(20, 75, 3)
     assert cell.open == []
-    cell.run(75, 140, 3)
+    cell.run(75, 150, 3)
     (one,) = cell.open
     assert (one.level, one.node, one.cause, one.strength, one.severity) == (
         "node", "node-3", "telemetry", "sign", "warning"
@@ -178,13 +178,13 @@ def test_a_silent_node_whose_gang_stands_still_is_down_and_one_sign_puts_it_out_
 def test_all_of_a_rack_silent_is_the_network_and_some_of_it_is_not() -> None:
     cell = Telemetry()
     cell.run(0, 20)
-    cell.run(20, 100, 4, 5, 6, 7)
+    cell.run(20, 150, 4, 5, 6, 7)
     assert [(i.level, i.domain, i.cause, i.nodes) for i in cell.open] == [
         ("rack", "r1", "network", ("node-4", "node-5", "node-6", "node-7"))
     ]
     part = Telemetry()
     part.run(0, 20)
-    part.run(20, 100, 4, 5, 6)
+    part.run(20, 150, 4, 5, 6)
     assert places(part.open) == [("node", f"node-{n}", "telemetry") for n in (4, 5, 6)]
 
 
@@ -194,10 +194,10 @@ def test_an_agent_that_says_that_it_stops_is_no_symptom_until_it_has_spoken_agai
     cell.stop(3, 19)
     cell.run(20, 60, 3)
     cell.restart()
-    cell.run(60, 130, 3)
+    cell.run(60, 180, 3)
     assert cell.open == []
-    cell.run(130, 140)
-    cell.run(140, 210, 3)
+    cell.run(180, 190)
+    cell.run(190, 320, 3)
     assert places(cell.open) == [("node", "node-3", "telemetry")]
 
 
@@ -212,10 +212,10 @@ def test_a_node_that_is_late_is_not_silent_and_nor_is_anybody_after_a_pause_of_a
 def test_a_silent_node_goes_on_being_reported_over_a_restart_and_ends_after_it_speaks_again() -> None:
     cell = Telemetry()
     cell.run(0, 20)
-    cell.run(20, 90, 3)
+    cell.run(20, 150, 3)
     (one,) = cell.open
     cell.restart()
-    cell.run(90, 700, 3)
+    cell.run(150, 700, 3)
     assert [i.id for i in cell.open] == [one.id]
     cell.run(700, 1400)
     assert cell.open == []
