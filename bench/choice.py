@@ -7,10 +7,13 @@ machine that is requested now is ready, so that only lost spot makes work late. 
 for, at once, and gives no more than it has; a machine is paid for from when it is there, and serves `COLD_S` later.
 What is to go stays until what stands in for it is ready. Rows:
 
-on-demand all of it cheapest spot from the cheapest zone that has room, then the next; nothing where none has spot +
-fallback the same, and on-demand for what is missing ours the engine's own choice (mode act), from the inventories and
-signals alone ours, carbon the same with carbon at 0.5 USD/kg ours, survive the same, with half of the work in no one
-spot pool hindsight the cheapest that has room, ready at once and free to move: an unreachable bound
+on-demand          all of it
+cheapest spot      from the cheapest zone that has room, then the next; nothing where none has
+spot + fallback    the same, and on-demand for what is missing
+ours               the engine's own choice (mode act), from the inventories and signals alone
+ours, carbon       the same with carbon at 0.5 USD/kg
+ours, survive      the same, with half of the work in no one spot pool
+hindsight          the cheapest that has room, ready at once and free to move: an unreachable bound
 
 The risk in the signals is how often a zone had less room than before, in the last three days. The policy was
 tuned on the first halves of 14 days.

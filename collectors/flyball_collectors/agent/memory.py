@@ -25,5 +25,8 @@ def give_back() -> None:
 
 
 def _of_libc(name: str) -> Callable[..., int] | None:
-    """A function of the C library, ``None`` where it has none of that name."""
-    return getattr(ctypes.CDLL(None), name, None)
+    """A function of the C library, ``None`` where it has none of that name or is linked statically."""
+    try:
+        return getattr(ctypes.CDLL(None), name, None)
+    except OSError:
+        return None

@@ -9,7 +9,6 @@ from threading import Event
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin._acl import AclOperation
 
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError, TransportError
@@ -21,12 +20,6 @@ _LOG = logging.getLogger(__name__)
 ANSWER_S = 10.0
 _SLICE_S = 0.1
 _DENIED = ("TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED")
-_OPERATIONS = {
-    "Read": AclOperation.READ,
-    "Write": AclOperation.WRITE,
-    "Create": AclOperation.CREATE,
-    "Describe": AclOperation.DESCRIBE,
-}
 _CERTIFICATE = "check ssl.ca.location and the host name in kafka.bootstrap"
 
 
@@ -85,7 +78,7 @@ def preflight(config: Config, role: str, *, stop: Event | None = None, patient: 
                 ) from error
     for right in needed:
         held = allowed.get((right.resource, right.name))
-        if held is not None and _OPERATIONS[right.operation] not in held:
+        if held is not None and right.operation.upper() not in {operation.name for operation in held}:
             raise ConfigError(_denied(config, role, right))
 
 

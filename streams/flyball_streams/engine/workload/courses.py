@@ -69,9 +69,12 @@ class Courses:
         if not self.known:
             return
         begin_ns = tick.end_ns - tick.end_ns % (WINDOW_S * NS_PER_S)
-        if begin_ns <= self.begin_ns:
+        if begin_ns == self.begin_ns:
             return
-        self.begin_ns = begin_ns
+        is_back, self.begin_ns = begin_ns < self.begin_ns, begin_ns
+        if is_back:  # the cell's clock was ahead: what was summed up since then is of no one window
+            self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
+            return
         with np.errstate(invalid="ignore"):
             x = self.total / self.count
         self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
@@ -90,8 +93,10 @@ class Courses:
     def _learn(self, peaks: list[float], x: Sums, demands: dict[str, Demand]) -> float:
         """Add surprises to their tail; the limit before, that what is judged does not move."""
         sizes = [max(1, demands[name].devices) for name in self.known if name in demands]
-        gpus = sum(sizes) / max(1, len(sizes))
         limit, watched_s = float(self.tail.limit[0]), float(np.isfinite(x).sum()) * WINDOW_S
+        if not sizes:
+            return limit
+        gpus = sum(sizes) / len(sizes)
         value, none = np.array(peaks), np.zeros(len(peaks), np.int64)
         events = int((value > SURPRISES.least).sum())
         rate = self.budget / BUDGET_S * gpus / len(SERIES)

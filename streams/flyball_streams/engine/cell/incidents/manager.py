@@ -118,8 +118,8 @@ class IncidentManager:
         until_ns = tick.end_ns + round(SILENT_FOR_S * NS_PER_S) + 2 * tick.period_ns
         for symptom in symptoms:
             inventory = self.directory.inventories.get(symptom.node) if symptom.detector == NO_TELEMETRY else None
-            if inventory is not None:
-                unhealthy.update(dict.fromkeys((d.id for d in inventory.devices), until_ns))
+            for device in inventory.devices if inventory is not None else ():
+                unhealthy[device.id] = max(until_ns, unhealthy.get(device.id, 0))
 
     def permits(self, proposal: Proposal) -> bool:
         """Whether a proposal may be decided; only those to migrate off a device can be refused.
