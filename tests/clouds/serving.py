@@ -57,14 +57,14 @@ def carried_out_by_the_service(
         wait_for(ended(bootstrap, done + 1), "the last word on work")
     for decision in ("out", "again", "in"):
         assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
-    again = of(bootstrap, "again", "done").observed
+    again = of(bootstrap, "again", "done", 2).observed
     assert again is not None
     assert again.ready == 2
     assert {status.split()[0] for status in statuses_of(bootstrap, "dear")} == {"refused"}
-    refused = of(bootstrap, "dear", "refused")
+    refused = of(bootstrap, "dear", "refused", 2)
     assert (refused.code, "budget_usd_per_hour of 100" in refused.detail) == ("limit", True)
-    assert of(bootstrap, "much", "refused").code == "invalid"
-    out = of(bootstrap, "out", "done")
+    assert of(bootstrap, "much", "refused", 2).code == "invalid"
+    out = of(bootstrap, "out", "done", 2)
     assert (out.driver, out.effect and out.effect.cost_usd_per_hour) == (entry.driver, 2 * pool.price_usd_per_hour)
     assert statuses_of(bootstrap, "work")[0].startswith("refused")
     assert observed_row(bootstrap, entry.driver).verbs == {"Scale": (3, 3)}
