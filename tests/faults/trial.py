@@ -130,23 +130,30 @@ def judge(remains: Remains, undisturbed: EndState | None) -> list[Finding]:
 
 def _rest(testbed: Environment, expected: EndState | None) -> tuple[EndState, list[Operation], int]:
     """Wait until nothing has been decided for a while and nothing is under way; how everything stands then."""
-    seen, since_ns = -1, 0
+    seen, since_ns, last = -1, 0, "nothing was seen"
 
     def at_rest() -> bool:
-        nonlocal seen, since_ns
-        now_ns, decided = _now_ns(testbed), testbed.decided()
-        behind = testbed.lag() > max(ALIVE_MESSAGES, ALIVE_EACH * testbed.speed)
-        if decided != seen or behind:
+        nonlocal seen, since_ns, last
+        now_ns, decided, lag = _now_ns(testbed), testbed.decided(), testbed.lag()
+        if decided != seen or lag > max(ALIVE_MESSAGES, ALIVE_EACH * testbed.speed):
             seen, since_ns = decided, now_ns
-        under_way = any(o.status == "running" for o in testbed.platform.operations())
-        return not under_way and now_ns - since_ns > QUIET_S * NS_PER_S
+        under_way = [o.id for o in testbed.platform.operations() if o.status == "running"]
+        quiet_s = (now_ns - since_ns) / NS_PER_S
+        last = f"{decided} decisions, quiet for {quiet_s:.0f} s, workers {lag} messages behind, under way: {under_way}"
+        return not under_way and quiet_s > QUIET_S
 
-    testbed.settle("the fleet is at rest", at_rest, SETTLE_S)
+    def settle() -> None:
+        try:
+            testbed.settle("the fleet is at rest", at_rest, SETTLE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {last}") from error
+
+    settle()
     nodes = audit.node_names(_inventories(testbed))
     give_up = time.monotonic() + CONVERGE_S
     while expected is not None and testbed.platform.end_state(nodes) != expected and time.monotonic() < give_up:
         time.sleep(1.0)
-    testbed.settle("the fleet is at rest", at_rest, SETTLE_S)
+    settle()
     return testbed.platform.end_state(nodes), testbed.platform.operations(), _now_ns(testbed)
 
 
