@@ -30,7 +30,7 @@ QUIET_S = 60.0
 """Event seconds without a decision after which nothing more is to come."""
 ALIVE_MESSAGES, ALIVE_EACH = 300, 75
 """What a worker that keeps up may not have committed yet: so many messages, or so many for each tick a second."""
-SETTLE_S = 180.0
+SETTLE_S = 240.0
 CONVERGE_S = 90.0
 """Wall seconds in which the end that is expected may come about: decisions wait longer, the more were in vain."""
 REASON = "__connect.errors.exception.message"
