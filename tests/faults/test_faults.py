@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 FAULTS, SEED = 60, 7
 SPAN_S = 180.0
 SPEED, UNDISTURBED_SPEED = 2.0, 8.0
-"""Times real time. The faster, the fewer seconds a process has to come back before its lanes are given up."""
+"""Times real time: what a loaded machine carries while it starts processes again."""
 
 
 @pytest.mark.timeout(900)
