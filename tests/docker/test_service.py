@@ -6,7 +6,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, wait_for, without_effect
+from tests.actuators.loop import (
+    PARTITIONS,
+    config_for,
+    ended,
+    of,
+    publish,
+    running,
+    statuses_of,
+    wait_for,
+    without_effect,
+)
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
 from tests.docker.engine import DockerEngine
@@ -43,7 +53,9 @@ def test_containers_follow_decisions(
             wait_for(ended(bootstrap, 2), "three run")
             assert machine.running() == 3
             # Without a name, a copy would go.
-            publish(bootstrap, preempt("down", before=3, after=2, victims=("chat",), time_ns=now_ns + 1))
+            publish(
+                bootstrap, preempt("down", before=3, after=2, victims=("chat",), time_ns=now_ns + 1, checkpoint=False)
+            )
             wait_for(ended(bootstrap, 3), "two run")
             assert machine.state("chat") == "exited"
             publish(bootstrap, scale("up", before=1, after=3, time_ns=now_ns))  # delivered twice

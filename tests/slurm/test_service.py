@@ -45,7 +45,7 @@ def test_all_commands_reach_slurm(
     assert cluster.queue() == before
     with running(config):
         publish(bootstrap, scale("up", before=1, after=2), preempt("stop", workload="train", before=1, after=0))
-        publish(bootstrap, preempt("less", workload="batch", before=2, after=1, victims=(victim,)))
+        publish(bootstrap, preempt("less", workload="batch", before=2, after=1, victims=(victim,), checkpoint=False))
         publish(bootstrap, check("well", node=sick))
         cluster.until(ended(bootstrap, 6), "all four are over")
         publish(bootstrap, migrate("move", replica=name, from_node=node, time_ns=NOW + 1))
@@ -68,4 +68,4 @@ def test_all_commands_reach_slurm(
     assert less.nodes == {victim: ""}
     row = observed_row(bootstrap, "slurm")
     assert row.verbs == {"Check": (1, 1), "Migrate": (1, 1), "Preempt": (2, 2), "Scale": (1, 1)}
-    assert (row.planned, row.victims, row.gang) == (2, (1, 1), (1, 1))
+    assert (row.planned, row.victims, row.checkpoints, row.gang) == (2, (1, 1), 1, (1, 1))
