@@ -15,8 +15,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     ``verbs`` counts finished decisions by type, of those attempted. ``planned`` counts dry runs. ``victims``: stops
     that named replicas, after which the platform showed each of them stopped. ``checkpoints`` counts the stops done
-    that requested one. ``gang``: starts from none and stops of all that ended with all replicas or none. ``rollback``: failures that left as many replicas as there were. ``effect``: done,
-    and the platform showed the expected state; after ``effect_after_s``, the median.
+    that requested one. ``gang``: starts from none and stops of all that ended with all replicas or none. ``rollback``:
+    failures that left as many replicas as there were. ``effect``: done, and the platform showed the expected state;
+    after ``effect_after_s``, the median.
     """
 
     driver: str
