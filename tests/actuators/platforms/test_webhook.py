@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.actuators.carry_out import ended, submitted
-from tests.actuators.loop import config_for, outcomes, publish, running
+from tests.actuators.carry_out import ended as end_of, submitted
+from tests.actuators.loop import config_for, ended, outcomes, publish, running, without_effect
 from tests.actuators.platform_server import PlatformServer
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, migrate, preempt, scale, spec
@@ -18,7 +18,7 @@ from tests.cli.shell import check_refused, flyball
 from tests.conftest import ROOT
 from tests.faults.testbed import wait_until
 
-from flyball_actuators.platforms import Done, Handle, PlatformError, WebhookPlatform, make_platforms
+from flyball_actuators.platforms import Done, Handle, PlatformError, Rejected, WebhookPlatform, make_platforms
 from flyball_actuators.platforms.webhook_trial import trial
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -58,8 +58,12 @@ class Edge:
 
     def alive(self) -> int:
         """Processes of the workload, as the machine knows them."""
-        found = [Path("/proc") / pid.name / "cmdline" for pid in (self._folder / "pids").iterdir()]
-        return sum(path.exists() and b"sleep" in path.read_bytes() for path in found)
+        return len(self.pids())
+
+    def pids(self) -> set[str]:
+        """Their process ids."""
+        found = {pid.name: Path("/proc") / pid.name / "cmdline" for pid in (self._folder / "pids").iterdir()}
+        return {pid for pid, path in found.items() if path.exists() and b"sleep" in path.read_bytes()}
 
 
 @pytest.fixture
@@ -79,27 +83,34 @@ def test_processes_follow_decisions_from_the_topic(
         bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,),
         allow=("chat",), kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
-    now_ns = time.time_ns()
+    now_ns, before = time.time_ns(), edge.pids()
+    with running(without_effect(config), clock=time.time_ns):
+        publish(bootstrap, spec(), scale("plan", before=1, after=4, time_ns=now_ns))
+        wait_until(ended(bootstrap, 1), "the plan", DEADLINE_S)
+    assert edge.pids() == before
     with running(config, clock=time.time_ns):
-        publish(bootstrap, spec(), scale("more", before=1, after=4, time_ns=now_ns))
+        publish(bootstrap, scale("more", before=1, after=4, time_ns=now_ns))
         wait_until(lambda: edge.alive() == 4, "four processes", DEADLINE_S)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
-        publish(bootstrap, preempt("less", before=4, after=2, victims=(), time_ns=now_ns + 1))
+        wait_until(ended(bootstrap, 2), "the final outcome", DEADLINE_S)
+        victims = tuple(sorted(edge.pids())[:2])
+        publish(bootstrap, preempt("less", before=4, after=2, victims=victims, time_ns=now_ns + 1))
         wait_until(lambda: edge.alive() == 2, "two processes", DEADLINE_S)
+        assert not edge.pids() & set(victims)
         publish(bootstrap, migrate("away", time_ns=now_ns + 2))
-        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 3, "three final outcomes", DEADLINE_S)
+        wait_until(ended(bootstrap, 4), "all final outcomes", DEADLINE_S)
     last = {o.decision: o for o in outcomes(bootstrap) if o.final}
     assert [(last[id_].status, last[id_].driver) for id_ in ("more", "less")] == [("done", "webhook")] * 2
     assert (last["away"].status, last["away"].code) == ("refused", "unsupported")
     assert last["away"].detail == "it starts and ends processes, and knows no Migrate"
-    assert observed_row(bootstrap, "webhook").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
+    row = observed_row(bootstrap, "webhook")
+    assert (row.verbs, row.victims, row.planned) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (1, 1), 1)
 
 
 def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None:
     platform = WebhookPlatform(edge.url, 5.0, token=SECRET)
     handle = submitted(platform, scale("more", before=1, after=3))
     assert isinstance(handle, Handle)
-    assert isinstance(ended(platform, handle), Done)
+    assert isinstance(end_of(platform, handle), Done)
     edge.end()
     with pytest.raises(PlatformError, match="Connection refused"):
         platform.poll(handle)
@@ -108,6 +119,9 @@ def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None
     assert platform.find(scale("more", before=1, after=3), None) == handle
     again = platform.submit(scale("more", before=1, after=3), SubjectState(version="0"), dry_run=False)
     assert again == handle
+    nobody = submitted(platform, preempt("less", before=3, after=2, victims=("none",)))
+    assert isinstance(nobody, Rejected)
+    assert (nobody.code, nobody.detail) == ("invalid", "no process none runs; name others or none")
     assert edge.alive() == 3
 
 
