@@ -20,8 +20,8 @@ import yaml
 from tests.actuators.loop import PARTITIONS, outcomes, read_keyed
 from tests.conftest import ROOT
 from tests.faults.testbed import READY_S, Service, wait_until
+from tests.kubernetes.autoscalers.burst import BEFORE, fleet
 from tests.kubernetes.autoscalers.serving import Serving
-from tests.kubernetes.autoscalers.test_loop import BEFORE, fleet
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ADMIN, ControlPlane
 from tests.kubernetes.helm.chart import AGENTS, NAMESPACE, Helm, helm_program
