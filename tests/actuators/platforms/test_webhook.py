@@ -1,14 +1,21 @@
 """Driver ``webhook``, on the server of the example, which runs real processes, and on one that breaks each rule."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 from tests.actuators.carry_out import ended as end_of, submitted
 from tests.actuators.loop import config_for, ended, outcomes, publish, running, without_effect
 from tests.actuators.platform_server import PlatformServer
@@ -23,6 +30,7 @@ from flyball_actuators.platforms.webhook_trial import trial
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import SubjectState
+from flyball_contracts.webhook import Submission
 from flyball_streams.broker.server import free_ports
 
 EXAMPLE = ROOT / "infra" / "examples" / "webhook_server.py"
@@ -55,6 +63,16 @@ class Edge:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(DEADLINE_S)
         wait_until(lambda: self.alive() == 0, "the end of its processes", DEADLINE_S)
+
+    def call(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
+        """Status and body of an answer."""
+        headers = {"Authorization": f"Bearer {SECRET}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
 
     def alive(self) -> int:
         """Processes of the workload, as the machine knows them."""
@@ -123,6 +141,37 @@ def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None
     assert isinstance(nobody, Rejected)
     assert (nobody.code, nobody.detail) == ("invalid", "no process none runs; name others or none")
     assert edge.alive() == 3
+
+
+def test_the_example_answers_as_the_document_says(edge: Edge) -> None:
+    document = yaml.safe_load((ROOT / "infra" / "webhook.yaml").read_text())
+
+    def fits(schema: dict[str, Any], found: Any) -> None:
+        Draft202012Validator({**schema, "components": document["components"]}).validate(found)
+
+    decision = scale("more", before=1, after=2)
+    posted = ("POST", "/v1/operations", "/v1/operations")
+    statuses: list[int] = []
+    for method, path, of, submission in (
+        ("GET", "/v1/cell", "/v1/cell", None),
+        ("GET", "/v1/workloads/chat", "/v1/workloads/{workload}", None),
+        ("GET", "/v1/workloads/other", "/v1/workloads/{workload}", None),
+        ("GET", "/v1/operations/more", "/v1/operations/{id}", None),
+        (*posted, Submission(decision=decision, version="0", dry_run=True)),
+        (*posted, Submission(decision=decision, version="7")),
+        (*posted, Submission(decision=migrate())),
+        (*posted, Submission(decision=decision, version="0")),
+        (*posted, Submission(decision=decision, version="0")),
+        ("GET", "/v1/operations/more", "/v1/operations/{id}", None),
+    ):
+        described = document["paths"][of][method.lower()]
+        body = None if submission is None else msgspec.json.encode(submission)
+        if body is not None:
+            fits(described["requestBody"]["content"]["application/json"]["schema"], msgspec.json.decode(body))
+        status, answer = edge.call(method, path, body)
+        statuses.append(status)
+        fits(described["responses"][str(status)]["content"]["application/json"]["schema"], answer)
+    assert statuses == [200, 200, 404, 404, 200, 409, 422, 202, 200, 200]
 
 
 def test_the_command_finds_the_example_in_order(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
