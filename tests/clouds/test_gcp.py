@@ -13,6 +13,8 @@ from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rej
 from flyball_actuators.platforms.pools import errors, operation as operations
 from flyball_streams.broker import EmbeddedBroker
 
+# Who imports Google's library first compiles it, which takes minutes where others have the cores.
+pytestmark = pytest.mark.timeout(600)
 KINDS = ["instance_group", "resize_request"]
 BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"}
 
