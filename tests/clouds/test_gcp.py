@@ -1,6 +1,7 @@
 """Pools on Google Cloud, by its own library, on a strict fake of the documented contract."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from flyball_streams.broker import EmbeddedBroker
 pytestmark = pytest.mark.timeout(600)
 KINDS = ["instance_group", "resize_request"]
 BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _library() -> None:
+    """Imported before an actuator that is waited for starts."""
+    import_module("google.cloud.compute_v1")
 
 
 @pytest.fixture

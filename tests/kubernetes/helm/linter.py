@@ -72,7 +72,7 @@ def _is_target(port: int | str) -> bool:
 
 
 def _is_selected(one: Object, wanted: dict[str, str]) -> bool:
-    return one["kind"] == "Deployment" and wanted.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+    return one["kind"] == "Deployment" and bool(wanted.items() <= one["spec"]["template"]["metadata"]["labels"].items())
 
 
 def _of_pod(one: Object, accounts: set[str]) -> Iterator[str]:
