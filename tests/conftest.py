@@ -134,11 +134,9 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what platforms were seen to do in this run, beside what they promise."""
     seen = sys.modules.get("tests.actuators.rows")
-    lines = [" | ".join(cell.replace("\n", ", ") for cell in row) for row in seen.table()] if seen else []
-    if seen and lines:
+    if seen and seen.SEEN:
         terminalreporter.section("platforms, as observed")
-        terminalreporter.write_line(" | ".join(seen.HEADER))
-        for line in sorted(lines):
+        for line in seen.table(seen.merged(seen.SEEN)):
             terminalreporter.write_line(line)
 
 

@@ -33,7 +33,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A decision to carry out, if its subject still has ``version`` (empty: any).
 
     With ``dry_run`` everything is checked and nothing happens: the response is the state that the operation would lead
-    to.
+    to. A Preempt with ``victims`` stops those replicas, or is refused.
     """
 
     decision: AnyDecision
@@ -56,7 +56,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """State of one decision's operation, whose id is the decision's.
 
     ``expected`` is what the workload should show once it is done, ``observed`` what it shows now, and ``ended_ns`` when
-    the effect was there, or when it was given up. A newer operation on a workload supersedes the running one.
+    the effect was there, or when it was given up. Both have the ``nodes`` of the replicas that the decision names, an
+    empty one for a replica that is stopped. A newer operation on a workload supersedes the running one.
     """
 
     id: str

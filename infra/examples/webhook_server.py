@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -32,18 +33,23 @@ class Fleet:
     """The processes of one workload. Put your own platform here."""
 
     def __init__(self, command, replicas):
-        self.command, self.wanted, self.running = command, replicas, []
+        self.command, self.wanted, self.running, self.going = command, replicas, [], set()
 
     def replicas(self):
         """Those that run."""
         self.running = [process for process in self.running if process.poll() is None]
         return len(self.running)
 
+    def names(self):
+        """Names by which a decision may choose who stops: their process ids."""
+        return [str(process.pid) for process in self.running if process.poll() is None]
+
     def step(self):
-        """Start and end processes until there are as many as wanted."""
+        """Start and end processes until there are as many as wanted; those that are named end first."""
         while self.replicas() < self.wanted:
             self.running.append(subprocess.Popen(self.command))
-        for process in self.running[self.wanted :]:
+        order = sorted(self.running, key=lambda process: str(process.pid) in self.going)
+        for process in order[self.wanted :]:
             process.terminate()
 
 
@@ -64,16 +70,17 @@ class Platform:
                 self.fleet.step()
                 for operation in self.operations.values():
                     if operation["status"] == "running":
-                        operation["observed"] = self.state()
+                        operation["observed"] = self.state(operation["expected"].get("nodes", ()))
                         if self.fleet.replicas() == operation["expected"]["replicas"]:
                             operation |= {"status": "done", "ended_ns": time.time_ns()}
                             self.remember()
             time.sleep(0.2)
 
-    def state(self):
-        """What it shows of the workload."""
-        count = self.fleet.replicas()
-        return {"replicas": self.fleet.wanted, "ready": count, "version": str(self.version)}
+    def state(self, named=()):
+        """What it shows of the workload: the node of each process, and none for those of ``named`` that have ended."""
+        count, nodes = self.fleet.replicas(), dict.fromkeys(named, "")
+        nodes |= dict.fromkeys(self.fleet.names(), socket.gethostname())
+        return {"replicas": self.fleet.wanted, "ready": count, "nodes": nodes, "version": str(self.version)}
 
     def submit(self, submission):
         """Take a decision on, once, or say what it would lead to."""
@@ -86,13 +93,15 @@ class Platform:
             raise Refused(422, "unsupported", f"it starts and ends processes, and knows no {decision['type']}")
         if submission.get("version") not in ("", str(self.version)):
             raise Refused(409, "conflict", f"it has version {self.version}; decide again on what it is now")
-        count = decision["replicas"]
+        count, victims = decision["replicas"], decision.get("victims", [])
+        if unknown := set(victims) - set(self.fleet.names()):
+            raise Refused(422, "invalid", f"no process {', '.join(sorted(unknown))} runs; name others or none")
         operation = {
             "id": decision["id"],
             "workload": self.workload,
             "status": "running",
             "detail": f"{self.fleet.wanted} to {count} processes",
-            "expected": {"replicas": count, "ready": count},
+            "expected": {"replicas": count, "ready": count, "nodes": dict.fromkeys(victims, "")},
             "observed": self.state(),
         }
         if dry_run:
@@ -101,7 +110,7 @@ class Platform:
             if older["status"] == "running":
                 older |= {"status": "superseded", "ended_ns": time.time_ns()}
         self.operations[decision["id"]] = operation
-        self.version, self.fleet.wanted = self.version + 1, count
+        self.version, self.fleet.wanted, self.fleet.going = self.version + 1, count, set(victims)
         self.remember()  # before anything is done, so that a restart does it once
         return 202, operation
 

@@ -187,6 +187,8 @@ def running(
     actuator = Running(config, platform, clock)
     try:
         assert actuator.ready.wait(DEADLINE_S), "the actuator was not ready"
+        if actuator.error is not None:
+            raise actuator.error
         yield actuator
     finally:
         actuator.stop.set()

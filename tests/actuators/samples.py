@@ -98,6 +98,7 @@ def preempt(
     victims: tuple[str, ...] = (),
     time_ns: int = NOW,
     cell: str = CELL,
+    checkpoint: bool = True,
 ) -> Preempt:
     return Preempt(
         id=id_,
@@ -113,6 +114,7 @@ def preempt(
         replicas=after,
         replicas_before=before,
         victims=victims,
+        checkpoint=checkpoint,
         until_ns=None if until_s is None else time_ns + until_s * S,
     )
 

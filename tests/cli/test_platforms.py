@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from tests.actuators.loop import publish
 from tests.actuators.samples import NOW, migrate, preempt, scale
 from tests.cli.shell import flyball
@@ -42,11 +43,13 @@ def test_each_driver_has_a_row_and_each_row_a_driver() -> None:
 def test_a_row_is_what_was_seen() -> None:
     start, late = (scale(id_, before=0, after=4) for id_ in "ac")
     stop = preempt("b", before=4, after=0, victims=("x",))
-    decisions: list[AnyDecision] = [start, stop, late, migrate("d"), scale("e"), scale("f")]
+    other = preempt("o", before=4, after=2, victims=("y",), time_ns=NOW)
+    decisions: list[AnyDecision] = [start, stop, other, late, migrate("d"), scale("e"), scale("f")]
     outcomes = [
         outcome(start, "accepted"),
         outcome(start, expected=state(4), observed=state(4), effect_after_s=3.0),
-        outcome(stop, expected=state(0), observed=state(0), effect_after_s=5.0),
+        outcome(stop, expected=state(0), observed=replace(state(0), nodes={"x": ""}), effect_after_s=5.0),
+        outcome(other, expected=state(2), observed=replace(state(2), nodes={"y": "n1"})),
         outcome(late, "failed", before=state(0), expected=state(4), observed=state(0, 0)),
         outcome(migrate("d"), "failed", before=state(4), observed=state(3)),
         outcome(scale("e"), expected=state(6), observed=state(6, 5), effect_after_s=9.0),
@@ -56,13 +59,13 @@ def test_a_row_is_what_was_seen() -> None:
     found = rows(decisions, outcomes)
     assert found["autoscaler"] == Row(driver="autoscaler", refused=1)
     assert found["kueue"] == Row(
-        driver="kueue", verbs={"Migrate": (0, 1), "Preempt": (1, 1), "Scale": (2, 3)}, planned=1, victims=1,
-        checkpoints=1, gang=(3, 3), rollback=(1, 2), effect=(2, 3), effect_after_s=5.0,
+        driver="kueue", verbs={"Migrate": (0, 1), "Preempt": (2, 2), "Scale": (2, 3)}, planned=1, victims=(1, 2),
+        checkpoints=2, gang=(3, 3), rollback=(1, 2), effect=(3, 4), effect_after_s=5.0,
     )  # fmt: skip
     shown = cells("kueue", DRIVERS["kueue"], found["kueue"], observed=True)
     assert shown[2:] == (
-        "Preempt 1/1\nScale 2/3", "platform: 1", "no", "no", "yes: 1 of 2 failures", "yes: 3 of 3 whole",
-        "no", "seen: 2 of 3, 5.0 s",
+        "Preempt 2/2\nScale 2/3", "platform: 1", "no", "no", "yes: 1 of 2 failures", "yes: 3 of 3 whole",
+        "no", "seen: 3 of 4, 5.0 s",
     )  # fmt: skip
 
 

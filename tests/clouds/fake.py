@@ -29,13 +29,17 @@ class Reply(NamedTuple):
 
 
 class CloudFake:
-    """``cut[verb]`` is where the next such call breaks, ``before`` or ``after``; ``throttled[verb]`` are refused."""
+    """``cut[verb]`` is where the next such call breaks, ``before`` or ``after``; ``throttled[verb]`` are refused.
+
+    ``errors[verb]`` is the status, code and message of the answer to the next such call, which does nothing.
+    """
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.cut: dict[str, str] = {}
         self.throttled: Counter[str] = Counter()
         self.denied: set[str] = set()
+        self.errors: dict[str, tuple[int, str, str]] = {}
         self.on_cut: Callable[[], object] = lambda: None
         self.lock = threading.RLock()
         fake = self
@@ -110,6 +114,8 @@ class CloudFake:
         if self.throttled[verb] > 0:
             self.throttled[verb] -= 1
             return self.refusal(429, "rateLimitExceeded", "too many requests")
+        if verb in self.errors:
+            return self.refusal(*self.errors.pop(verb))
         if verb in self.denied:
             return self.refusal(403, "forbidden", "no permission")
         return self.answer(call)

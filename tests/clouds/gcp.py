@@ -22,13 +22,17 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class GcpFake(CloudFake):
-    """Groups by name; ``capacity`` machines are left in the zone, ``None``: any number."""
+    """Groups by name; ``capacity`` machines are left in the zone, ``None``: any number.
+
+    ``fails`` is the error with which the next operation ends, or the next resize request, which then did nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, dict[str, Any]] = {}
         self.capacity: int | None = None
         self.looks = 1
+        self.fails: dict[str, str] | None = None
         self._operations: dict[str, dict[str, Any]] = {}
         self._count = 0
 
@@ -115,7 +119,14 @@ class GcpFake(CloudFake):
             for operation in self._operations.values():
                 if operation["clientOperationId"] == request_id:
                     return Reply(200, operation)
-        if what == "resize" and set(query) == {"size"}:
+        fails = {} if self.fails is None else {"error": {"errors": [self.fails]}}
+        self.fails = None
+        if fails and what == "resizeRequests" and which is None:
+            group["requests"][call.body["name"]] = {**call.body, "state": "FAILED", "status": fails}
+            fails = {}
+        elif fails:
+            pass
+        elif what == "resize" and set(query) == {"size"}:
             self._resize(group, name, int(query["size"]))
         elif what == "deleteInstances" and not query and set(call.body) == {"instances"}:
             names = [one.rsplit("/", 1)[1] for one in call.body["instances"]]
@@ -136,7 +147,7 @@ class GcpFake(CloudFake):
             return self.refusal(400, "invalid", f"{call.method} {call.path} {query} {call.body}")
         operation = {
             "name": f"operation-{len(self._operations) + 1}", "status": "DONE", "clientOperationId": request_id,
-            "operationType": what,
+            "operationType": what, **fails,
         }  # fmt: skip
         self._operations[operation["name"] or ""] = operation
         return Reply(200, operation)

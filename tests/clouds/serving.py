@@ -4,7 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, read_all, running, statuses_of, wait_for
+from tests.actuators.loop import (
+    PARTITIONS,
+    config_for,
+    ended,
+    of,
+    publish,
+    read_all,
+    running,
+    statuses_of,
+    wait_for,
+    without_effect,
+)
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, NOW, S, scale
 from tests.clouds.buying import buy
@@ -27,7 +38,7 @@ class Cloud(Protocol):
 def carried_out_by_the_service(
     broker: Callable[..., EmbeddedBroker], folder: Path, entry: PlatformConfig, pool: PoolConfig, cloud: Cloud
 ) -> None:
-    """Out, an interruption, out again, a purchase beyond the budget, and in; each decision is delivered twice."""
+    """A plan, out, an interruption, out again, a purchase beyond the budget, and in; each is delivered twice."""
     bootstrap = broker(PARTITIONS).bootstrap
     config = config_for(
         bootstrap, "buyers", mode="live", ledger=str(folder / "ledger"), platforms=(entry,), allow=("pool:*",),
@@ -42,6 +53,9 @@ def carried_out_by_the_service(
         publish(bootstrap, decision, decision)
         wait_for(ended(bootstrap, done), f"the last word on {id_}")
 
+    with running(without_effect(config), clock=lambda: NOW + 60 * S):
+        told(0, 2, "plan")
+        assert cloud.size(pool) == 0
     with running(config, clock=lambda: NOW + 60 * S):
         told(0, 2, "out")
         assert cloud.size(pool) == 2
@@ -67,7 +81,8 @@ def carried_out_by_the_service(
     out = of(bootstrap, "out", "done", 2)
     assert (out.driver, out.effect and out.effect.cost_usd_per_hour) == (entry.driver, 2 * pool.price_usd_per_hour)
     assert statuses_of(bootstrap, "work")[0].startswith("refused")
-    assert observed_row(bootstrap, entry.driver).verbs == {"Scale": (3, 3)}
+    row = observed_row(bootstrap, entry.driver)
+    assert (row.verbs, row.planned) == ({"Scale": (3, 3)}, 1)
     (value, headers), *_ = read_all(bootstrap, POOLS.name)
     declared = decode_message(POOLS.name, value, headers)
     assert isinstance(declared, Pool)

@@ -62,8 +62,9 @@ class StrictAws:
     """The proxy; ``calls`` are the actions asked for, ``capacity`` the machines of a type that are left (none: any).
 
     ``cut[action]`` is where the next connection breaks, ``before`` the cloud hears of it or ``after``, and ``on_cut``
-    is called then. ``throttled[action]`` calls are throttled, ``denied`` actions are not permitted. New machines are
-    shown ``lag_s`` late. An update of a node group takes ``update_looks`` looks.
+    is called then. ``throttled[action]`` calls are throttled, ``denied`` actions are not permitted, and the next call
+    of one in ``errors`` is refused with that. New machines are shown ``lag_s`` late, and a fleet that lacks capacity
+    says ``lacks``. An update of a node group takes ``update_looks`` looks, and ends with ``update_errors`` if any.
     """
 
     def __init__(self, moto: str) -> None:
@@ -74,6 +75,9 @@ class StrictAws:
         self.on_cut: Callable[[], object] = lambda: None
         self.throttled: Counter[str] = Counter()
         self.denied: set[str] = set()
+        self.errors: dict[str, Refusal] = {}
+        self.lacks = "InsufficientInstanceCapacity"
+        self.update_errors: list[dict[str, str]] = []
         self.lag_s = 0.0
         self.update_looks = 1
         self.cooldown_s = 0.0
@@ -117,6 +121,7 @@ class StrictAws:
         self.throttled.clear()
         self.calls.clear()
         self.cooldown_s, self.issues, self.on_cut = 0.0, [], lambda: None
+        self.errors, self.lacks, self.update_errors = {}, "InsufficientInstanceCapacity", []
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
@@ -150,6 +155,8 @@ class StrictAws:
             self.throttled[asked.action] -= 1
             code = "RequestLimitExceeded" if asked.action.startswith("ec2:") else "Throttling"
             raise Refusal(code, "Rate exceeded", 503 if code == "RequestLimitExceeded" else 400)
+        if asked.action in self.errors:
+            raise self.errors.pop(asked.action)
         if asked.action in self.denied or asked.action not in ALLOWED:
             raise Refusal("UnauthorizedOperation" if asked.action.startswith("ec2:") else "AccessDenied", "no", 403)
         special = {
@@ -204,7 +211,7 @@ class StrictAws:
         asked_for = int(form[key])
         left = min(asked_for, self.capacity.get(kind, asked_for))
         errors = (
-            f"<errorSet><item><errorCode>InsufficientInstanceCapacity</errorCode><errorMessage>no {kind} left"
+            f"<errorSet><item><errorCode>{self.lacks}</errorCode><errorMessage>no {kind} left"
             "</errorMessage></item></errorSet>"
             if left < asked_for
             else ""
@@ -354,9 +361,9 @@ class StrictAws:
         self._updates[name] = max(0, left - 1)
         update: dict[str, Any] = {
             "id": name,
-            "status": "InProgress" if left else "Successful",
+            "status": "InProgress" if left else "Failed" if self.update_errors else "Successful",
             "type": "ConfigUpdate",
-            "errors": [],
+            "errors": [] if left else self.update_errors,
         }
         return Answer(200, json.dumps({"update": update}).encode(), "application/json")
 

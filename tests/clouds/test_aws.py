@@ -9,13 +9,14 @@ from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.clouds.aws import Account
 from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.serving import carried_out_by_the_service
-from tests.clouds.strict import ALLOWED
+from tests.clouds.strict import ALLOWED, Refusal
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded
 from flyball_contracts.config import PoolConfig
 from flyball_streams.broker import EmbeddedBroker
 
 KINDS = ["fleet", "group", "node_group"]
+BUYS = ("ec2:CreateFleet", "autoscaling:SetDesiredCapacity", "eks:UpdateNodegroupConfig")
 
 
 def pool(aws: Account, kind: str, machines: int = 0) -> PoolConfig:
@@ -192,7 +193,7 @@ def test_a_spot_interruption_is_replaced_by_a_group_and_told_by_a_fleet(aws: Acc
 @pytest.mark.parametrize("kind", KINDS)
 def test_throttling_is_waited_out(aws: Account, kind: str) -> None:
     made = pool(aws, kind)
-    for action in ("ec2:CreateFleet", "autoscaling:SetDesiredCapacity", "eks:UpdateNodegroupConfig"):
+    for action in BUYS:
         aws.proxy.throttled[action] = 3
     assert isinstance(carried_out(aws.platform(made), buy(made, 0, 1, f"slow-{made.name}")), Done)
     assert aws.size(made) == 1
@@ -214,6 +215,54 @@ def test_a_missing_right_is_a_refusal(aws: Account, denied: str, code: str, says
     assert isinstance(answer, Rejected)
     assert (answer.code, says in answer.detail) == (code, True)
     assert aws.size(made) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("status", "error", "code", "says"),
+    [
+        (400, "LimitExceeded", "platform", "raise the account's quota, or request fewer"),
+        (400, "ResourceInUseException", "platform", "decide again when what is under way there has ended"),
+        (403, "ExpiredToken", "platform", "renew the credentials"),
+        (400, "ValidationError", "invalid", "correct the pool in actuator.platforms"),
+        (503, "ServiceUnavailable", "", "HTTP 503"),
+    ],
+)
+def test_what_the_cloud_refuses_has_a_remedy_and_buys_nothing(
+    aws: Account, kind: str, status: int, error: str, code: str, says: str
+) -> None:
+    made = pool(aws, kind)
+    for action in BUYS:
+        aws.proxy.errors[action] = Refusal(error, "no", status)
+    decision = buy(made, 0, 2, f"refused-{made.name}-{error}")
+    if not code:  # nobody knows what it has done
+        with pytest.raises(PlatformError, match=says):
+            submitted(aws.platform(made), decision)
+    else:
+        answer = submitted(aws.platform(made), decision)
+        assert isinstance(answer, Rejected)
+        assert (answer.code, says in answer.detail) == (code, True), answer
+    assert aws.size(made) == 0
+
+
+def test_a_quota_is_told_from_lack_of_capacity(aws: Account) -> None:
+    made = pool(aws, "fleet")
+    aws.proxy.capacity[made.instance_type], aws.proxy.lacks = 1, "VcpuLimitExceeded"
+    some = carried_out(aws.platform(made), buy(made, 0, 3, "quota"))
+    assert isinstance(some, Failed)
+    assert "VcpuLimitExceeded" in some.answer
+    assert "raise the account's quota, or request fewer" in some.answer
+    assert aws.size(made) == 1
+
+
+def test_an_update_that_fails_later_is_withdrawn(aws: Account) -> None:
+    made = pool(aws, "node_group", 1)
+    aws.proxy.update_errors = [{"errorCode": "NodeCreationFailure", "errorMessage": "Limit of vCPUs exceeded"}]
+    failed = carried_out(aws.platform(made), buy(made, 1, 3, "late"))
+    assert isinstance(failed, Failed)
+    assert "the update failed: NodeCreationFailure: Limit of vCPUs exceeded" in failed.answer
+    assert "its size is set to 1 again" in failed.answer
+    assert aws.size(made) == 1
 
 
 def test_the_clouds_own_bounds_and_cooldown_hold(aws: Account) -> None:

@@ -120,6 +120,44 @@ def test_a_missing_right_is_a_refusal(azure: AzureFake) -> None:
     assert azure.size(pool) == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "code", "says"),
+    [
+        (409, "OperationNotAllowed", "platform", "raise the subscription's quota, or request fewer"),
+        (409, "SkuNotAvailable", "platform", "use a pool of another zone"),
+        (409, "Conflict", "conflict", "decide again on what is there now"),
+        (412, "PreconditionFailed", "conflict", "decide again on what is there now"),
+        (401, "ExpiredAuthenticationToken", "platform", "renew the credentials"),
+        (404, "ResourceNotFound", "unknown_target", "correct the pool"),
+        (400, "InvalidParameter", "invalid", "correct the pool in actuator.platforms"),
+    ],
+)
+def test_what_the_cloud_refuses_has_a_remedy_and_buys_nothing(
+    azure: AzureFake, status: int, error: str, code: str, says: str
+) -> None:
+    pool = azure.pool()
+    azure.errors["PATCH set"] = (status, error, "no")
+    answer = submitted(azure.platform(pool), buy(pool, 0, 2))
+    assert isinstance(answer, Rejected)
+    assert (answer.code, says in answer.detail, azure.size(pool)) == (code, True, 0)
+
+
+def test_a_broken_cloud_is_an_unknown_outcome_that_settles(azure: AzureFake) -> None:
+    pool = azure.pool()
+    platform, decision = azure.platform(pool), buy(pool, 0, 1)
+    before = claimed(platform, decision)
+    azure.errors["PATCH set"] = (503, "ServiceUnavailable", "try again")
+    with pytest.raises(PlatformError, match="HTTP 503"):
+        submitted(platform, decision)
+    handle = settle(azure.platform(pool), decision, before)
+    assert isinstance(handle, Handle)
+    assert isinstance(ended(platform, handle), Done)
+    azure.throttled["PATCH set"] = errors.TRIES
+    with pytest.raises(PlatformError, match=f"throttled {errors.TRIES} times"):
+        submitted(platform, buy(pool, 1, 2, "second"))
+    assert azure.size(pool) == 1
+
+
 def test_from_the_topic_to_the_cloud(
     azure: AzureFake, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Pools on Google Cloud, by its own library, on a strict fake of the documented contract."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,16 @@ from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rej
 from flyball_actuators.platforms.pools import errors, operation as operations
 from flyball_streams.broker import EmbeddedBroker
 
+# Who imports Google's library first compiles it, which takes minutes where others have the cores.
+pytestmark = pytest.mark.timeout(600)
 KINDS = ["instance_group", "resize_request"]
 BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _library() -> None:
+    """Imported before an actuator that is waited for starts."""
+    import_module("google.cloud.compute_v1")
 
 
 @pytest.fixture
@@ -114,6 +123,59 @@ def test_a_missing_right_is_a_refusal(gcp: GcpFake, verb: str, says: str) -> Non
     assert isinstance(answer, Rejected)
     assert (answer.code, says in answer.detail) == ("platform", True)
     assert gcp.size(pool) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("status", "reason", "code", "says"),
+    [
+        (403, "quotaExceeded", "platform", "raise the project's quota, or request fewer"),
+        (409, "resourceInUseByAnotherResource", "conflict", "decide again on what is there now"),
+        (412, "conditionNotMet", "conflict", "decide again on what is there now"),
+        (401, "authError", "platform", "renew the credentials"),
+        (400, "invalid", "invalid", "correct the pool in actuator.platforms"),
+    ],
+)
+def test_what_the_cloud_refuses_has_a_remedy_and_buys_nothing(
+    gcp: GcpFake, kind: str, status: int, reason: str, code: str, says: str
+) -> None:
+    pool = gcp.pool(kind)
+    gcp.errors[BUYS[kind]] = (status, reason, "no")
+    answer = submitted(gcp.platform(pool), buy(pool, 0, 2))
+    assert isinstance(answer, Rejected)
+    assert (answer.code, says in answer.detail, gcp.size(pool)) == (code, True, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_many_calls_are_repeated_and_a_broken_cloud_is_an_unknown_outcome(gcp: GcpFake, kind: str) -> None:
+    pool = gcp.pool(kind)
+    platform, decision = gcp.platform(pool), buy(pool, 0, 1)
+    gcp.errors[BUYS[kind]] = (403, "rateLimitExceeded", "Quota exceeded for queries per minute")
+    assert isinstance(carried_out(platform, decision), Done)
+    gcp.errors[BUYS[kind]] = (503, "backendError", "try again")
+    more = buy(pool, 1, 2, "more")
+    before = claimed(platform, more)
+    with pytest.raises(PlatformError, match="HTTP 503"):
+        submitted(platform, more)
+    handle = settle(gcp.platform(pool), more, before)
+    assert isinstance(handle, Handle)
+    assert isinstance(ended(platform, handle), Done)
+    gcp.throttled[BUYS[kind]] = errors.TRIES
+    with pytest.raises(PlatformError, match=f"throttled {errors.TRIES} times"):
+        submitted(platform, buy(pool, 2, 3, "third"))
+    assert gcp.size(pool) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operation_that_fails_later_says_why(gcp: GcpFake, kind: str) -> None:
+    pool = gcp.pool(kind, 1)
+    gcp.fails = {"code": "QUOTA_EXCEEDED", "message": "Quota NVIDIA_A100_GPUS exceeded. Limit: 8.0"}
+    failed = carried_out(gcp.platform(pool), buy(pool, 1, 3))
+    assert isinstance(failed, Failed)
+    assert "QUOTA_EXCEEDED: Quota NVIDIA_A100_GPUS exceeded" in failed.answer
+    assert "raise the project's quota" in failed.answer
+    assert failed.observed is not None
+    assert (failed.observed.replicas, gcp.size(pool)) == (1, 1)
 
 
 def test_from_the_topic_to_the_cloud(

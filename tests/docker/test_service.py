@@ -6,7 +6,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, wait_for
+from tests.actuators.loop import (
+    PARTITIONS,
+    config_for,
+    ended,
+    of,
+    publish,
+    running,
+    statuses_of,
+    wait_for,
+    without_effect,
+)
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
 from tests.docker.engine import DockerEngine
@@ -33,12 +43,21 @@ def test_containers_follow_decisions(
             kill_switch=str(tmp_path / "stop"),
         )  # fmt: skip
         now_ns = time.time_ns()
+        volumes = machine.call("GET", "/volumes")[1]
+        with running(without_effect(config), clock=time.time_ns):
+            publish(bootstrap, scale("plan", before=1, after=3, time_ns=now_ns))
+            wait_for(ended(bootstrap, 1), "it is planned")
+        assert (machine.states(), machine.call("GET", "/volumes")[1]) == ({"chat": "running"}, volumes)
         with running(config, clock=time.time_ns):
             publish(bootstrap, scale("up", before=1, after=3, time_ns=now_ns))
-            wait_for(ended(bootstrap, 1), "three run")
+            wait_for(ended(bootstrap, 2), "three run")
             assert machine.running() == 3
-            publish(bootstrap, preempt("down", before=3, after=2, time_ns=now_ns + 1))
-            wait_for(ended(bootstrap, 2), "two run")
+            # Without a name, a copy would go.
+            publish(
+                bootstrap, preempt("down", before=3, after=2, victims=("chat",), time_ns=now_ns + 1, checkpoint=False)
+            )
+            wait_for(ended(bootstrap, 3), "two run")
+            assert machine.state("chat") == "exited"
             publish(bootstrap, scale("up", before=1, after=3, time_ns=now_ns))  # delivered twice
             time.sleep(0.5)
         assert machine.running() == 2
@@ -46,4 +65,5 @@ def test_containers_follow_decisions(
     for decision in ("up", "down"):
         assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     assert of(bootstrap, "up", "running").driver == "docker"
-    assert observed_row(bootstrap, "docker").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
+    row = observed_row(bootstrap, "docker")
+    assert (row.verbs, row.planned, row.victims) == ({"Preempt": (1, 1), "Scale": (1, 1)}, 1, (1, 1))

@@ -6,40 +6,53 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, without_effect
 from tests.actuators.rows import observed_row
-from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
+from tests.actuators.samples import NOW, check, inventory, migrate, preempt, scale, spec
 from tests.slurm.cluster import SlurmCluster
 
-from flyball_contracts.config import PlatformConfig
+from flyball_contracts.config import CheckConfig, PlatformConfig
 from flyball_contracts.records import Allocation
 from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 
 
-def test_all_three_commands_reach_slurm(
+def test_all_commands_reach_slurm(
     cluster: SlurmCluster, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
     bootstrap = embedded_broker(PARTITIONS).bootstrap
+    sick = cluster.nodes[-1]
+    cluster.run("scontrol", "update", f"NodeName={sick}", "State=DRAIN", "Reason=flyball m0")
     chat, spare = cluster.submit("chat"), cluster.submit("chat", "--hold", waits=True)
     train = cluster.submit("train", signal="B:USR1@1")
     node = cluster.show(chat)["NodeList"]
     name = f"{chat}.{node}"
+    older, newer = cluster.submit("batch"), cluster.submit("batch")  # without a name, the newer one would go
+    victim = f"{older}.{cluster.show(older)['NodeList']}"
     placed = msgspec.structs.replace(inventory(node), allocations=(Allocation(workload="chat", replica=name),))
-    publish(bootstrap, spec(), spec("train"), placed)
+    publish(bootstrap, spec(), spec("train"), spec("batch"), placed, inventory(sick))
     config = config_for(
-        bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), allow=("*",),
-        platforms=(PlatformConfig(**cluster.entry(poll_s=0.2)),), kill_switch=str(tmp_path / "stop"),
+        bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), allow=("*", "node:*"),
+        platforms=(PlatformConfig(**cluster.entry(poll_s=0.2, check=CheckConfig(command=("true",)))),),
+        kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
+    before = cluster.queue()
+    with running(without_effect(config)):
+        publish(bootstrap, scale("plan", before=1, after=2))
+        publish(bootstrap, preempt("plan-2", workload="batch", before=2, after=1, victims=(victim,)))
+        cluster.until(ended(bootstrap, 2), "both are planned")
+    assert cluster.queue() == before
     with running(config):
         publish(bootstrap, scale("up", before=1, after=2), preempt("stop", workload="train", before=1, after=0))
-        cluster.until(ended(bootstrap, 2), "both are over")
+        publish(bootstrap, preempt("less", workload="batch", before=2, after=1, victims=(victim,), checkpoint=False))
+        publish(bootstrap, check("well", node=sick))
+        cluster.until(ended(bootstrap, 6), "all four are over")
         publish(bootstrap, migrate("move", replica=name, from_node=node, time_ns=NOW + 1))
-        cluster.until(ended(bootstrap, 3), "the migration is over")
+        cluster.until(ended(bootstrap, 7), "the migration is over")
         publish(bootstrap, preempt("stop", workload="train", before=1, after=0))  # delivered twice
         time.sleep(0.5)
-    for decision in ("up", "stop", "move"):
+    for decision in ("up", "stop", "less", "move", "well"):
         assert statuses_of(bootstrap, decision)[:3] == ["accepted", "running", "done"]
     assert of(bootstrap, "stop", "running").driver == "slurm"
     assert "sent USR1" in of(bootstrap, "stop", "running").answer
@@ -48,4 +61,11 @@ def test_all_three_commands_reach_slurm(
     assert cluster.show(spare)["JobState"] == "RUNNING"
     assert cluster.show(chat)["NodeList"] not in (node, "")
     assert "flyball move" in cluster.state(node)
-    assert observed_row(bootstrap, "slurm").verbs == {"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1)}
+    assert "drain" not in cluster.state(sick)
+    assert [cluster.show(job)["JobState"] for job in (older, newer)] == ["PENDING", "RUNNING"]
+    less = of(bootstrap, "less", "done").observed
+    assert less is not None
+    assert less.nodes == {victim: ""}
+    row = observed_row(bootstrap, "slurm")
+    assert row.verbs == {"Check": (1, 1), "Migrate": (1, 1), "Preempt": (2, 2), "Scale": (1, 1)}
+    assert (row.planned, row.victims, row.checkpoints, row.gang) == (2, (1, 1), 1, (1, 1))

@@ -19,7 +19,9 @@ DRIVERS: Mapping[str, Capabilities] = {
     "kubernetes": KubernetesPlatform.capabilities,
     "kueue": KueuePlatform.capabilities,
     "autoscaler": AutoscalerPlatform.capabilities,
-    "slurm": SlurmPlatform.capabilities,
+    "slurm": SlurmPlatform.capabilities._replace(
+        about=SlurmPlatform.capabilities.about | PoolPlatform.capabilities.about  # nodes that are powered down
+    ),
     "docker": DockerPlatform.capabilities,
     "webhook": WebhookPlatform.capabilities,
     "karpenter": KarpenterPlatform.capabilities,

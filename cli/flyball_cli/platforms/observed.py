@@ -13,17 +13,18 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Pree
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Observed behaviour of one driver, each as a pair: successes of attempts.
 
-    ``verbs`` counts finished decisions by type, of those attempted. ``planned`` counts dry runs. Of those done,
-    ``victims`` had replicas named and ``checkpoints`` requested one. ``gang``: starts from none and stops of all that
-    ended with all replicas or none. ``rollback``: failures that left as many replicas as there were. ``effect``: done,
-    and the platform showed the expected state; after ``effect_after_s``, the median.
+    ``verbs`` counts finished decisions by type, of those attempted. ``planned`` counts dry runs. ``victims``: stops
+    that named replicas, after which the platform showed each of them stopped. ``checkpoints`` counts the stops done
+    that requested one. ``gang``: starts from none and stops of all that ended with all replicas or none. ``rollback``:
+    failures that left as many replicas as there were. ``effect``: done, and the platform showed the expected state;
+    after ``effect_after_s``, the median.
     """
 
     driver: str
     verbs: Mapping[str, tuple[int, int]] = {}
     planned: int = 0
     refused: int = 0
-    victims: int = 0
+    victims: tuple[int, int] = (0, 0)
     checkpoints: int = 0
     gang: tuple[int, int] = (0, 0)
     rollback: tuple[int, int] = (0, 0)
@@ -47,7 +48,8 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
     failed = [o for o in tried if o.status == "failed"]
     confirmed = [o for o in done if o.observed is not None and not difference(o.expected, o.observed)]
     after = [o.effect_after_s for o in done if o.effect_after_s is not None]
-    stops = [d for o in done if isinstance(d := by_id.get(o.decision), Preempt)]
+    stops = [(d, o) for o in done if isinstance(d := by_id.get(o.decision), Preempt)]
+    named = [(stop, o) for stop, o in stops if stop.victims]
     whole = [o for o in tried if _all_or_none(by_id.get(o.decision))]
     kinds, ended = Counter(o.type for o in tried), Counter(o.type for o in done)
     return Row(
@@ -55,13 +57,18 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
         verbs={kind: (ended[kind], count) for kind, count in sorted(kinds.items())},
         planned=sum(o.status == "planned" for o in outcomes),
         refused=sum(o.status == "refused" for o in outcomes),
-        victims=sum(bool(stop.victims) for stop in stops),
-        checkpoints=sum(stop.checkpoint for stop in stops),
+        victims=(sum(_all_stopped(stop, o) for stop, o in named), len(named)),
+        checkpoints=sum(stop.checkpoint for stop, _ in stops),
         gang=(sum(_together(o) for o in whole), len(whole)),
         rollback=(sum(_as_before(o) for o in failed), len(failed)),
         effect=(len(confirmed), len(done)),
         effect_after_s=median(after) if after else None,
     )
+
+
+def _all_stopped(stop: Preempt, outcome: Outcome) -> bool:
+    nodes = {} if outcome.observed is None else outcome.observed.nodes
+    return all(nodes.get(victim) == "" for victim in stop.victims)
 
 
 def _all_or_none(decision: AnyDecision | None) -> bool:

@@ -23,7 +23,7 @@ def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> 
         "\n".join(f"{subject}s" for subject in sorted(can.about, reverse=True)),
         "\n".join(verbs) or "plans only",
         beside(promises.dry_run, f"{row.planned}"),
-        beside("yes" if promises.victims else "no", f"{row.victims} named"),
+        beside("yes" if promises.victims else "no", "{} of {} stops".format(*row.victims)),
         beside("no" if promises.checkpoint == "none" else promises.checkpoint, f"{row.checkpoints} wanted"),
         beside("yes" if promises.rollback else "no", "{} of {} failures".format(*row.rollback)),
         beside("yes" if promises.gang else "no", "{} of {} whole".format(*row.gang)),

@@ -1,16 +1,23 @@
 """Driver ``webhook``, on the server of the example, which runs real processes, and on one that breaks each rule."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from tests.actuators.carry_out import ended, submitted
-from tests.actuators.loop import config_for, outcomes, publish, running
+import yaml
+from jsonschema import Draft202012Validator
+from tests.actuators.carry_out import ended as end_of, submitted
+from tests.actuators.loop import config_for, ended, outcomes, publish, running, without_effect
 from tests.actuators.platform_server import PlatformServer
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, migrate, preempt, scale, spec
@@ -18,11 +25,12 @@ from tests.cli.shell import check_refused, flyball
 from tests.conftest import ROOT
 from tests.faults.testbed import wait_until
 
-from flyball_actuators.platforms import Done, Handle, PlatformError, WebhookPlatform, make_platforms
+from flyball_actuators.platforms import Done, Handle, PlatformError, Rejected, WebhookPlatform, make_platforms
 from flyball_actuators.platforms.webhook_trial import trial
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import SubjectState
+from flyball_contracts.webhook import Submission
 from flyball_streams.broker.server import free_ports
 
 EXAMPLE = ROOT / "infra" / "examples" / "webhook_server.py"
@@ -56,10 +64,24 @@ class Edge:
         self._process.wait(DEADLINE_S)
         wait_until(lambda: self.alive() == 0, "the end of its processes", DEADLINE_S)
 
+    def call(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
+        """Status and body of an answer."""
+        headers = {"Authorization": f"Bearer {SECRET}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
     def alive(self) -> int:
         """Processes of the workload, as the machine knows them."""
-        found = [Path("/proc") / pid.name / "cmdline" for pid in (self._folder / "pids").iterdir()]
-        return sum(path.exists() and b"sleep" in path.read_bytes() for path in found)
+        return len(self.pids())
+
+    def pids(self) -> set[str]:
+        """Their process ids."""
+        found = {pid.name: Path("/proc") / pid.name / "cmdline" for pid in (self._folder / "pids").iterdir()}
+        return {pid for pid, path in found.items() if path.exists() and b"sleep" in path.read_bytes()}
 
 
 @pytest.fixture
@@ -79,27 +101,34 @@ def test_processes_follow_decisions_from_the_topic(
         bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,),
         allow=("chat",), kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
-    now_ns = time.time_ns()
+    now_ns, before = time.time_ns(), edge.pids()
+    with running(without_effect(config), clock=time.time_ns):
+        publish(bootstrap, spec(), scale("plan", before=1, after=4, time_ns=now_ns))
+        wait_until(ended(bootstrap, 1), "the plan", DEADLINE_S)
+    assert edge.pids() == before
     with running(config, clock=time.time_ns):
-        publish(bootstrap, spec(), scale("more", before=1, after=4, time_ns=now_ns))
+        publish(bootstrap, scale("more", before=1, after=4, time_ns=now_ns))
         wait_until(lambda: edge.alive() == 4, "four processes", DEADLINE_S)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
-        publish(bootstrap, preempt("less", before=4, after=2, victims=(), time_ns=now_ns + 1))
+        wait_until(ended(bootstrap, 2), "the final outcome", DEADLINE_S)
+        victims = tuple(sorted(edge.pids())[:2])
+        publish(bootstrap, preempt("less", before=4, after=2, victims=victims, time_ns=now_ns + 1))
         wait_until(lambda: edge.alive() == 2, "two processes", DEADLINE_S)
+        assert not edge.pids() & set(victims)
         publish(bootstrap, migrate("away", time_ns=now_ns + 2))
-        wait_until(lambda: sum(o.final for o in outcomes(bootstrap)) == 3, "three final outcomes", DEADLINE_S)
+        wait_until(ended(bootstrap, 4), "all final outcomes", DEADLINE_S)
     last = {o.decision: o for o in outcomes(bootstrap) if o.final}
     assert [(last[id_].status, last[id_].driver) for id_ in ("more", "less")] == [("done", "webhook")] * 2
     assert (last["away"].status, last["away"].code) == ("refused", "unsupported")
     assert last["away"].detail == "it starts and ends processes, and knows no Migrate"
-    assert observed_row(bootstrap, "webhook").verbs == {"Preempt": (1, 1), "Scale": (1, 1)}
+    row = observed_row(bootstrap, "webhook")
+    assert (row.verbs, row.victims, row.planned) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (1, 1), 1)
 
 
 def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None:
     platform = WebhookPlatform(edge.url, 5.0, token=SECRET)
     handle = submitted(platform, scale("more", before=1, after=3))
     assert isinstance(handle, Handle)
-    assert isinstance(ended(platform, handle), Done)
+    assert isinstance(end_of(platform, handle), Done)
     edge.end()
     with pytest.raises(PlatformError, match="Connection refused"):
         platform.poll(handle)
@@ -108,7 +137,41 @@ def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None
     assert platform.find(scale("more", before=1, after=3), None) == handle
     again = platform.submit(scale("more", before=1, after=3), SubjectState(version="0"), dry_run=False)
     assert again == handle
+    nobody = submitted(platform, preempt("less", before=3, after=2, victims=("none",)))
+    assert isinstance(nobody, Rejected)
+    assert (nobody.code, nobody.detail) == ("invalid", "no process none runs; name others or none")
     assert edge.alive() == 3
+
+
+def test_the_example_answers_as_the_document_says(edge: Edge) -> None:
+    document = yaml.safe_load((ROOT / "infra" / "webhook.yaml").read_text())
+
+    def fits(schema: dict[str, Any], found: Any) -> None:
+        Draft202012Validator({**schema, "components": document["components"]}).validate(found)
+
+    decision = scale("more", before=1, after=2)
+    posted = ("POST", "/v1/operations", "/v1/operations")
+    statuses: list[int] = []
+    for method, path, of, submission in (
+        ("GET", "/v1/cell", "/v1/cell", None),
+        ("GET", "/v1/workloads/chat", "/v1/workloads/{workload}", None),
+        ("GET", "/v1/workloads/other", "/v1/workloads/{workload}", None),
+        ("GET", "/v1/operations/more", "/v1/operations/{id}", None),
+        (*posted, Submission(decision=decision, version="0", dry_run=True)),
+        (*posted, Submission(decision=decision, version="7")),
+        (*posted, Submission(decision=migrate())),
+        (*posted, Submission(decision=decision, version="0")),
+        (*posted, Submission(decision=decision, version="0")),
+        ("GET", "/v1/operations/more", "/v1/operations/{id}", None),
+    ):
+        described = document["paths"][of][method.lower()]
+        body = None if submission is None else msgspec.json.encode(submission)
+        if body is not None:
+            fits(described["requestBody"]["content"]["application/json"]["schema"], msgspec.json.decode(body))
+        status, answer = edge.call(method, path, body)
+        statuses.append(status)
+        fits(described["responses"][str(status)]["content"]["application/json"]["schema"], answer)
+    assert statuses == [200, 200, 404, 404, 200, 409, 422, 202, 200, 200]
 
 
 def test_the_command_finds_the_example_in_order(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:

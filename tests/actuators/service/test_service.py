@@ -2,7 +2,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -20,10 +20,11 @@ from tests.actuators.loop import (
     running,
     statuses_of,
     wait_for,
+    without_effect,
 )
 from tests.actuators.platform_server import platform_server
 from tests.actuators.rows import observed_row
-from tests.actuators.samples import NOW, S, inventory, migrate, preempt, scale, spec
+from tests.actuators.samples import NOW, S, check, inventory, migrate, preempt, scale, spec
 
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import Handle, Rejected, SimulatedPlatform
@@ -32,7 +33,7 @@ from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import FleetConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
+from flyball_contracts.records import Allocation, AnyDecision, Effect, Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 from flyball_simulator import Fleet
@@ -390,38 +391,71 @@ def test_the_loop_shows_its_health_only_while_it_goes_on(
         wait_for(lambda: actuator.beats > before, "beats again")
 
 
-def test_the_simulated_fleet_obeys(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
-    platform = Platform(Fleet(FleetConfig(), NOW), 60.0)
+@pytest.mark.parametrize("driver", ["simulated", pytest.param("webhook", marks=pytest.mark.integration)])
+def test_the_simulated_fleet_obeys(
+    bootstrap: str, unique: Unique, tmp_path: Path, driver: Literal["simulated", "webhook"]
+) -> None:
+    fleet = Fleet(FleetConfig(), NOW)
+    platform = Platform(fleet, 60.0)
     platform.tick(0)
     ticks = iter(range(1, 10_000))
-    service = next(name for name in platform.cell().workloads if (platform.workload(name).ready or 0) > 2)
-    there = platform.workload(service)
-    assert there.replicas is not None
-    publish(bootstrap, spec(service, cell="fleet"))
+    there = {name: platform.workload(name) for name in platform.cell().workloads}
+    service, batch = "chat-api", "asr-batch"
+    moved, victim = next(iter(there[service].nodes)), next(iter(there[batch].nodes))  # without a name, the newest goes
+    replicas, others = there[service].replicas or 0, there[batch].replicas or 0
+    node = there[service].nodes[moved]
+    first = next(one for one in fleet.plant.site.nodes if one.name == node).devices[0].id
+    placed = msgspec.structs.replace(
+        inventory(node, cell="fleet"), allocations=(Allocation(workload=service, replica=moved),)
+    )
+    publish(bootstrap, spec(service, cell="fleet"), spec(batch, cell="fleet"), placed)
     with serving(platform, "127.0.0.1:0") as url:
         config = config_for(
-            bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"),
-            platforms=(PlatformConfig(cells=("fleet",), driver="simulated", url=url, poll_s=0.02),),
+            bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), allow=("*", "node:*"),
+            platforms=(PlatformConfig(cells=("fleet",), driver=driver, url=url, poll_s=0.02),),
+            kill_switch=str(tmp_path / "stop"),
         )  # fmt: skip
+
+        def obeyed(decisions: int) -> None:
+            def ended_now() -> bool:
+                for _ in range(10):
+                    platform.tick(next(ticks))
+                return ended(bootstrap, decisions)()
+
+            wait_for(ended_now, f"the effects of {decisions} decisions")
+
+        less = scale(cell="fleet", workload=service, before=replicas, after=replicas - 1)
+        with running(without_effect(config)):
+            publish(bootstrap, msgspec.structs.replace(less, id="plan"))
+            wait_for(ended(bootstrap, 1), "it is planned")
+        assert not platform.operations()
         with running(config):
             publish(
-                bootstrap,
-                scale(cell="fleet", workload=service, before=there.replicas, after=there.replicas - 1),
-            )
-
-            def obeyed() -> bool:
-                platform.tick(next(ticks))
-                return ended(bootstrap, 1)()
-
-            wait_for(obeyed, "the effect")
+                bootstrap, less, preempt(
+                    cell="fleet", workload=batch, before=others, after=others - 1, victims=(victim,)
+                ),
+            )  # fmt: skip
+            obeyed(3)
+            publish(bootstrap, migrate(
+                cell="fleet", workload=service, replica=moved, from_node=node, from_device=first, time_ns=NOW + 1
+            ))  # fmt: skip
+            obeyed(4)
+            if driver == "simulated":
+                publish(bootstrap, check(cell="fleet", node=node, devices=(first,)))
+                obeyed(5)
     done = of(bootstrap, "d1", "done")
     assert done.observed is not None
-    assert done.observed.replicas == done.observed.ready == there.replicas - 1
+    assert done.observed.replicas == done.observed.ready == replicas - 1
     assert done.effect is not None
     assert done.effect.gpus == -1.0
-    (operation,) = platform.operations()
-    assert (operation.effects, operation.submissions) == (1, 1)
-    assert observed_row(bootstrap, "simulated").verbs == {"Scale": (1, 1)}
+    assert {(operation.effects, operation.submissions) for operation in platform.operations()} == {(1, 1)}
+    assert [o.detail for o in outcomes(bootstrap) if o.status in ("refused", "failed")] == []
+    assert platform.workload(batch).nodes.keys() == there[batch].nodes.keys() - {victim}
+    assert platform.workload(service).nodes.get(moved, "") != node
+    row = observed_row(bootstrap, driver)
+    checks = {"Check": (1, 1)} if driver == "simulated" else {}
+    assert row.verbs == {"Migrate": (1, 1), "Preempt": (1, 1), "Scale": (1, 1), **checks}
+    assert (row.planned, row.victims) == (1, (1, 1))
 
 
 def test_a_refusal_that_nobody_heard_is_void_once_another_has_claimed_the_decision(

@@ -51,5 +51,7 @@ class Ground:
         cluster.until(
             lambda: self.plane.request("GET", cluster.deployments(), token=AUTOSCALER)[0] == 200, "the role is bound"
         )
-        settings: dict[str, Any] = {"namespaces": (cluster.namespace,), "scaler": scaler, **changes}
-        return PlatformConfig(cells=(CELL,), driver="autoscaler", kubeconfig=config, **settings)
+        settings: dict[str, Any] = {
+            "cells": (CELL,), "namespaces": (cluster.namespace,), "scaler": scaler, **changes
+        }  # fmt: skip
+        return PlatformConfig(driver="autoscaler", kubeconfig=config, **settings)

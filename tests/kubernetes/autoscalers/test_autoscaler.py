@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.actuators.carry_out import ended, submitted
-from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.loop import PARTITIONS, config_for, ended as all_ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
 from tests.faults.testbed import wait_until
@@ -233,20 +233,28 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     ground: Ground, cluster: Cluster, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
     bootstrap = embedded_broker(PARTITIONS).bootstrap
-    deployed(cluster, "chat", 2)
+    path = deployed(cluster, "chat", 2)
     config = config_for(
         bootstrap, "autoscaled", mode="live", ledger=str(tmp_path / "ledger"), platforms=(ground.entry(cluster),),
         allow=("chat",), kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
-    decision = scale("grow", before=2, after=5, time_ns=time.time_ns())
+    with running(without_effect(config), clock=time.time_ns):
+        publish(bootstrap, spec(), scale("plan", before=2, after=5, time_ns=time.time_ns()))
+        wait_until(all_ended(bootstrap, 1), "it is planned", DEADLINE_S)
+        items = cluster.plane.get(_metric(cluster, "chat"))["items"]
+        assert [item["value"] for item in items] == ["2"], "the autoscaler is told what there is"
+    assert cluster.plane.get(path)["spec"]["replicas"] == 2
     with running(config, clock=time.time_ns):
-        publish(bootstrap, spec(), decision)
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
-    last = next(o for o in outcomes(bootstrap) if o.final)
-    assert (last.status, last.driver) == ("done", "autoscaler"), last
-    assert last.observed is not None
-    assert (last.observed.replicas, last.observed.ready) == (5, 5)
-    assert observed_row(bootstrap, "autoscaler").verbs == {"Scale": (1, 1)}
+        publish(bootstrap, scale("grow", before=2, after=5, time_ns=time.time_ns()))
+        wait_until(all_ended(bootstrap, 2), "five replicas", DEADLINE_S)
+        publish(bootstrap, preempt("less", before=5, after=3, time_ns=time.time_ns()))
+        wait_until(all_ended(bootstrap, 3), "three replicas", DEADLINE_S)
+    for decision, count in (("grow", 5), ("less", 3)):
+        last = of(bootstrap, decision, "done")
+        assert last.observed is not None
+        assert (last.driver, last.observed.replicas, last.observed.ready) == ("autoscaler", count, count)
+    row = observed_row(bootstrap, "autoscaler")
+    assert (row.verbs, row.planned) == ({"Preempt": (1, 1), "Scale": (1, 1)}, 1)
 
 
 def _settled(cluster: Cluster, path: str) -> tuple[int, Any]:

@@ -11,6 +11,7 @@ from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, runn
 from tests.actuators.samples import scale, spec
 from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import Ground
+from tests.kubernetes.autoscalers.burst import BEFORE, CELL, serve_a_burst
 from tests.kubernetes.autoscalers.keda import Keda, keda_folder
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
@@ -68,6 +69,34 @@ def test_keda_scales_up_and_down_and_to_zero_by_decisions_alone(
     assert agents == {"kube-controller-manager", "keda-operator"}, writes
     verbs = {call["verb"] for call in cluster.plane.calls(AUTOSCALER_USER)}
     assert verbs == {"get", "list"}
+
+
+@pytest.mark.timeout(400)
+def test_keda_serves_a_burst_by_what_is_forecast_alone(
+    ground: Ground, keda: Keda, cluster: Cluster, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    bootstrap = embedded_broker(PARTITIONS).bootstrap
+    path = cluster.deployments("chat")
+    cluster.deploy("chat", BEFORE, workload="chat", cold_start="4s")
+    cluster.ready(path, BEFORE)
+    address = f"{LOOPBACK}:{free_ports(1)[0]}"
+    entry = ground.entry(cluster, cells=(CELL,), scaler=ScalerConfig(keda=address))
+    config = config_for(
+        bootstrap, "burst", mode="live", ledger=str(tmp_path / "ledger"), platforms=(entry,), allow=("chat",),
+        kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
+    keda.scale(cluster, "chat", address)
+    try:
+        serve_a_burst(cluster, tmp_path, config)
+    finally:
+        keda.drop(cluster, "chat")
+    done = [one for one in outcomes(bootstrap) if one.status == "done"]
+    assert done, outcomes(bootstrap)
+    assert all(one.driver == "autoscaler" and one.observed and one.observed.ready for one in done)
+    assert cluster.plane.get(path)["spec"]["replicas"] > BEFORE
+    agents = {write["userAgent"].split("/")[0] for write in cluster.plane.writes(f"{path}/scale")}
+    assert agents <= {"kube-controller-manager", "keda-operator"}
+    assert {call["verb"] for call in cluster.plane.calls(AUTOSCALER_USER)} == {"get", "list"}
 
 
 def _ended(bootstrap: str, decisions: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
-from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
+from tests.actuators.loop import PARTITIONS, config_for, ended as all_ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import scale, spec
 from tests.faults.testbed import wait_until
@@ -146,14 +146,19 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome_and_no_more_rights_t
     )  # fmt: skip
     cluster = machines.cluster
     whole = msgspec.structs.replace(spec("train", interruptible=False), kind="training")
+    before = cluster.plane.get(machines.path)
+    with running(without_effect(config), clock=time.time_ns):
+        publish(bootstrap, whole, pool("plan", 0, 1))
+        wait_until(all_ended(bootstrap, 1), "it is planned", DEADLINE_S)
+    assert cluster.plane.get(machines.path)["metadata"]["generation"] == before["metadata"]["generation"]
     with running(config, clock=time.time_ns):
-        publish(bootstrap, whole, pool("grow", 0, 1))
-        wait_until(lambda: any(o.final for o in outcomes(bootstrap)), "the final outcome", DEADLINE_S)
+        publish(bootstrap, pool("grow", 0, 1))
+        wait_until(all_ended(bootstrap, 2), "the final outcome", DEADLINE_S)
         cluster.until(lambda: machines.ready() == 1, "it runs")
         cluster.until(lambda: "flyball.dev/kept" in cluster.pods("train")[0]["metadata"]["annotations"], "it is kept")
-    last = next(o for o in outcomes(bootstrap) if o.final)
-    assert (last.status, last.driver) == ("done", "karpenter"), last
-    assert observed_row(bootstrap, "karpenter").verbs == {"Scale": (1, 1)}
+    assert of(bootstrap, "grow", "done").driver == "karpenter"
+    row = observed_row(bootstrap, "karpenter")
+    assert (row.verbs, row.planned) == ({"Scale": (1, 1)}, 1)
     granted: set[Right] = {
         (group, resource, verb)
         for document in RIGHTS

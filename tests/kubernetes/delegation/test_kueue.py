@@ -202,27 +202,35 @@ def test_from_a_decision_on_the_topic_to_a_verified_outcome(
     queues: Queues, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
     bootstrap = embedded_broker(PARTITIONS).bootstrap
-    queues.job("train", 4, workload="train")
+    queues.job("train", 4, workload="train", zone="b")
     config = config_for(
         bootstrap, "queued", mode="live", ledger=str(tmp_path / "ledger"), platforms=(queues.configuration(),),
         allow=("train",), kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
     decision = start("begin", zone="b")
     stop = preempt("end", workload="train", before=4, after=0, time_ns=decision.time_ns + 1)
+    before = queues.entry("train")["metadata"]["generation"]
     with running(without_effect(config), clock=time.time_ns):
         publish(bootstrap, spec("train"), msgspec.structs.replace(decision, id="plan"))
         wait_until(ended(bootstrap, 1), "it is planned", DEADLINE_S)
+    assert queues.entry("train")["metadata"]["generation"] == before
     with running(config, clock=time.time_ns):
         publish(bootstrap, decision)
         wait_until(ended(bootstrap, 2), "the final outcome", DEADLINE_S)
         publish(bootstrap, stop)
-        wait_until(ended(bootstrap, 3), "all final outcomes", DEADLINE_S)
+        wait_until(ended(bootstrap, 3), "it is stopped", DEADLINE_S)
+        publish(bootstrap, start("wrong", zone="a"))  # its pods want the other zone
+        wait_until(ended(bootstrap, 4), "all final outcomes", DEADLINE_S)
+    assert not queues.entry("train")["spec"]["active"]
+    assert not queues.nodes("train")
+    assert "it is inactive again" in of(bootstrap, "wrong", "failed").answer
     last, end = (of(bootstrap, one, "done") for one in ("begin", "end"))
     assert (last.driver, end.driver) == ("kueue", "kueue"), (last, end)
     assert last.observed is not None
     assert (last.observed.ready, last.observed.mix) == (4, decision.mix)
     row = observed_row(bootstrap, "kueue")
-    assert (row.verbs, row.gang, row.planned) == ({"Preempt": (1, 1), "Scale": (1, 1)}, (2, 2), 1)
+    assert row.verbs == {"Preempt": (1, 1), "Scale": (1, 2)}
+    assert (row.gang, row.rollback, row.planned) == ((3, 3), (1, 1), 1)
 
 
 def test_the_rights_that_are_shipped_are_the_calls_that_are_made(queues: Queues) -> None:

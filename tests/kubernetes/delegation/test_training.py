@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from tests.actuators.carry_out import carried_out, submitted
-from tests.actuators.samples import preempt, scale
+from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running
+from tests.actuators.rows import observed_row
+from tests.actuators.samples import NOW, S, preempt, scale, spec
 from tests.kubernetes.cluster import RIGHTS, Cluster
 from tests.kubernetes.delegation.kueue import ZONE, Kueue, Queues
 from tests.kubernetes.delegation.test_kueue import start
@@ -13,6 +16,8 @@ from tests.kubernetes.delegation.training import Training, Volcano, job_set, pla
 from tests.kubernetes.test_rights import right_of
 
 from flyball_actuators.platforms import Done, Handle, Rejected, Running
+from flyball_contracts.config import PlatformConfig
+from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 MADE_BY: dict[str, Callable[..., str]] = {"trainer": train, "jobset": job_set}
@@ -72,6 +77,36 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
             for verb in rule["verbs"]
         }
         assert {right for right in used if right[0] in GROUPS} == {right for right in granted if right[0] in GROUPS}
+
+
+@pytest.mark.parametrize("system", ["trainer", "volcano"])
+def test_what_a_job_was_seen_to_do_is_published(
+    space: Cluster, system: str, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    bootstrap, volcano = embedded_broker(PARTITIONS).bootstrap, Volcano(space)
+    path = volcano.job("train", 3) if system == "volcano" else train(space, "train", 3)
+    platform = PlatformConfig(
+        driver="kubernetes", kubeconfig=str(space.plane.kubeconfig()), namespaces=(space.namespace,), poll_s=0.1
+    )
+    config = config_for(
+        bootstrap, "training", mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,), allow=("train",),
+        kill_switch=str(tmp_path / "stop"),
+    )  # fmt: skip
+    watched = space.platform()
+    with playing(volcano.play) if system == "volcano" else nullcontext(), running(config):
+        space.until(lambda: "ready=3" in str(watched.observe(scale(workload="train"))), "they serve")
+        publish(bootstrap, spec("train"), preempt("stop", workload="train", before=3, after=0, checkpoint=False))
+        space.until(ended(bootstrap, 1), "it is stopped")
+        publish(bootstrap, scale("go", workload="train", before=0, after=3, time_ns=NOW + S))
+        space.until(ended(bootstrap, 2), "it goes on")
+    shown = [
+        (one.replicas, one.ready, one.suspended)
+        for id_ in ("stop", "go")
+        if (one := of(bootstrap, id_, "done").observed)
+    ]
+    assert shown == [(0, 0, True), (3, 3, False)]
+    assert observed_row(bootstrap, "kubernetes").gang == (2, 2)
+    space.plane.request("DELETE", path)
 
 
 @pytest.mark.parametrize("system", ["trainer", "jobset"])

@@ -1,5 +1,6 @@
 """The Helm chart: what it renders, what a real API server's pod security says of it, and what its rights are."""
 
+import copy
 import json
 import shutil
 import subprocess
@@ -18,11 +19,11 @@ from tests.kubernetes.helm.chart import (
     NAMESPACE,
     Helm,
     Object,
-    complaints,
     find,
     helm_program,
     pods,
 )
+from tests.kubernetes.helm.linter import CHECKS, complaints
 
 from flyball_contracts.config import Config, parse_config
 
@@ -58,6 +59,65 @@ def test_every_object_fits_its_schema(whole: list[Object], version: str) -> None
 @pytest.mark.parametrize("more", [(), ("--set", "agent.metrics.open=true"), ("--set", "networkPolicy.enabled=false")])
 def test_a_linter_finds_nothing(helm: Helm, more: tuple[str, ...]) -> None:
     assert complaints(helm.render(*EVERYTHING, *more)) == []
+
+
+BROKEN: dict[str, tuple[str, str, Any]] = {
+    "dangling-service": ("Service", "spec.selector", {"app": "nobody"}),
+    "invalid-target-ports": ("Service", "spec.ports", [{"port": 80, "targetPort": "Not_A_Name"}]),
+    "pdb-max-unavailable": ("PodDisruptionBudget", "spec.maxUnavailable", 0),
+    "pdb-min-available": ("PodDisruptionBudget", "spec.minAvailable", "100%"),
+    "pdb-unhealthy-pod-eviction-policy": ("PodDisruptionBudget", "spec.unhealthyPodEvictionPolicy", ""),
+    "job-ttl-seconds-after-finished": ("Job", "spec", {"template": None}),
+    "no-extensions-v1beta": ("Deployment", "apiVersion", "extensions/v1beta1"),
+    "mismatching-selector": ("Deployment", "spec.selector", {"matchLabels": {"app": "nobody"}}),
+    "no-anti-affinity": ("Deployment", "spec.template.spec.affinity", {}),
+    "non-existent-service-account": ("Deployment", "spec.template.spec.serviceAccountName", "nobody"),
+    "deprecated-service-account-field": ("Deployment", "spec.template.spec.serviceAccount", "nobody"),
+    "host-ipc": ("Deployment", "spec.template.spec.hostIPC", True),
+    "host-network": ("Deployment", "spec.template.spec.hostNetwork", True),
+    "host-pid": ("Deployment", "spec.template.spec.hostPID", True),
+    "unsafe-sysctls": (
+        "Deployment", "spec.template.spec.securityContext", {"runAsNonRoot": True, "sysctls": [{"name": "net.x"}]},
+    ),
+    "sensitive-host-mounts": ("Deployment", "spec.template.spec.volumes", [{"hostPath": {"path": "/etc"}}]),
+    "docker-sock": ("Deployment", "spec.template.spec.volumes", [{"hostPath": {"path": "/run/docker.sock"}}]),
+    "drop-net-raw-capability": ("container", "securityContext.capabilities", {"drop": ["KILL"]}),
+    "no-read-only-root-fs": ("container", "securityContext.readOnlyRootFilesystem", False),
+    "privilege-escalation-container": ("container", "securityContext.allowPrivilegeEscalation", True),
+    "privileged-container": ("container", "securityContext.privileged", True),
+    "run-as-non-root": ("container", "securityContext.runAsNonRoot", False),
+    "latest-tag": ("container", "image", "registry:5000/flyball"),
+    "unset-cpu-requirements": ("container", "resources.requests", {"memory": "1Gi"}),
+    "unset-memory-requirements": ("container", "resources.limits", {"cpu": "1"}),
+    "env-var-secret": ("container", "env", [{"name": "my_secret", "value": "x"}]),
+    "duplicate-env-var": ("container", "env", [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]),
+    "ssh-port": ("container", "ports", [{"containerPort": 22}]),
+    "liveness-port": ("container", "livenessProbe", {"httpGet": {"port": 1}}),
+    "readiness-port": ("container", "readinessProbe", {"tcpSocket": {"port": 1}}),
+    "startup-port": ("container", "startupProbe", {"grpc": {"port": 1}}),
+}  # fmt: skip
+"""For each check, what breaks it in the worker's Deployment, its container, or the first object of a kind."""
+
+
+def test_the_linter_sees_each_thing_that_it_looks_for(whole: list[Object]) -> None:
+    assert BROKEN.keys() == {*CHECKS}
+    for check, (kind, path, value) in BROKEN.items():
+        objects = copy.deepcopy(whole)
+        named = {"Deployment": "flyball-worker", "container": "flyball-worker"}.get(kind, "")
+        one = next(
+            each
+            for each in objects
+            if each["kind"] == ("Deployment" if kind == "container" else kind)
+            and each["metadata"]["name"].startswith(named)
+        )
+        if kind == "Deployment":
+            one["spec"]["replicas"] = 2
+        at: Any = one["spec"]["template"]["spec"]["containers"][0] if kind == "container" else one
+        *way, last = path.split(".")
+        for step in way:
+            at = at.setdefault(step, {})
+        at[last] = {"template": one["spec"]["template"]} if kind == "Job" else value
+        assert check in {problem.rpartition(": ")[2] for problem in complaints(objects)}, check
 
 
 def test_kube_linter_finds_nothing(whole: list[Object], tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class NodeGroup:
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Follow the update, then the group until it is active at its size."""
+        failed = ""
         if operation.call:
             update = self._aws.call(
                 "eks", "describe_update", name=self._pool.within, nodegroupName=self._pool.resource,
@@ -46,10 +47,8 @@ class NodeGroup:
                 return Failed(f"unknown outcome: {update.detail}")
             status, errors = update["update"]["status"], list(update["update"].get("errors") or ())
             if status in ("Failed", "Cancelled"):
-                current = self.observe()
-                state = SubjectState() if isinstance(current, Rejected) else current.state
-                return Failed(f"the update {status.lower()}: {_issues(errors)}", state)
-            if status != "Successful":
+                failed = f"the update {status.lower()}: {_issues(errors)}"
+            elif status != "Successful":
                 return self._late(operation, now_ns, f"update {operation.call} is under way")
         group = self._group()
         if isinstance(group, Rejected):
@@ -57,12 +56,14 @@ class NodeGroup:
         current, issues = self._pool_state(group), _issues_of(group)
         if isinstance(current, Rejected):
             return Failed(f"unknown outcome: {current.detail}")
+        if current.machines != operation.machines and failed:
+            return Failed(failed, current.state)
         if current.machines != operation.machines:
             return Superseded(
                 f"node group {self._pool.resource} is set to {current.machines} by somebody else", current.state
             )
-        if issues:
-            return self._give_up(operation, group, current, _issues(issues))
+        if failed or issues:
+            return self._give_up(operation, group, current, failed or _issues(issues))
         if group["status"] == "ACTIVE":
             return Done(
                 current.state, now_ns, f"node group {self._pool.resource} is active with {current.machines} nodes"

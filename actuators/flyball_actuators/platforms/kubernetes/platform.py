@@ -2,13 +2,15 @@
 
 import time
 
-from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
+import msgspec
+
+from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.check import Checks
 from flyball_actuators.platforms.kubernetes.count import count, count_of, find_preparing, is_applied, poll_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
-from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pods_of
+from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_pods, own_pod, pods_of
 from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
@@ -111,7 +113,11 @@ class KubernetesPlatform:
             return self._checks.poll(operation, time.time_ns())
         if operation.verb == "resize":
             return poll_resize(self._api, operation, time.time_ns())
-        return poll_count(self._api, operation, time.time_ns())
+        progress = poll_count(self._api, operation, time.time_ns())
+        if not isinstance(progress, Done):
+            return progress
+        nodes = nodes_of_pods(self._api, operation.namespace, handle.expected.nodes)
+        return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Find the operation by the decision's marks on the objects.

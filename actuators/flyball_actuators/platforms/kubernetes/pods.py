@@ -1,5 +1,7 @@
 """Pods of a controller, verified by owner references, and their nodes."""
 
+from collections.abc import Iterable
+
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, field_managers_of, owner_of
@@ -85,3 +87,13 @@ def selector_of(chosen: Object) -> str:
 def node_of_pod(pod: Object) -> str:
     """Node of a pod that runs or will run there; empty if it has none."""
     return str(pod["spec"].get("nodeName", ""))
+
+
+def nodes_of_pods(api: Api, namespace: str, names: Iterable[str]) -> dict[str, str]:
+    """Nodes of pods by name, empty for one that is gone; a pod that cannot be read is left out."""
+    found = {name: api.get(pod_path(namespace, name)) for name in names}
+    return {
+        name: node_of_pod(answer.body) if answer.ok else ""
+        for name, answer in found.items()
+        if answer.ok or answer.status == 404
+    }

@@ -289,16 +289,14 @@ class KueuePlatform:
         """Restore the state before: deactivate a job that the decision activated and that does not run."""
         target = operation.target
         late = "" if now else "not within 15 minutes: "
-        found = self._find_entry(operation)
-        if found is None or not operation.woke or found.is_true("Admitted"):
+        obj = self._targets.read(target)
+        if isinstance(obj, Rejected):
             return Failed(f"{late}{why}")
+        shown = target.controller.status(obj)
+        state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
+        found = entry_of(self._api, target, obj)
+        if isinstance(found, Rejected) or not operation.woke or found.is_true("Admitted"):
+            return Failed(f"{late}{why}", state)
         answer = self._write(found, {"active": False}, operation.decision, dry_run=False)
         again = "it is inactive again" if answer.ok else f"it is still active ({answer.message}); look at it"
-        return Failed(f"{late}{why}; {target}: {again}")
-
-    def _find_entry(self, operation: Queued) -> Entry | None:
-        obj = self._targets.read(operation.target)
-        if isinstance(obj, Rejected):
-            return None
-        entry = entry_of(self._api, operation.target, obj)
-        return None if isinstance(entry, Rejected) else entry
+        return Failed(f"{late}{why}; {target}: {again}", state)

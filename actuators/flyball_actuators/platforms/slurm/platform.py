@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Promises, Rejected
+import msgspec
+
+from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.slurm.check import Checks
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.count import count, operation_of, poll_count, shown
@@ -96,7 +98,13 @@ class SlurmPlatform:
             return self._checks.poll(operation, self._clock())
         if operation.verb == "migrate":
             return poll_move(self._commands, operation, self._clock())
-        return poll_count(self._commands, operation, self._partitions, self._clock())
+        progress = poll_count(self._commands, operation, self._partitions, self._clock())
+        if not isinstance(progress, Done) or not handle.expected.nodes:
+            return progress
+        jobs = [job for job in queue(self._commands).values() if runs(job, operation.workload)]
+        found = {name: job_of_replica(jobs, name) for name in handle.expected.nodes}
+        nodes = {name: self._place(job, name) if job is not None else "" for name, job in found.items()}
+        return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Find the operation by the decision's marks.

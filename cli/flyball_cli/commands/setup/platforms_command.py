@@ -24,8 +24,9 @@ def command(
     """List what each driver promises: what it can do, and how.
 
     With --observed each promise stands beside what was seen: decisions that were done of those that were tried, dry
-    runs, failures that left as many replicas as there were, starts and stops that were all or nothing, effects that the
-    platform showed as expected, and the median time to them. A dry run is judged by the platform itself or by the
+    runs, stops after which the named replicas were the ones that had stopped, failures that left as many replicas as
+    there were, starts and stops that were all or nothing, effects that the platform showed as expected, and the median
+    time to them. A dry run is judged by the platform itself or by the
     driver; a checkpoint is confirmed by the replica, made by the platform, or only requested; rollback takes back what
     failed, up to a point of no return; scrub clears a GPU's memory before another tenant gets it.
 
