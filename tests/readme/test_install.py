@@ -1,4 +1,4 @@
-"""The agent, installed from this checkout into an empty environment by the README's own lines, and every command there."""
+"""The agent, installed from this checkout into an empty environment by the README's lines, with all of its commands."""
 
 import re
 import subprocess

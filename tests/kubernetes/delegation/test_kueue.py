@@ -271,9 +271,10 @@ def test_the_readmes_lines_make_a_queue_whose_job_flyball_starts(
     try:
         rights, example = lines("kubectl apply -f infra/kubernetes/kueue.yaml")
         reader.run(rights)
-        said = re.findall(r"#   (kubectl -n ml create [^#]*?)  +#", (INFRA / "kubernetes/kueue.yaml").read_text())
-        (binding,) = said  # "then one RoleBinding in each namespace, as it says"
-        reader.run(binding.replace("\\\n#", ""))
+        # "Then one RoleBinding in each namespace, as it says".
+        comment = (INFRA / "kubernetes/kueue.yaml").read_text().replace("\\\n#", "")
+        (binding,) = re.findall(r"^#   (kubectl -n ml create .*?)  +# in each", comment, re.MULTILINE)
+        reader.run(binding)
         assert "job.batch/train created" in reader.run(example)
         wait_until(lambda: control_plane.get(path)["spec"].get("suspend") is True, "Kueue has queued it", DEADLINE_S)
         platform = KueuePlatform(entry, live=True)
