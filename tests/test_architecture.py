@@ -52,9 +52,16 @@ BANNED_NAMES = frozenset(
 BANNED_PHRASES = re.compile(
     r"\b(that which|what of them|of which nothing|of them that has|whoever|nobody|somebody|anew|unheard|heed(s|ed)?"
     r"|wish(es|ed)?|takes? note|takes? on the|takes? in (a|the|what)|puts? by|came to nothing|hardly worth"
-    r"|is (not )?to be had|had to be told|is told of|goes by what|speaks? up|a word on|so it is said)\b",
+    r"|is (not )?to be had|had to be told|is told of|goes by what|speaks? up|a word on|so it is said"
+    r"|(is|are) missed|(?<!there )(is|are) no room|the house)\b",
     re.IGNORECASE,
 )
+BANNED_IN_DOCUMENTS = re.compile(
+    r"\b(anew|(is|are) missed|(?<!there )(is|are) no room|is told of|(nodes?|it) (is|are) out\b(?! of)"
+    r"|the house(?! checks)|puts? (no|none|its|the|a|each)? ?(of its )?nodes? out)\b",
+    re.IGNORECASE,
+)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 PRODUCT = sorted(path for root in ("*/flyball_*", "bench") for path in ROOT.glob(f"{root}/**/*.py"))
 
 
@@ -87,6 +94,14 @@ def test_names_and_docstrings_are_in_the_terms_of_the_field() -> None:
     assert len(PRODUCT) > 500
     found = [(path.relative_to(ROOT).as_posix(), path.read_text()) for path in PRODUCT]
     assert [one for path, source in found for one in private_language(path, source)] == []
+
+
+def test_documents_are_in_the_terms_of_the_field() -> None:
+    assert len(DOCUMENTS) > 20
+    texts = [(path.relative_to(ROOT).as_posix(), " ".join(path.read_text().split())) for path in DOCUMENTS]
+    found = [f"{name}: {text[max(0, m.start() - 40) : m.end() + 20]}" for name, text in texts
+             for m in BANNED_IN_DOCUMENTS.finditer(text)]  # fmt: skip
+    assert found == []
 
 
 def test_private_language_is_found() -> None:

@@ -1,4 +1,4 @@
-"""The house: every component is shipped, typed and documented, and nothing lies about."""
+"""The project: every component is shipped, typed and documented, and nothing lies about."""
 
 import ast
 import tomllib

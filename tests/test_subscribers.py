@@ -42,7 +42,8 @@ def in_go(folder: Path, broker: Broker, topic: str) -> list[str]:
     if isinstance(broker, EmbeddedBroker):
         (option,) = re.findall(r"`(kgo\.MaxVersions\([^`]*\))`", README)
         text = text.replace(f'"{ADDRESS}"),', f'"{ADDRESS}"),\n{option},')
-        text = text.replace('/kgo"\n', '/kgo"\n\t"github.com/twmb/franz-go/pkg/kversion"\n')
+        (package,) = re.findall(r"`(github\.com/[\w./-]+/kversion)`", README)
+        text = text.replace('/kgo"\n', f'/kgo"\n\t"{package}"\n')
     for name in ("go.mod", "go.sum"):
         shutil.copy(PINS / name, folder)
     (folder / "main.go").write_text(text.replace(ADDRESS, broker.bootstrap))

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -17,8 +17,11 @@ def force_option(function: F) -> F:
     return click.option("--force", is_flag=True, help="Replace files that exist.")(function)
 
 
-def output(path: Path, *, force: bool) -> Path:
-    """Return the target of ``path``, behind links; ``click.UsageError`` if it may not be written."""
+def output(path: Path, *, force: bool, beside: Iterable[Path | None] = ()) -> Path:
+    """Return the target of ``path``, behind links; ``click.UsageError`` if it may not be written.
+
+    ``beside`` are the command's other files, which it reads or writes: even ``force`` replaces none of them.
+    """
     try:
         real = path.resolve()
         exists = real.exists()
@@ -26,6 +29,8 @@ def output(path: Path, *, force: bool) -> Path:
         raise click.UsageError(f"{path}: cannot be written: {error}") from error
     if exists and not real.is_file():
         raise click.UsageError(f"{path}: is a folder, a device or a pipe; name a file")
+    if any(other is not None and other.resolve() == real for other in beside):
+        raise click.UsageError(f"{path}: is another file of this command; name a new one")
     if not real.parent.is_dir():
         raise click.UsageError(f"{path}: there is no folder {real.parent}; make it first")
     if not os.access(real.parent, os.W_OK | os.X_OK):

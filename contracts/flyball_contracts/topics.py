@@ -54,7 +54,7 @@ OUTCOMES = Topic("flyball.outcomes.v1", "target", "what became of decisions", "l
 INCIDENTS = Topic(
     "flyball.incidents.v1",
     "cell/incident or node",
-    "what is wrong, why, what was done, and which nodes are out",
+    "what is wrong, why, what was done, and which nodes are cordoned",
     "long",
     4,
     portable=True,

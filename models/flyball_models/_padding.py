@@ -33,7 +33,7 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
     """
 
     def copy(old: Input, new: Input) -> Input:
-        # On the host: each operation of JAX would be compiled anew for each pair of sizes, a second for each growth.
+        # On the host: each operation of JAX would be compiled again for each pair of sizes, a second for each growth.
         host = isinstance(new, np.ndarray)
         if not old.ndim or old.shape[axis % old.ndim] == 1 == new.shape[axis % old.ndim]:
             same = np.array(old)  # the state may be donated and the grown one must live on

@@ -134,7 +134,7 @@ def of(bootstrap: str, decision: str, status: str, deliveries: int = 1) -> Outco
 def wait_for(true: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + DEADLINE_S
     while True:
-        with suppress(KafkaException):  # a broker that starts anew has no answer for a moment
+        with suppress(KafkaException):  # a broker that starts again has no answer for a moment
             if true():
                 return
         assert time.monotonic() < until, f"waited in vain for {what}"

@@ -5,7 +5,14 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.cli.shell import check_refused
+import pytest
+from click.testing import CliRunner
+from tests.cli.shell import NOBODY, check_refused
+
+from flyball_cli.main import flyball
+from flyball_collectors.agent import memory
+from flyball_contracts.errors import ConfigError
+from flyball_contracts.kafka import preflight
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("jax", "jaxlib", "faust", "mode", "polars", "statsmodels", "numba", "nicegui", "influxdb_client")
@@ -29,6 +36,20 @@ def test_agent_measures_without_the_worker_packages() -> None:
     done = run_light("agent", "--once")
     assert done.returncode == 0, done.stderr
     assert "system.memory.limit" in done.stdout
+
+
+def test_the_agents_threads_share_one_arena_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def first_client(*_: object, **__: object) -> None:
+        order.append("client")
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(memory, "share_one_arena", lambda: order.append("arena"))
+    monkeypatch.setattr(preflight, "preflight", first_client)
+    done = CliRunner().invoke(flyball, ["agent", "--bootstrap", NOBODY])
+    assert isinstance(done.exception, ConfigError)
+    assert order == ["arena", "client"]
 
 
 def test_actuator_needs_only_the_base_packages() -> None:

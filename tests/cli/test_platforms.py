@@ -85,11 +85,21 @@ def test_the_table_is_printed_without_a_broker(arguments: tuple[str, ...]) -> No
         assert not any(can["promises"]["scrub"] for can in found.values()), "say in README.md who clears memory"
         assert found["autoscaler"]["kinds"] == ["Preempt", "Scale"]
     else:
-        assert all(name in done.stdout for name in DRIVERS)
+        lines = done.stdout.splitlines()
+        assert [line.partition(":")[0] for line in lines] == list(DRIVERS), "in a pipe each driver is one line"
+        assert all("checkpoint: " in line for line in lines)
+
+
+def test_a_wide_terminal_has_a_table() -> None:
+    terminal = {"COLUMNS": "200", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
+    heading, *rows = CliRunner().invoke(command, env=terminal).output.splitlines()
+    assert [word for word in HEADER if word not in heading] == []
+    assert len(rows) >= len(DRIVERS)
 
 
 def test_on_a_narrow_terminal_no_word_is_cut() -> None:
-    shown = CliRunner().invoke(command, env={"COLUMNS": "80"}).output
+    terminal = {"COLUMNS": "80", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "dumb"}
+    shown = CliRunner().invoke(command, env=terminal).output
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count("Scale; dry run") == len(DRIVERS) - 1
     assert shown.count("checkpoint:") == len(DRIVERS)

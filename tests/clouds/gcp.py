@@ -53,7 +53,7 @@ class GcpFake(CloudFake):
         return len([m for m in self.groups[pool.resource]["machines"].values() if m["looks"] is not None])
 
     def interrupt(self, pool: PoolConfig) -> str:
-        """Take back one machine, as spot does; the group makes it anew."""
+        """Take back one machine, as spot does; the group makes it again."""
         machines = self.groups[pool.resource]["machines"]
         name: str = sorted(machines)[-1]
         machines[name]["looks"] = self.looks

@@ -67,10 +67,10 @@ def test_a_crash_between_call_and_answer_settles_to_exactly_one(aws: Account, ki
     with pytest.raises(PlatformError):
         submitted(aws.platform(made), decision)
     assert aws.size(made) == (1 if cut == "after" else 0)
-    anew = aws.platform(made)  # a process that knows nothing
-    handle = settle(anew, decision, before_it)
+    restarted = aws.platform(made)  # a process that knows nothing
+    handle = settle(restarted, decision, before_it)
     assert isinstance(handle, Handle), handle
-    assert isinstance(ended(anew, handle), Done)
+    assert isinstance(ended(restarted, handle), Done)
     assert aws.size(made) == 1
     assert isinstance(settle(aws.platform(made), decision, before_it), Handle)
     assert aws.size(made) == 1
@@ -97,10 +97,10 @@ def test_a_crash_while_machines_go_returns_no_more_than_was_said(
         aws.proxy.cut[action] = cut
         with pytest.raises(PlatformError):
             submitted(first, decision)
-    anew = aws.platform(made)
-    handle = settle(anew, decision, before_it)
+    restarted = aws.platform(made)
+    handle = settle(restarted, decision, before_it)
     assert isinstance(handle, Handle), handle
-    done = ended(anew, handle)
+    done = ended(restarted, handle)
     assert isinstance(done, Done), done
     assert aws.size(made) == 2
 

@@ -57,10 +57,10 @@ def test_a_crash_between_call_and_answer_settles_to_exactly_one(
     else:
         with pytest.raises(PlatformError):
             submitted(first, decision)
-    anew = azure.platform(pool)
-    handle = settle(anew, decision, before_it)
+    restarted = azure.platform(pool)
+    handle = settle(restarted, decision, before_it)
     assert isinstance(handle, Handle), handle
-    assert isinstance(ended(anew, handle), Done)
+    assert isinstance(ended(restarted, handle), Done)
     assert azure.size(pool) == after
     assert isinstance(settle(azure.platform(pool), decision, before_it), Handle)
     assert azure.size(pool) == after

@@ -62,10 +62,10 @@ def test_a_crash_between_call_and_answer_settles_to_exactly_one(
     before_it = claimed(gcp.platform(pool), decision)
     with pytest.raises(PlatformError):
         submitted(gcp.platform(pool), decision)
-    anew = gcp.platform(pool)
-    handle = settle(anew, decision, before_it)
+    restarted = gcp.platform(pool)
+    handle = settle(restarted, decision, before_it)
     assert isinstance(handle, Handle), handle
-    assert isinstance(ended(anew, handle), Done)
+    assert isinstance(ended(restarted, handle), Done)
     assert gcp.size(pool) == after
     assert isinstance(settle(gcp.platform(pool), decision, before_it), Handle)
     assert gcp.size(pool) == after

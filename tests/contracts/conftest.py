@@ -3,7 +3,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write the golden bytes anew (run with the path tests/contracts)"
+        "--update-golden", action="store_true", help="write the golden bytes again (run with the path tests/contracts)"
     )
 
 

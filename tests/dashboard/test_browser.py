@@ -212,7 +212,7 @@ def test_a_decision_has_its_own_view_with_its_life_and_what_was_observed(desktop
             ],
         ),
         ("incidents/5ac40de05ac40de0", ["rack row-2/r04", "network", "gpu-0019", "waits for a person"]),
-        (f"nodes/{scene.node_name(17)}", ["watched", "waits for a person", "2 nodes of the cell are out already"]),
+        (f"nodes/{scene.node_name(17)}", ["watched", "waits for a person", "2 nodes of the cell are cordoned already"]),
         ("decisions/none", ["No decision none is known"]),
         ("gpus/none", ["not in the fleet"]),
         ("workloads/a%2Fb", ["a/b", "not known"]),

@@ -17,6 +17,7 @@ from flyball_contracts.records import (
     AnyDecision,
     DemandTick,
     MachineChoice,
+    NodeCondition,
     NodeEvent,
     Portion,
     Preempt,
@@ -26,11 +27,13 @@ from flyball_contracts.records import (
 )
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 from flyball_streams.dashboard.panels.decisions import KINDS
+from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
 from flyball_streams.dashboard.state.reports import health_of, report_id
 from flyball_streams.dashboard.state.summary import Summary, SummaryCache, summarise
+from flyball_streams.dashboard.views.base import node_facts
 
 SMALL = scene.Fleet(nodes=6, gpus=4)
 
@@ -211,6 +214,36 @@ def test_a_gpu_with_an_open_critical_incident_stays_marked() -> None:
     assert [device for _, device in view.active_marks(later)] == [incident.device]
     view.apply(replace(incident, status="closed", revision=incident.revision + 1))
     assert view.active_marks(later) == {}
+
+
+def test_a_critical_incident_is_marked_where_a_weaker_report_is_fresh() -> None:
+    view = viewed([*scene.inventories(scene.Fleet()), *scene.troubles()])
+    weaker = next(key for key, mark in view.active_marks(view.times()).items() if mark.health != "failing")
+    open_one = next(one for one in viewed(scene.scene()).open_incidents() if one.severity == "critical")
+    view.apply(replace(open_one, device=weaker[1]))
+    mark = view.active_marks(view.times())[weaker]
+    assert (mark.health, mark.text) == ("failing", open_one.summary)
+
+
+def test_a_cordon_of_gpus_that_left_their_node_keeps_no_work_away() -> None:
+    view = viewed(scene.scene())
+    node = next(one for one in view.nodes.values() if one.inventory is not None and len(one.inventory.devices) > 1)
+    assert node.inventory is not None
+    ids = tuple(device.id for device in node.inventory.devices)
+    taken = [
+        fact.label
+        for devices in (("GPU-gone",), ("GPU-gone", ids[0]), ids, ())
+        for fact in node_facts(
+            node,
+            NodeCondition(
+                node=node.name, cell="fleet", time_ns=scene.NOW, revision=1, condition="cordoned",
+                since_ns=scene.NOW, reason="a fault", devices=devices,
+            ),
+            Preferences(),
+        )
+        if fact.name == "takes new work"
+    ]  # fmt: skip
+    assert taken == ["yes", "yes, but not on GPU 0", "no, it is cordoned", "no, it is cordoned"]
 
 
 def test_every_kind_of_decision_is_shown() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.cli.shell import flyball, start
+from tests.readme.blocks import lines, placed, run
 
 from flyball_streams.broker import RealKafka
-from flyball_streams.importers import IMPORTERS
 
 SERVICES = {"worker", "actuate", "fleet", "agent"}
 ALL_KINDS_S = 65
@@ -75,17 +75,21 @@ def test_fleet_on_kafka_twice(real_kafka: RealKafka) -> None:
 
 @pytest.fixture(scope="session")
 def gentd26(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("imported") / "gentd26.parquet"
-    IMPORTERS["alibaba_gentd26"].convert(data_dir / "alibaba_gentd26", path)
-    return path
+    folder = tmp_path_factory.mktemp("imported")
+    line, _ = lines("flyball import")
+    done = run(placed(line, {"path/to": str(data_dir)}), folder)
+    assert "messages over" in done.stdout
+    return folder / "gentd26.parquet"
 
 
 @pytest.mark.integration
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["embedded", "kafka"])
 def test_recording(kind: str, gentd26: Path, request: pytest.FixtureRequest) -> None:
-    at = [] if kind == "embedded" else ["--bootstrap", request.getfixturevalue("real_kafka").bootstrap]
-    check_closed(flyball("demo", "--headless", "--for", RECORDING_S, "--recording", gentd26, *at, timeout_s=180))
+    _, line = lines("flyball import")
+    line = placed(line, {"--for 240": f"--for {RECORDING_S}"})
+    at = "" if kind == "embedded" else f" --bootstrap {request.getfixturevalue('real_kafka').bootstrap}"
+    check_closed(run(line + at, gentd26.parent, status=None, timeout_s=180))
 
 
 @contextmanager

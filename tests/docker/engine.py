@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
 
 from tests.docker.proxy import forward
 
@@ -26,7 +27,7 @@ def missing(folder: Path) -> str | None:
 
 
 class DockerEngine:
-    """An engine without networks whose one image has a shell."""
+    """An engine without networks whose images have a shell."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs, self._folder = programs, folder
@@ -43,15 +44,26 @@ class DockerEngine:
         ]  # fmt: skip
         self._server = Server("dockerd", command, folder / "dockerd.log", environment={"PATH": path})
         self._server.wait_until(self._ready, READY_S)
+        self.load(IMAGE)
+        return self
+
+    @property
+    def client(self) -> Path:
+        """Docker's command line."""
+        return self._programs / "usr/bin/docker"
+
+    def load(self, name: str, *command: str) -> None:
+        """Make an image with a shell, which runs a command unless it is told another."""
         image = io.BytesIO()
         with tarfile.open(fileobj=image, mode="w") as tar:
-            tar.add(programs / "bin/busybox", "bin/busybox")
-            for name in ("bin/sh", "bin/sleep"):
-                link = tarfile.TarInfo(name)
+            tar.add(self._programs / "bin/busybox", "bin/busybox")
+            for link_name in ("bin/sh", "bin/sleep"):
+                link = tarfile.TarInfo(link_name)
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
                 tar.addfile(link)
-        self.call("POST", "/images/create?fromSrc=-&repo=flyball-test&tag=1", raw=image.getvalue())
-        return self
+        repository, _, tag = name.partition(":")
+        query = {"fromSrc": "-", "repo": repository, "tag": tag, "changes": f"CMD {json.dumps(command)}"}
+        self.call("POST", f"/images/create?{urlencode(query)}", raw=image.getvalue())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for one in self.call("GET", "/containers/json?all=true"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.actuators.carry_out import carried_out
 from tests.actuators.loop import (
     PARTITIONS,
     config_for,
@@ -22,11 +23,29 @@ from tests.actuators.samples import preempt, scale, spec
 from tests.docker.engine import DockerEngine
 from tests.docker.machine import Machine
 from tests.docker.proxy import forward
+from tests.readme.blocks import lines, placed, run
 
+from flyball_actuators.platforms import Done
 from flyball_contracts.config import PlatformConfig
 from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
+
+
+def test_a_container_that_was_run_as_the_readme_shows_is_scaled(engine: DockerEngine, tmp_path: Path) -> None:
+    engine.load("my-model:latest", "sleep", "600")
+    (line,) = lines("docker run")
+    # The engine of these tests has no networks.
+    line = placed(line, {"docker run": f"{engine.client} --host unix://{engine.socket} run --network none"})
+    run(line, tmp_path)
+    with TemporaryDirectory(prefix="gate") as place:
+        machine = Machine(forward(str(engine.socket)), Path(place))
+        try:
+            done = carried_out(machine.platform(), scale("up", before=1, after=2, time_ns=time.time_ns()))
+            assert isinstance(done, Done), done
+            assert machine.running() == 2
+        finally:
+            machine.clear()
 
 
 def test_containers_follow_decisions(

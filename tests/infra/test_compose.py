@@ -1,12 +1,22 @@
-"""What docker-compose.yml promises, checked on the file itself: no container engine is needed."""
+"""What docker-compose.yml promises, checked on the file itself: no container engine is needed.
+
+`docker compose up` is not run: where these tests run, no image can be built and containers have no network. So the
+README's lines are followed as far as the files go: what is copied, filled in and named exists, and this version takes
+each `command:`. `test_services_run.py` runs these commands themselves.
+"""
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
+from tests.readme.blocks import lines, run
+
+from flyball_cli.main import flyball
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -19,6 +29,7 @@ REQUIRED = re.compile(r"\$\{(\w+):\?set \1 in \.env; see infra/env\.example\}")
 SECRET = re.compile(r"PASSWORD|TOKEN|SECRET|USERNAME|ADMIN_USER")
 # These images write outside their volumes at start.
 WRITABLE = {"kafka", "influxdb"}
+SOURCES = sorted(ROOT.glob("*/flyball_*/**/*.py"))
 each_service = pytest.mark.parametrize("name", SERVICES)
 
 
@@ -116,6 +127,39 @@ def test_services_reach_kafka_where_it_listens() -> None:
         if command[:1] == ["flyball"]:
             address = outside if service.get("network_mode") == "host" else inside
             assert command[command.index("--bootstrap") + 1] == address, name
+
+
+def test_the_readmes_lines_find_what_they_name(tmp_path: Path) -> None:
+    copied, up, with_gpus = lines("cp infra/env.example .env")
+    (tmp_path / "infra").mkdir()
+    shutil.copy(ROOT / "infra/env.example", tmp_path / "infra")
+    run(copied, tmp_path)
+    filled = re.sub("=$", "=secret", (tmp_path / ".env").read_text(), flags=re.MULTILINE)
+    given = dict(line.split("=", 1) for line in filled.splitlines() if line and not line.startswith("#"))
+    resolved = yaml.safe_load(re.sub(r"\$\{(\w+):\?[^}]*\}", lambda match: given[match[1]], TEXT))
+    named = re.findall(r"# (.*)$", up)[0].lower()
+    assert set(re.findall(r"[a-z]+", named)) == set(resolved["services"]) - {"topics"}
+    files = re.findall(r"-f (\S+)", with_gpus)
+    assert files == ["docker-compose.yml", "infra/compose.gpu.yml"]
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    assert all(line.split(" #")[0].split()[:2] == ["docker", "compose"] for line in (up, with_gpus))
+
+
+@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" in service or name == "topics"])
+def test_a_command_is_one_that_the_image_takes(name: str) -> None:
+    service = SERVICES[name]
+    for words in (service["command"], service.get("healthcheck", {"test": ["CMD"]})["test"][1:]):
+        if words[:1] == ["flyball"]:
+            chosen: click.Command | None = flyball
+            context = click.Context(flyball)
+            arguments = words[1:]
+            while isinstance(chosen, click.Group):
+                chosen = chosen.get_command(context, arguments[0])
+                arguments = arguments[1:]
+            assert chosen is not None, words
+            chosen.make_context(words[1], list(arguments))
+    for variable in service.get("environment", {}):
+        assert any(variable in path.read_text() for path in SOURCES), f"nothing reads {variable}"
 
 
 def test_gpu_override_extends_the_agent() -> None:

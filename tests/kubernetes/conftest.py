@@ -29,6 +29,7 @@ REAL = (
     "delegation/test_kueue.py",
     "autoscalers/test_loop.py",
     "test_platform.py",
+    "test_readme.py",
     "test_rights.py",
     "faults/test_saga.py",
     "test_service.py",

@@ -19,7 +19,7 @@ import yaml
 from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 90.0
-PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 ADMIN, ACTUATOR, CONTROLLER, AUTOSCALER = "admin-token", "actuator-token", "controller-token", "autoscaler-token"
 ACTUATOR_USER = "system:serviceaccount:flyball:flyball-actuator"
 CONTROLLER_USER = "system:serviceaccount:flyball:flyball-controller"

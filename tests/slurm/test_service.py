@@ -1,16 +1,20 @@
 """From a decision on the topic to an effect that Slurm shows: broker, guard, ledger and driver together."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.actuators.carry_out import carried_out
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, check, inventory, migrate, preempt, scale, spec
+from tests.readme.blocks import inline, placed, run
 from tests.slurm.cluster import SlurmCluster
 
+from flyball_actuators.platforms import Done
 from flyball_contracts.config import CheckConfig, PlatformConfig
 from flyball_contracts.records import Allocation
 from flyball_streams.broker import EmbeddedBroker
@@ -69,3 +73,27 @@ def test_all_commands_reach_slurm(
     row = observed_row(bootstrap, "slurm")
     assert row.verbs == {"Check": (1, 1), "Migrate": (1, 1), "Preempt": (2, 2), "Scale": (1, 1)}
     assert (row.planned, row.victims, row.checkpoints, row.gang) == (2, (1, 1), 1, (1, 1))
+
+
+def test_what_the_readme_says_of_slurm(cluster: SlurmCluster, tmp_path: Path) -> None:
+    (resume,) = inline("scontrol update NodeName=N")
+    (hold,) = inline("sbatch --hold")
+    (option,) = inline("#SBATCH --signal")
+    (comment,) = inline("flyball.dev/checkpoint=")
+    node = cluster.nodes[0]
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    path = f"{cluster.commands}:{os.environ['PATH']}"
+    run(placed(resume, {"NodeName=N": f"NodeName={node}"}), tmp_path, PATH=path, SLURM_CONF=str(cluster.conf))
+    cluster.until(lambda: cluster.state(node).startswith("idle"), "the drained node is given back")
+    in_script = cluster.submit("chat", signal=placed(option, {"#SBATCH --signal=": "", "@60": "@1"}))
+    in_comment = cluster.submit("train", f"--comment={placed(comment, {'@60': '@1'})}")
+    spare = cluster.submit("chat", hold.removeprefix("sbatch "), waits=True)
+    platform = cluster.platform()
+    assert isinstance(carried_out(platform, scale("up", before=1, after=2)), Done)
+    assert cluster.show(spare)["JobState"] == "RUNNING"
+    for job, decision in (
+        (in_script, preempt("a", before=2, after=0)),
+        (in_comment, preempt("b", workload="train", before=1, after=0)),
+    ):
+        assert isinstance(carried_out(platform, decision), Done)
+        assert cluster.job_log(job) == ["start 0", "checkpoint", "end"]

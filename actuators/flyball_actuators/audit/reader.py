@@ -148,7 +148,7 @@ class _File:
                     self._path,
                     anchor.line,
                     f"this line or one before it is not what it was when {anchor.source} was published: the file was "
-                    "written anew up to here",
+                    "rewritten up to here",
                 )
             newest = anchor.line
         return newest

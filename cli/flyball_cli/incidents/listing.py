@@ -68,7 +68,7 @@ def of_silences(found: Iterable[Silence], now_ns: int) -> Table:
 
 
 def of_nodes(found: Iterable[NodeCondition]) -> Table:
-    """Nodes and why they are out; ``GPUs`` are those of all replicas that leave or restart with it."""
+    """Nodes and why they are cordoned; ``GPUs`` are those of all replicas that leave or restart with it."""
     columns = ("cell", "node", "condition", "since", "GPUs", "why", "waits for")
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for one in sorted(found, key=lambda n: (n.condition == "back", n.cell, n.since_ns, n.node)):

@@ -122,7 +122,7 @@ class AgentLoop:
         if isinstance(box, Outbox) and way is not None:
             box.switch_to(way)
         self._inventory.reconfigure(self._setup.config.agent)
-        _LOG.warning("the configuration was loaded anew; %s", message)
+        _LOG.warning("the configuration was reloaded; %s", message)
         self.publish(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))
 
     def publish(self, event: NodeEvent) -> None:

@@ -12,7 +12,7 @@ from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
 from flyball_collectors.agent.inventory import build_inventory, rows_of
 from flyball_collectors.agent.loop import AgentLoop, AgentReport
-from flyball_collectors.agent.memory import give_back, share_one_arena
+from flyball_collectors.agent.memory import give_back
 from flyball_collectors.agent.reload import ConfigSource
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
@@ -54,7 +54,6 @@ def run_agent(
     tick; one that cannot be applied is refused, and the old one stays. Raises :class:`ConfigError` for a configuration
     that cannot work; a broker that is away does not raise.
     """
-    share_one_arena()
     clock = clock or Clock()
     now_ns = clock.wall_ns()
     identity = identify(config.agent, now_ns)

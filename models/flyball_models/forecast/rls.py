@@ -229,7 +229,7 @@ def _predict(weights: Array, clock: Clock, seen: TickFeatures, config: Config) -
     return jnp.where(clock.seen > 0, logs, jnp.nan)
 
 
-# Programs of their own: in one the compiler would compute P x anew for each element of P, ten times the work.
+# Programs of their own: in one the compiler would compute P x again for each element of P, ten times the work.
 _observed = compiled_step(_observe)
 _projected = compiled(_project)
 _weighed = compiled_step(_weigh)

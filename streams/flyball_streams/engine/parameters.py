@@ -116,7 +116,7 @@ class Parameters(WorkerConfig, frozen=True):
     # A decision must not be carried out later than this after its tick: well below the age at which the actuator
     # refuses any (MAX_AGE_S), and longer than a worker or an actuator needs to restart.
     decision_ttl_s: float = 120.0
-    # How often profiles, and with them capacities, are made anew.
+    # How often profiles, and with them capacities, are made again.
     profile_every_ticks: int = 60
     # Jobs that can be put off are planned in slots of this length, which most grids' curves have.
     slot_s: float = 900.0

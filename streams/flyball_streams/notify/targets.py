@@ -1,6 +1,7 @@
 """Targets of alerts: each one receives new alerts at its own speed, and retries failed ones."""
 
 import http.client
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -233,6 +234,10 @@ class Poster:
         raise kind(f"{self._url} answers {status}: {' '.join(text.split())[:200]}")
 
 
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/]*@", "//...@", url)
+
+
 def checked(url: str, where: str = "incidents notify") -> SplitResult:
     """The parts of an address; raises :class:`ConfigError` for an invalid address, or one that contains a secret."""
     remedy = "give one like http://127.0.0.1:9093"
@@ -240,9 +245,9 @@ def checked(url: str, where: str = "incidents notify") -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"{where}: {url!r} is no address ({error}); {remedy}") from error
+        raise ConfigError(f"{where}: {_without_password(url)!r} is no address ({error}); {remedy}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ConfigError(f"{where}: {url!r} is no address; {remedy}")
+        raise ConfigError(f"{where}: {_without_password(url)!r} is no address; {remedy}")
     if parts.username or parts.password:
         raise ConfigError(f"{where}: the address of {parts.hostname} holds a password; use --token-env")
     return parts

@@ -248,7 +248,7 @@ class LaneHost:
         now = self.ids.now(refresh=True).get(tp.topic, then)
         other = ends.get(place, done) < done or now != then
         if other:
-            log.warning("%s was made again or lost messages: %s begins anew with what is there now", place, key[0])
+            log.warning("%s was made again or lost messages: %s begins again with what is there now", place, key[0])
         return other
 
     def _restart_lane(self, key: Key, place: str, first: int) -> None:

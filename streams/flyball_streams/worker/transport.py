@@ -163,7 +163,7 @@ class BatchConsumer(driver.Consumer):
                         return
                     await asyncio.sleep(PAUSE_S)
                 if epoch != self._epoch:
-                    return  # a rebalance: all partitions begin anew where their lanes are
+                    return  # a rebalance: all partitions begin again where their lanes are
                 await self._deliver(tp, batch)
                 left -= 1
         finally:
@@ -186,7 +186,7 @@ class BatchConsumer(driver.Consumer):
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
             await self._add_gap(tp, first if expected is None else expected, last - 1)
-        self._read_offset[tp] = last + 1  # before the wait: a rebalance meanwhile sets it anew
+        self._read_offset[tp] = last + 1  # before the wait: a rebalance meanwhile sets it again
         callback: Callable[[ConsumerMessage], Awaitable[None]] = cast("Any", self).callback
         generation = self.app.consumer_generation_id
         message = ConsumerMessage(

@@ -37,7 +37,7 @@ def ends(bootstrap: str, id_: str) -> list[str]:
 
 
 def decided_until(word: str, bootstrap: str, prefix: str, after: int = 6) -> None:
-    """Decide anew until an order that was just published has been read."""
+    """Decide again until an order that was just published has been read."""
     numbers = count(1)
     wait_for(lambda: decided(bootstrap, f"{prefix}-{(n := next(numbers))}", n, after) == word, word)
 

@@ -120,7 +120,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         fill(trail, 2)
         fill(trail)
     assert verified(forged).lines == 26
-    assert "written anew up to here" in str(broken(path, forged.read_bytes(), anchor))
+    assert "rewritten up to here" in str(broken(path, forged.read_bytes(), anchor))
     assert "no first line" in str(broken(path, b"hello\n"))
 
 

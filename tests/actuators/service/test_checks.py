@@ -56,7 +56,7 @@ def test_a_node_of_the_simulated_fleet_is_checked(
             publish(bootstrap, check("c", node=node.node, cell=CELL, devices=(device,)))
             wait_for(over(3), "the check is over")
     assert statuses_of(bootstrap, "early") == ["refused conflict"]
-    assert "takes work: nothing keeps it out" in of(bootstrap, "early", "refused").detail
+    assert "takes work: it is not cordoned" in of(bootstrap, "early", "refused").detail
     assert statuses_of(bootstrap, "m")[-1] == "done"
     assert statuses_of(bootstrap, "c") == expected
     last = of(bootstrap, "c", expected[-1])

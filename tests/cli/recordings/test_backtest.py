@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cli.shell import check_refused, flyball
+from tests.readme.blocks import lines, placed, run
 
 from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.records import WorkloadSpec
@@ -56,6 +57,14 @@ def test_a_recording_is_backtested_as_the_engine_sums_it_up(trace: Path, tmp_pat
     assert "ticks of 15 s" in found["about"]
     assert [row["key"] for row in found["rows"]] == ["forecast_band", "hpa"]
     assert found["work_hours"] > 0
+
+
+@pytest.mark.integration  # it needs no server, but more time than a unit test may take
+def test_the_readmes_line_writes_its_page(trace: Path, tmp_path: Path) -> None:
+    IMPORTERS["azure_llm_2023"].convert(trace, tmp_path / "monday.parquet")
+    line = placed(lines("flyball backtest")[0], {"chat-api": "azure_llm_2023-chat"}) + " --baseline hpa,static"
+    assert "Flyball SLO headroom" in run(line, tmp_path).stdout
+    assert (tmp_path / "backtest.html").read_text().startswith("<!doctype html>")
 
 
 def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_path: Path) -> None:

@@ -11,25 +11,22 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.actuators.ledger.test_audit import opened
+from tests.actuators.ledger.test_ledger import outcome
 from tests.actuators.loop import publish
 from tests.actuators.samples import scale
+from tests.cli.decisions.test_waste import waste
 from tests.cli.shell import environment
 from tests.cli.test_incidents import incident
+from tests.readme.blocks import lines, placed
 
+from flyball_actuators.guard import Verdict
 from flyball_cli.main import flyball
 from flyball_contracts.topics import TOPICS
 from flyball_streams.broker import EmbeddedBroker
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
-FENCED: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-BLOCKS = [text for language, text in FENCED if language in ("", "sh")]
-ON_A_BROKER = ("workloads", "incidents", "stop", "resume", "approve", "controls")
-
-
-def lines(first: str) -> list[str]:
-    """Commands of the block that begins with these words."""
-    (found,) = (text for text in BLOCKS if text.startswith(first))
-    return [line for line in found.splitlines() if line]
+ON_A_BROKER = ("workloads", "incidents", "stop", "resume", "approve", "controls", "audit")
+TRAIL = "/var/lib/flyball/audit"
 
 
 def run(line: str, bootstrap: str) -> str:
@@ -94,6 +91,23 @@ def test_controls_and_incidents_are_answered(bootstrap: str) -> None:
     assert "3f2a" in said[0]
     assert "GPU 3 of node-1" in said[1]
     assert "rack-7-*" in run("flyball incidents silences", bootstrap)
+
+
+def test_a_trail_is_verified_and_one_decision_shown(bootstrap: str) -> None:
+    decision = scale("5f3c9a00")
+    with opened(Path("audit")) as trail:
+        trail.received(decision, 0, 0, "")
+        trail.judged(decision, "observed", Verdict("accepted", "", ""), ("rate", "blast_radius"))
+        trail.published(outcome(decision.id))
+    verify, show = lines("flyball audit verify")
+    assert "4 entries about 1 decisions" in run(placed(verify, {TRAIL: "audit"}), bootstrap)
+    Path("flyball.yaml").write_text("actuator: {audit: audit}\n")
+    assert "Scale of cell-a/chat" in run(f"{show.partition(' #')[0]} --config flyball.yaml", bootstrap)
+
+
+def test_what_workers_found_wasted_is_read_from_the_broker(bootstrap: str) -> None:
+    publish(bootstrap, waste("fleet/chat-api", int(time.time() // 3600) - 2, 3.0, 12.0))
+    assert "fleet/chat-api" in run(lines("flyball waste")[0], bootstrap)
 
 
 def test_a_server_behind_driver_webhook_keeps_to_the_contract(tmp_path: Path) -> None:

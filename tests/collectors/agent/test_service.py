@@ -140,5 +140,5 @@ agent:
         finally:
             agent.kill()
     assert agent.returncode == 0, errors
-    assert errors.count("loaded anew") >= 1
+    assert errors.count("reloaded") >= 1
     assert "changed: agent.zone" in errors

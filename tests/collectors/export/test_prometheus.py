@@ -192,7 +192,7 @@ def test_counters_follow_their_device_when_the_rows_change(scene: Scene) -> None
     scene.tick(framed(GPU, {"hw.energy": 1}, rows=1), of=second)
     assert of(scene.samples(), "hw_energy_joules_total") == [101]
     scene.tick(framed(GPU, {"hw.energy": 2}, rows=1), of=first)
-    assert of(scene.samples(), "hw_energy_joules_total", hw_id="GPU-0") == [2]  # it was gone, and counts anew
+    assert of(scene.samples(), "hw_energy_joules_total", hw_id="GPU-0") == [2]  # it was gone, and counts again
 
 
 def test_a_slow_layout_stays_and_a_silent_one_goes(scene: Scene) -> None:

@@ -231,7 +231,7 @@ def test_a_lost_gpu_leaves_the_others_alone(nvml_stub: NvmlStub) -> None:
     assert (event.kind, event.device, event.severity) == ("device_lost", collector.parts().devices[1].id, "critical")
     assert event.time_ns == 5 * S
     nvml_stub.gpu(1).lost = 0
-    assert "hw.energy" not in rows(collector)[1]  # its counters start anew
+    assert "hw.energy" not in rows(collector)[1]  # its counters start again
     assert [event.kind for event in collector.events()] == ["device_added"]
     assert len(collector.parts().devices) == 3
     collector.close()

@@ -73,7 +73,7 @@ def cases() -> list[Incident]:
 
 
 def conditions() -> list[NodeCondition]:
-    """A node that is out, and one that may not be."""
+    """A cordoned node, and one that may not be."""
     common: dict[str, Any] = {
         "cell": CELL,
         "time_ns": NOW - 8 * NS_PER_S,
@@ -87,7 +87,7 @@ def conditions() -> list[NodeCondition]:
         ),
         NodeCondition(
             **common, node=node_name(17), condition="watched", reason="xid 79", gpus_moved=64,
-            held="2 nodes of the cell are out already, and no more may be; a person decides",
+            held="2 nodes of the cell are cordoned already, and no more may be; a person decides",
         ),
     ]  # fmt: skip
 

@@ -119,20 +119,20 @@ def test_a_word_survives_a_restart_and_the_later_one_stands(
     deployed(cluster, "chat", 2, behavior=slow)
     first = _taken(submitted(platform, scale("first", before=2, after=4)))
     platform.close()
-    anew = AutoscalerPlatform(ground.entry(cluster))
+    restarted = AutoscalerPlatform(ground.entry(cluster))
     try:
-        assert isinstance(anew.poll(first), Running)
-        second = _taken(submitted(anew, scale("second", before=2, after=3)))
-        replaced = anew.poll(first)
+        assert isinstance(restarted.poll(first), Running)
+        second = _taken(submitted(restarted, scale("second", before=2, after=3)))
+        replaced = restarted.poll(first)
         assert isinstance(replaced, Superseded), replaced
         assert "by decision second" in replaced.answer
-        done = ended(anew, second)
+        done = ended(restarted, second)
         assert isinstance(done, Done), done
         assert done.observed.replicas == 3
-        assert anew.find(scale("second", before=2, after=3), None) is not None
-        assert anew.find(scale("third", before=3, after=4), None) is None
+        assert restarted.find(scale("second", before=2, after=3), None) is not None
+        assert restarted.find(scale("third", before=3, after=4), None) is None
     finally:
-        anew.close()
+        restarted.close()
 
 
 def test_why_nothing_happens_is_said(cluster: Cluster, platform: AutoscalerPlatform) -> None:

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
 from tests.actuators.samples import scale, spec
 from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import Ground
 from tests.kubernetes.autoscalers.burst import BEFORE, CELL, serve_a_burst
-from tests.kubernetes.autoscalers.keda import Keda, keda_folder
+from tests.kubernetes.autoscalers.keda import OBJECTS, Keda, keda_folder
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
+from tests.kubernetes.reader import Reader
+from tests.readme.blocks import lines
 
 from flyball_contracts.config import ScalerConfig
 from flyball_streams.broker import EmbeddedBroker
@@ -36,6 +39,24 @@ def keda(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[K
     made = Keda(ground.plane, folder, tmp_path_factory.mktemp("keda"))
     yield made
     made.close()
+
+
+def test_the_readmes_lines_make_the_provider_and_its_autoscalers(control_plane: ControlPlane, tmp_path: Path) -> None:
+    folder = keda_folder()
+    if folder is None:
+        pytest.skip("no KEDA; run infra/keda/fetch")
+    for path in sorted((folder / "crds").glob("*.yaml")):  # the second line needs them
+        control_plane.apply(yaml.safe_load(path.read_text()))
+    reader = Reader(control_plane, tmp_path)
+    try:
+        provider, examples = lines("kubectl apply -f infra/kubernetes/autoscaler.yaml")
+        assert "deployment.apps/flyball-autoscaler created" in reader.run(provider)
+        wait_until(
+            lambda: control_plane.request("GET", f"/apis/{OBJECTS}/scaledobjects")[0] == 200, "KEDA's kinds", DEADLINE_S
+        )
+        assert "scaledobject.keda.sh/chat created" in reader.run(examples)
+    finally:
+        reader.undo()
 
 
 def test_keda_scales_up_and_down_and_to_zero_by_decisions_alone(

@@ -24,7 +24,7 @@ RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "kueue.
 EXAMPLE = [d for d in yaml.safe_load_all((ROOT / "infra" / "examples" / "kueue.yaml").read_text()) if d]
 GROUP = "kueue.x-k8s.io/v1beta2"
 _SPACE, _SERVICE, _SECRET = "kueue-system", "kueue-webhook-service", "kueue-webhook-server-cert"
-_LABEL = "flyball.test/kueue"
+LABEL = "flyball.test/kueue"
 _KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "batch-v1-job", "jobset", "trainjob")
 _JOBS = ("batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")
 _MERGE = "application/merge-patch+json"
@@ -106,7 +106,7 @@ class Kueue:
                 "webhookSecretName": _SECRET,
             },
             "integrations": {"frameworks": list(_JOBS)},
-            "managedJobsNamespaceSelector": {"matchLabels": {_LABEL: "yes"}},
+            "managedJobsNamespaceSelector": {"matchLabels": {LABEL: "yes"}},
             "featureGates": {"VisibilityOnDemand": False, "MultiKueue": False},
         }
 
@@ -124,7 +124,7 @@ class Kueue:
             service = hook["clientConfig"]["service"]
             if service["path"].endswith(_KINDS):
                 service |= {"namespace": _SPACE, "name": _SERVICE, "port": self._port}
-                kept.append({**hook, "namespaceSelector": {"matchLabels": {_LABEL: "yes"}}})
+                kept.append({**hook, "namespaceSelector": {"matchLabels": {LABEL: "yes"}}})
         name = f"kueue-{document['metadata']['name']}"
         return {**document, "metadata": {"name": name}, "webhooks": kept}
 
@@ -135,7 +135,7 @@ class Queues:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         plane, space = cluster.plane, cluster.namespace
-        body = {"metadata": {"labels": {_LABEL: "yes"}}}
+        body = {"metadata": {"labels": {LABEL: "yes"}}}
         plane.request("PATCH", f"/api/v1/namespaces/{space}", body, content_type=_MERGE)
         for document in (*RIGHTS, *EXAMPLE):
             metadata = document["metadata"]

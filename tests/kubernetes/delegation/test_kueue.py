@@ -1,5 +1,6 @@
 """Driver kueue with Kueue itself: what it does is judged by what Kueue admits and the cluster runs."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,18 +12,24 @@ from tests.actuators.carry_out import carried_out, ended as end_of, submitted
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import migrate, preempt, scale, spec
+from tests.conftest import ROOT
 from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import ControlPlane
-from tests.kubernetes.delegation.kueue import RIGHTS, ZONE, Kueue, Queues
+from tests.kubernetes.delegation.kueue import LABEL, RIGHTS, ZONE, Kueue, Queues
+from tests.kubernetes.reader import SPACE, Reader
 from tests.kubernetes.test_rights import OF_OTHERS, Right, right_of
+from tests.readme.blocks import lines
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
+from flyball_actuators.platforms.kueue import KueuePlatform
+from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import Portion, Scale
 from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 MERGE = "application/merge-patch+json"
+INFRA = ROOT / "infra"
 
 
 @pytest.fixture
@@ -257,3 +264,33 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(queues: Queues)
         and call.get("apiGroup", "") not in OF_OTHERS
     ]
     assert {right_of(call) for call in mine} == granted
+
+
+def test_the_readmes_lines_make_a_queue_whose_job_flyball_starts(
+    kueue: Kueue, zones: None, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    del kueue, zones
+    reader, path = Reader(control_plane, tmp_path), f"/apis/batch/v1/namespaces/{SPACE}/jobs/train"
+    queued = {"metadata": {"labels": {LABEL: "yes"}}}
+    control_plane.request("PATCH", f"/api/v1/namespaces/{SPACE}", queued, content_type=MERGE)
+    entry = PlatformConfig(
+        driver="kueue", kubeconfig=str(control_plane.kubeconfig()), namespaces=(SPACE,), poll_s=0.2
+    )  # fmt: skip
+    try:
+        rights, example = lines("kubectl apply -f infra/kubernetes/kueue.yaml")
+        reader.run(rights)
+        # "Then one RoleBinding in each namespace, as it says".
+        comment = (INFRA / "kubernetes/kueue.yaml").read_text().replace("\\\n#", "")
+        (binding,) = re.findall(r"^#   (kubectl -n ml create .*?)  +# in each", comment, re.MULTILINE)
+        reader.run(binding)
+        assert "job.batch/train created" in reader.run(example)
+        wait_until(lambda: control_plane.get(path)["spec"].get("suspend") is True, "Kueue has queued it", DEADLINE_S)
+        platform = KueuePlatform(entry, live=True)
+        try:
+            done = carried_out(platform, start(workload="train"))
+        finally:
+            platform.close()
+        assert isinstance(done, Done), done
+        assert control_plane.get(path)["status"]["ready"] == 4
+    finally:
+        reader.undo()

@@ -108,7 +108,7 @@ def test_never_more_than_a_share_of_the_cell_is_out_and_who_waits_is_published_a
     harness = IncidentHarness(*nodes(8))
     published = conditions(harness, 1, *(fault(f"node-{n}", 0, 1, f"e{n}") for n in range(4)))
     assert [c.condition for c in published] == ["cordoned", "cordoned", "watched", "watched"]
-    assert "2 nodes of the cell are out already" in published[2].held
+    assert "2 nodes of the cell are cordoned already" in published[2].held
     assert harness.manager.permits(move(1, "train", "0-0", "node-0", 0))
     assert not harness.manager.permits(move(1, "train", "2-0", "node-2", 0))
     harness.know(readmission("node-0", 3))

@@ -92,7 +92,7 @@ def test_a_false_label_makes_incidents_of_its_kind_rarer_and_a_true_one_takes_it
     assert worker.terminate() == 0
     worker = rig.worker()
     gang.slow(worker, 4)
-    assert gang.named() == {0, 1, 3}, "a worker that starts anew knows the label"
+    assert gang.named() == {0, 1, 3}, "a worker that starts again knows the label"
     gang.label(worker, 0, "--true")
     gang.slow(worker, 5)
     assert gang.named() == {0, 1, 3, 5}

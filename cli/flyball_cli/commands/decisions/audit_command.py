@@ -50,7 +50,8 @@ def verify(
 
     config = configured(config_path, bootstrap, log_level)
     if not path.is_file():
-        raise click.BadParameter(f"{path}: there is no such file; actuator.audit names it", param_hint="PATH")
+        found = "is no file" if path.exists() else "there is no such file"
+        raise click.BadParameter(f"{path}: {found}; actuator.audit names it", param_hint="PATH")
     named = [(text, "the anchor given") for text in given]
     if not offline:
         found = read_anchors(config.kafka, since * DAY_S)

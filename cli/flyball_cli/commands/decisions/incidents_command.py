@@ -238,7 +238,7 @@ def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | N
     if found:
         unwrapped_console().print(of_nodes(found))
     else:
-        click.echo("no node is out")
+        click.echo("no node is cordoned")
 
 
 @command.command("readmit")

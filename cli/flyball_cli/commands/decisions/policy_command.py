@@ -53,7 +53,7 @@ def test(
     """
     from flyball_cli.policy.trial import judge_recorded
 
-    json_out = None if json_out is None else output(json_out, force=force)
+    json_out = None if json_out is None else output(json_out, force=force, beside=[recording, config_path])
     config = configured(config_path, bootstrap, log_level)
     console = Console()
     with progress_bar("messages") as update:

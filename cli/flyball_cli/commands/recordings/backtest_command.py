@@ -57,7 +57,7 @@ class Options(NamedTuple):
     "--baseline", "baselines", default=BASELINES, show_default=True, help="Tuned alike; the first is compared with."
 )
 @click.option(
-    "--slo", nargs=2, type=Finite(), metavar="SHARE SECONDS", help="Share that waits no longer. [default: 0.99 5]"
+    "--slo", nargs=2, type=Finite(0), metavar="SHARE SECONDS", help="Share that waits no longer. [default: 0.99 5]"
 )
 @click.option("--cold-start", type=Finite(1), metavar="SECONDS", help="From order to ready. [default: 300]")
 @click.option("--cold-start-spread", type=Finite(0, 2), default=0.0, help="Sigma of its lognormal.")
@@ -99,8 +99,9 @@ def command(**options: Any) -> None:
     tried = _listed(given.baselines)
     if not tried:
         raise click.UsageError("--baseline names no policy; one is needed to compare with")
-    json_out = None if given.json_out is None else output(given.json_out, force=given.force)
-    html_out = None if given.html_out is None else output(given.html_out, force=given.force)
+    json_out = None if given.json_out is None else output(given.json_out, force=given.force, beside=[given.recording])
+    others = [given.recording, given.json_out]
+    html_out = None if given.html_out is None else output(given.html_out, force=given.force, beside=others)
 
     # They take seconds to import: what can be refused without them is refused above.
     from flyball_streams.backtest.events.requests import drawn

@@ -47,7 +47,7 @@ def command(
     """
     from flyball_streams.recording.difference import compare, read_decisions, requested_replicas
 
-    json_out = None if json_out is None else output(json_out, force=force)
+    json_out = None if json_out is None else output(json_out, force=force, beside=[old, new])
     before, now = ([d for d in read_decisions(path) if not targets or d.target in targets] for path in (old, new))
     pairs, replicas = compare(before, now, within), requested_replicas(before, now)
     if json_out is not None:

@@ -58,7 +58,7 @@ def command(
     if not to_broker and (rebase or speed is not None):
         raise click.UsageError("--rebase and --speed are for a replay with --to-broker")
     config = configured(config_path, bootstrap, log_level)
-    out = None if out is None else output(out, force=force)
+    out = None if out is None else output(out, force=force, beside=[recording, config_path])
     with until_signal() as stop, progress_bar("replaying") as progress:
         if to_broker:
             from flyball_streams.recording import Recording, replay

@@ -37,6 +37,7 @@ def command(
     """
     # NumPy would start a thread for each core, which the agent has no work for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from flyball_collectors.agent.memory import share_one_arena
     from flyball_collectors.agent.notify import Notifier
     from flyball_collectors.agent.reload import ConfigWatch
     from flyball_collectors.agent.run import read_once, run_agent
@@ -52,6 +53,7 @@ def command(
         console = Console()
         console.print(render(seen.readings, seen.inventory, console.width))
         return
+    share_one_arena()  # before preflight, whose client starts the first threads
     watch = ConfigWatch(config_path, lambda: load(config_path, bootstrap)) if config_path else None
     pulse, notifier = Pulse(health_file), Notifier()
 

@@ -53,6 +53,9 @@ def command(**options: Any) -> None:
     from flyball_simulator import Fleet, run_fleet
 
     given = Options(**options)
+    host, _, port = (given.listen or "").rpartition(":")
+    if given.listen is not None and not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise click.BadParameter(f"{given.listen!r} is no HOST:PORT, such as 127.0.0.1:9470", param_hint="--listen")
     config = configured(given.config_path, given.bootstrap, given.log_level)
     fleet = load_config(given.description, FleetConfig) if given.description else FleetConfig()
     if given.description is not None:

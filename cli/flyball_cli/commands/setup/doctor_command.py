@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +42,14 @@ def command(
       flyball doctor --nvml
       flyball doctor --burn-in 60 --gpus 8
     """
+    if nvml and burn_in_s is not None:
+        raise click.UsageError("--nvml and --burn-in are two checks; run one after the other")
+    if (
+        gpus
+        and burn_in_s is None
+        and click.get_current_context().get_parameter_source("gpus") is ParameterSource.COMMANDLINE
+    ):
+        raise click.UsageError("--gpus is for a burn-in; add --burn-in SECONDS")
     if burn_in_s is not None:
         sys.exit(_burn_in(burn_in_s, gpus))
     if nvml:

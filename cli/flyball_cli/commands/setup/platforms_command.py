@@ -1,6 +1,7 @@
 """``flyball platforms``."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -30,6 +31,8 @@ def command(
     driver; a checkpoint is confirmed by the replica, made by the platform, or only requested; rollback takes back what
     failed, up to a point of no return; scrub clears a GPU's memory before another tenant gets it.
 
+    On a terminal that is wide enough for its words it is a table; in a pipe or a file, each driver is one line.
+
     \b
     Examples:
       flyball platforms
@@ -57,18 +60,26 @@ def command(
         text = msgspec.json.encode(made, enc_hook=sorted, order="deterministic")
         sys.stdout.write(msgspec.json.format(text, indent=1).decode() + "\n")
         return
+    shown = [cells(name, can, seen.get(name), observed=observed) for name, can in DRIVERS.items()]
+    console = Console()
+    if not console.is_terminal:  # what reads a pipe reads lines, and cuts none
+        for name, *values in shown:
+            click.echo(f"{name}: {facts(HEADER[1:], values)}")
+        return
     table = Table(*HEADER, box=None, header_style="bold", pad_edge=False)
     for column in table.columns:
         column.overflow = "fold"
     table.columns[0].no_wrap = True
-    shown = [cells(name, can, seen.get(name), observed=observed) for name, can in DRIVERS.items()]
     for row in shown:
         table.add_row(*row)
-    console = Console()
     if console.measure(table, options=console.options.update(max_width=1000)).minimum <= console.width:
         console.print(table)
         return
     for name, *values in shown:  # a column would be narrower than its words
         console.print(f"[bold]{name}[/]", highlight=False)
-        facts = (f"{head}: {text.replace(NEWLINE, ', ')}" for head, text in zip(HEADER[1:], values, strict=True))
-        console.print("; ".join(facts), highlight=False)
+        console.print(facts(HEADER[1:], values), highlight=False)
+
+
+def facts(headings: Sequence[str], values: Sequence[str]) -> str:
+    """Cells of one driver after its name, each with its heading."""
+    return "; ".join(f"{head}: {text.replace(NEWLINE, ', ')}" for head, text in zip(headings, values, strict=True))

@@ -152,7 +152,7 @@ class GpuReader:
 
     def _lost(self, why: str, *, detail: bool) -> GpuReading:
         if not self._is_lost:
-            self._current = CurrentReader(self.gate, self.uuid, self._gpm)  # its counters begin anew
+            self._current = CurrentReader(self.gate, self.uuid, self._gpm)  # its counters begin again
         self._is_lost = True
         devices = (self._device, *(one.device for one in self._instances))
         rows = [[NAN] * len(GPU) for _ in devices]

@@ -112,7 +112,7 @@ class LinkWatch:
         for link, now in counts.items():
             before = self._watched.get((device, link))
             if before is None or any(count < before.counts.get(kind, 0.0) for kind, count in now.items()):
-                self._watched[device, link] = _Watched(now, now_ns, 0)  # seen first, or its counters began anew
+                self._watched[device, link] = _Watched(now, now_ns, 0)  # seen first, or its counters began again
                 continue
             known = {**now, **before.counts}  # a kind that a read lacks has not grown, and a new one begins here
             grown = {kind: int(count - known[kind]) for kind, count in now.items()}

@@ -1,4 +1,4 @@
-"""The driver's own rings of samples, drained at each read so that no burst between two reads is missed."""
+"""The driver's own rings of samples, drained at each read so that no burst between two reads is lost."""
 
 from ctypes import Array, byref, c_int, c_uint, c_ulonglong
 from math import ceil

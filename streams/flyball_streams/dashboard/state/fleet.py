@@ -213,8 +213,10 @@ class FleetView:
                 fresh[key] = mark
         for incident in self.open_incidents():
             if incident.severity == "critical" and incident.device in self.places:
-                node_name, _ = self.places[incident.device]
-                fresh.setdefault((node_name, incident.device), Mark("failing", incident.seen_ns, incident.summary))
+                key = (self.places[incident.device][0], incident.device)
+                known = fresh.get(key)
+                if known is None or SEVERITY[known.health] < SEVERITY["failing"]:
+                    fresh[key] = Mark("failing", incident.seen_ns, incident.summary)
         return fresh
 
     def ordered(self, reports: Iterable[Report], now: dict[str, int]) -> list[Report]:

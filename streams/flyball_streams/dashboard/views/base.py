@@ -192,7 +192,9 @@ def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
     if condition is None or condition.condition not in ("cordoned", "drained", "checked"):
         return "yes"
     names = [f"GPU {device.index}" for device in inventory.devices if device.id in condition.devices]
-    return f"yes, but not on {', '.join(names)}" if names else "no, it is kept out"
+    if not condition.devices or (names and len(names) == len(inventory.devices)):
+        return "no, it is cordoned"
+    return f"yes, but not on {', '.join(names)}" if names else "yes"  # what is cordoned may have left the node
 
 
 def condition_facts(condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:

@@ -59,7 +59,7 @@ def test_an_operation_that_takes_minutes_is_believed_until_it_ends(status: Outco
     (first,) = harness.want(0, "a", 6)
     harness.report(first, status)
     assert harness.want(50, "a", 6) == []
-    assert harness.want(900, "a", 6) == []  # not decided anew
+    assert harness.want(900, "a", 6) == []  # not decided again
     (other,) = harness.want(901, "b", 8)
     assert isinstance(other, Scale)
     assert other.replicas == 2  # nor is its room given away
@@ -165,7 +165,7 @@ def proposing(index: int, *proposals: Any) -> list[Incoming]:
 
 
 def test_outcomes_that_come_before_the_cell_are_kept() -> None:
-    """A lane that starts anew decides again what was decided, and knows already what became of it."""
+    """A lane that starts again decides again what was decided, and knows already what became of it."""
     first = next(iter(ArbiterHarness(node("n", 8), spec("a")).want(18, "a", 6)))
     told_early, told_late = lane(), lane()
     for index in range(18):

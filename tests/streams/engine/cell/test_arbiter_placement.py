@@ -102,7 +102,7 @@ def test_an_order_that_expires_frees_no_victim_that_still_runs() -> None:
         node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("b", priority=5), spec("c", priority=4)
     )
     assert victims(harness.want(0, "b", 2)) == {"low": ("0", "1")}
-    assert replicas(harness.want(61, "c", 2)) == {"c": 2}  # it may stop them anew, but finds none free
+    assert replicas(harness.want(61, "c", 2)) == {"c": 2}  # it may stop them again, but finds none free
     assert harness.want(62, "b", 2) == []
 
 

@@ -22,7 +22,7 @@ AFTER = 300 * 10**9 // PERIOD_NS
 
 
 def drained(harness: IncidentHarness) -> None:
-    """Node 1 is out since tick 1, and empty since tick 3."""
+    """Node 1 is cordoned since tick 1, and empty since tick 3."""
     harness.at(1, fault("node-1", 3, 1))
     list(harness.manager.conditions(tick(1)))
     harness.know(left(nodes(2)[1], 2))

@@ -76,7 +76,7 @@ def test_the_example_has_one_incident_of_a_rack_and_one_of_a_switch() -> None:
 
 
 def test_nothing_is_placed_on_nodes_that_send_nothing_until_they_do() -> None:
-    """Two empty racks, one of them dark when a service grows: what their inventories last said is no room."""
+    """Two empty racks, one of them dark when a service grows: its inventories do not count as free capacity."""
     (pool,) = EXAMPLE.pools
     lasts_s = 600.0
     service = Service(

@@ -1,4 +1,4 @@
-"""Nodes whose whole telemetry partition is silent are missed, too."""
+"""Nodes whose whole telemetry partition is silent are reported, too."""
 
 from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, incoming, inventory, spec
 

@@ -53,7 +53,7 @@ class NodeCheck(msgspec.Struct):
             id=self.decision, target=f"{cell}/{subject}", cell=cell, workload=subject, time_ns=now_ns,
             expires_ns=now_ns + lives_ns, confidence=1.0, policy=POLICY, node=node, devices=devices,
             attempt=self.attempts,
-            reason=f"Check {what}{again}: it is out and empty, and nothing new was seen of it; it takes work again if "
+            reason=f"Check {what}{again}: it is cordoned and empty, and has no new symptom; it takes work again if "
             "it passes.",
             evidence=tuple(Evidence(name="incident", value=1.0, record=name) for name in incidents[:MOST_CITED]),
         )  # fmt: skip

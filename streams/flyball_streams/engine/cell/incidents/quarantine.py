@@ -197,7 +197,7 @@ class Quarantine(msgspec.Struct):
                     "cordoned", now_ns, f"{why}; nothing is placed on it until there is evidence that it is well"
                 )
             elif not entry.held:
-                entry.held = f"{out} nodes of the cell are out already, and no more may be; a person decides"
+                entry.held = f"{out} nodes of the cell are cordoned already, and no more may be; a person decides"
                 entry.dirty = True
         elif entry.held:
             entry.held, entry.dirty = "", True

@@ -1,8 +1,8 @@
 """Detects nodes that stopped sending without an announced stop of their agent.
 
 Agents are killed and messages are late, and both end by themselves. How long that takes is learned from all nodes of
-the cell: the lengths of silences that ended go into a tail, and a node is missed once it is silent for longer than the
-budget of false incidents allows.
+the cell: the lengths of silences that ended go into a tail, and a node is reported once it is silent for longer than
+the budget of false incidents allows.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +18,7 @@ from flyball_streams.engine.packing import arrays, like
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S, MOST_S = 60.0, 240.0
-"""A node is missed no sooner than an agent or a broker restarts, and no later than any does."""
+"""A node is reported no sooner than an agent or a broker restarts, and no later than any does."""
 UNIT_S = 30.0
 ENDING = tail.Config(
     least=1.0, prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), prior_shape=(0.2, 0.2), excess_n=4.0
@@ -27,7 +27,7 @@ ENDING = tail.Config(
 GONE = 2
 """A silence of twice the limit was no agent that is slow to come back: the tail does not learn it."""
 TRUST_S = 86_400.0
-"""A node that was missed and came back moves the tail once in this time."""
+"""A node that was reported and came back moves the tail once in this time."""
 REPEAT_S = 60.0
 
 
@@ -36,9 +36,9 @@ class Absences:
 
     ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
-    and no node is missed. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
+    and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
     until they send again. ``ended`` are the nodes whose silence ended since the last tick, with its ticks; ``doubted``
-    the count at which a node that had been missed came back.
+    the count at which a node that had been reported came back.
     """
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ class Absences:
             self.stopped.pop(event.node, None)
 
     def step(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
-        """Symptoms of missed nodes: the first when a node is missed, then one every ``REPEAT_S``.
+        """Symptoms of silent nodes: the first when the limit is reached, then one every ``REPEAT_S``.
 
-        ``rate`` is how often a node that will come back by itself may be missed, per second.
+        ``rate`` is how often a node that will come back by itself may be reported, per second.
         """
         self.count += 1
         self._learn(tick, len(nodes), rate)
@@ -94,7 +94,7 @@ class Absences:
 
     @property
     def limit_s(self) -> float:
-        """A node is missed when it was silent for so long, s."""
+        """The silence after which a node is reported, s."""
         return UNIT_S * float(self.tail.limit[0])
 
     def _learn(self, tick: Tick, nodes: int, rate: float) -> None:
