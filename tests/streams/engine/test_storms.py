@@ -115,6 +115,18 @@ def test_who_needs_the_room_of_a_victim_waits_for_its_minute_unless_it_is_down()
         assert found[expected[0]] == [Preempt, Scale]
 
 
+def test_another_victim_whose_minute_is_over_is_taken_instead() -> None:
+    first, then = ({f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 30))
+    other = {f"other/{i}": (i + 32,) for i in range(8)}
+    here = harness(
+        node("n", 40, replicas(2) | first | other), spec("a", priority=9, max_replicas=40),
+        spec("low", max_replicas=30, interruptible=True), spec("other", priority=5, max_replicas=8, interruptible=True),
+    )  # fmt: skip
+    started(here, "low", 30, replicas(2) | then | other)
+    found = {i: made for i in range(6, 100) if (made := here.want(i, "a", 8))}
+    assert [(d.workload, type(d)) for d in found[11]] == [("other", Preempt), ("a", Scale)]
+
+
 def test_what_waits_is_in_the_snapshot() -> None:
     here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
 
