@@ -12,8 +12,8 @@ class ActuatorReport:
 
     ``decisions`` were read and decoded, ``undecodable`` went to the dead letters. ``statuses`` and ``refusals`` count
     the final outcomes that this actuator was the first to publish, by status and by refusal code;
-    ``unreadable_world`` counts skipped workloads and inventories, and ``breakers_opened`` how often a platform was found
-    not to answer.
+    ``unreadable_world`` counts skipped workloads and inventories, and ``breakers_opened`` how often a
+    platform was found not to answer.
     """
 
     decisions: int = 0
