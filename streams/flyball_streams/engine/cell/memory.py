@@ -247,7 +247,7 @@ class Memory(msgspec.Struct):
                 if report.status == "done":
                     self.backoff.worked(subject, attempt.decision)
                 else:
-                    self.backoff.ended(subject, attempt.decision, report.ending, now)
+                    self.backoff.ended(subject, attempt.decision, report.ending, now, allowed=report.allowed)
 
     def _resized(self, workload: str, decision: str, report: Report) -> None:
         """Go on to the next batch of a resize; one that was refused after the first batch is tried again later."""
