@@ -130,7 +130,7 @@ def _of_volcano(obj: Object) -> bool:
 def workload_of(obj: Object) -> str:
     """Workload of an object: its annotation, else ``namespace/name``, as agents name its pods.
 
-    An annotation of that form that names another namespace is ignored: nobody claims another's workload by it.
+    An annotation of that form that names another namespace is ignored, so that no object claims a workload of another.
     """
     named, namespace = annotation_of(obj, ANNOTATION), obj["metadata"]["namespace"]
     home, slash, _ = named.partition("/")
