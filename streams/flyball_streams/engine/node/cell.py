@@ -223,7 +223,7 @@ class NodeCell:
             self._apply_inventory(new, old)
             changed = True
         gone_ticks = max(GONE_TICKS, ceil(GONE_S * NS_PER_S / tick.period_ns))
-        for node in [node for node in self.seen if self.absences.silent_ticks(node) >= gone_ticks]:
+        for node in [node for node in self.absences.silent_for(gone_ticks) if node in self.seen]:
             self.absences.drop(node)
             del self.seen[node], self.rows[node]
             self._retire(self.inventories.pop(node).devices, node)

@@ -71,9 +71,10 @@ class Absences:
         elif event.kind == "agent_started":
             self.stopped.pop(event.node, None)
 
-    def silent_ticks(self, node: str) -> int:
-        """Closed ticks since the last frame of a node."""
-        return self.count - self.last_seen.get(node, (self.count, 0))[0]
+    def silent_for(self, ticks: int) -> list[str]:
+        """Nodes that have sent no frame for so many closed ticks."""
+        latest = self.count - ticks
+        return [node for node, (count, _) in self.last_seen.items() if count <= latest]
 
     def drop(self, node: str) -> None:
         """Remember that a node is silent though the lane has dropped it, unless its agent announced its stop."""
@@ -95,7 +96,8 @@ class Absences:
         """
         self.count += 1
         self._learn(tick, len(nodes), rate)
-        nodes = {*nodes, *self.gone}
+        if self.gone:
+            nodes = {*nodes, *self.gone}
         for table in (self.last_seen, self.reported, self.stopped, self.doubted):
             for node in [node for node in table if node not in nodes]:
                 del table[node]
