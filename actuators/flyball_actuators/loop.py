@@ -200,6 +200,8 @@ class Loop:
 
     def _take_up(self, read: _Read, partition: int) -> None:
         elsewhere = self._session.all.index.elsewhere(read.decision.id, partition)
+        if elsewhere is None:
+            elsewhere = self._lanes.elsewhere(read.decision.id, partition)
         if elsewhere is not None:
             error = DecodeError(
                 f"decision {read.decision.id} is known in partition {elsewhere}, and came again in {partition}; it has "

@@ -8,11 +8,12 @@ from flyball_contracts.records import Outcome
 
 @dataclass
 class ActuatorReport:
-    """Counts of one run; every message is in one of them.
+    """Counts of one run.
 
-    ``decisions`` were read and decoded, ``undecodable`` went to the dead letters, ``statuses`` and ``refusals`` count
-    outcomes by status and by refusal code, ``unreadable_world`` counts skipped workloads and inventories, and
-    ``breakers_opened`` how often a platform was found not to answer.
+    ``decisions`` were read and decoded, ``undecodable`` went to the dead letters. ``statuses`` and ``refusals`` count
+    the final outcomes that this actuator was the first to publish, by status and by refusal code;
+    ``unreadable_world`` counts skipped workloads and inventories, and ``breakers_opened`` how often a
+    platform was found not to answer.
     """
 
     decisions: int = 0
@@ -26,7 +27,7 @@ class ActuatorReport:
     breakers_opened: int = 0
 
     def count(self, outcome: Outcome) -> None:
-        """Count one outcome."""
+        """Count one final outcome."""
         self.statuses[outcome.status] += 1
         if outcome.status == "refused":
             self.refusals[outcome.code] += 1

@@ -27,13 +27,15 @@ def pod(name: str, requests: dict[str, int], created: str = "2026-01-01T00:00:00
     return Pod("ml", name, f"uid-{name}", "n1", created, "chat", ("Deployment", "ml", "chat"), tuple(requests.items()))
 
 
-def deployment(annotations: dict[str, str], replicas: int = 2, name: str = "chat", **labels: str) -> Declared:
+def deployment(
+    annotations: dict[str, str], replicas: int = 2, name: str = "chat", namespace: str = "ml", **labels: str
+) -> Declared:
     containers = [{"resources": {"limits": {GPU: "2"}}}]
     found = declared_by("Deployment")(
         {
             "metadata": {
                 "name": name,
-                "namespace": "ml",
+                "namespace": namespace,
                 "creationTimestamp": "2026-01-01T00:00:00Z",
                 "labels": labels,
                 "annotations": {f"flyball.dev/{key}": value for key, value in annotations.items()},
@@ -244,6 +246,12 @@ def test_of_two_policies_the_older_counts_and_the_other_says_so() -> None:
 def test_a_workload_that_two_objects_claim_is_held() -> None:
     found = plan([deployment({"workload": "x"}), deployment({"workload": "x"}, name="other")], [], "eu-1")
     assert (found.specs, list(found.rejected)) == ({}, ["x"])
+
+
+def test_nobody_holds_up_a_workload_of_another_namespace_by_its_name() -> None:
+    governed = [policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=4)]
+    found = plan([deployment({}), deployment({"workload": "ml/chat"}, namespace="web")], governed, "eu-1")
+    assert (list(found.specs), list(found.rejected)) == (["ml/chat"], ["web/chat"])
 
 
 def test_a_carbon_policy_selects_by_labels_and_gives_way_to_a_workload_policy() -> None:

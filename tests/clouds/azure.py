@@ -4,7 +4,9 @@
 operation; machines come once it is over. Unknown fields and parameters are refused.
 """
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 from tests.clouds.fake import Call, CloudFake, Reply
@@ -16,6 +18,9 @@ from flyball_contracts.config import PlatformConfig, PoolConfig
 SUBSCRIPTION, GROUP, CELL, SIZE = "00000000-0000-0000-0000-000000000001", "gpus", "cell-a", "Standard_ND96asr_v4"
 _BASE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
 _SET = re.compile(rf"{_BASE}/([a-z0-9-]+)(?:/(virtualMachines|delete))?")
+ROLE = Path(__file__).resolve().parents[2] / "infra" / "azure" / "actuator-role.json"
+_OF_SETS = "Microsoft.Compute/virtualMachineScaleSets"
+_RIGHTS = {"GET virtualMachines": "/virtualMachines/read", "POST delete": "/delete/action", "PATCH set": "/write"}
 _OPERATION = re.compile(rf"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/eu/operations/(\d+)")
 
 
@@ -23,7 +28,7 @@ class AzureFake(CloudFake):
     """Scale sets by name; ``capacity`` machines are left, ``None``: any number. ``looks`` is how long all takes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(json.loads(ROLE.read_text())["Actions"])
         self.sets: dict[str, dict[str, Any]] = {}
         self.capacity: int | None = None
         self.looks = 1
@@ -76,6 +81,11 @@ class AzureFake(CloudFake):
     def verb(self, call: Call) -> str:
         found = _SET.fullmatch(call.path)
         return f"{call.method} {found[2] or 'set'}" if found else "operations"
+
+    def right(self, call: Call) -> str:
+        if self.verb(call) == "operations":
+            return "Microsoft.Compute/locations/operations/read"
+        return _OF_SETS + _RIGHTS.get(self.verb(call), "/read")
 
     def refusal(self, status: int, code: str, message: str) -> Reply:
         return Reply(status, {"error": {"code": code, "message": message}})

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,9 +32,12 @@ class CloudFake:
     """``cut[verb]`` is where the next such call breaks, ``before`` or ``after``; ``throttled[verb]`` are refused.
 
     ``errors[verb]`` is the status, code and message of the answer to the next such call, which does nothing.
+
+    ``allowed`` are the rights of the role that is shipped, without which calls are refused; ``used`` are those used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: Collection[str]) -> None:
+        self.allowed, self.used = frozenset(allowed), set[str]()
         self.calls: Counter[str] = Counter()
         self.cut: dict[str, str] = {}
         self.throttled: Counter[str] = Counter()
@@ -68,6 +71,10 @@ class CloudFake:
 
     def verb(self, call: Call) -> str:
         """What a call is about, for faults and counts."""
+        raise NotImplementedError
+
+    def right(self, call: Call) -> str:
+        """The right that a call needs, after the cloud's reference."""
         raise NotImplementedError
 
     def answer(self, call: Call) -> Reply:
@@ -116,6 +123,7 @@ class CloudFake:
             return self.refusal(429, "rateLimitExceeded", "too many requests")
         if verb in self.errors:
             return self.refusal(*self.errors.pop(verb))
-        if verb in self.denied:
+        self.used.add(self.right(call))
+        if verb in self.denied or self.right(call) not in self.allowed:
             return self.refusal(403, "forbidden", "no permission")
         return self.answer(call)

@@ -6,8 +6,10 @@ parameters and fields are refused. Machines take ``looks`` looks to come, and go
 
 import re
 import uuid
+from pathlib import Path
 from typing import Any
 
+import yaml
 from tests.clouds.fake import Call, CloudFake, Reply
 
 from flyball_actuators.platforms.pools import cloud
@@ -18,6 +20,8 @@ PROJECT, ZONE, CELL = "gpus", "europe-west4-a", "cell-a"
 _BASE = rf"/compute/v1/projects/{PROJECT}/zones/{ZONE}"
 _GROUP = re.compile(rf"{_BASE}/instanceGroupManagers/([a-z0-9-]+)(?:/(\w+))?(?:/([a-z0-9_-]+))?(?:/(cancel))?")
 _OPERATION = re.compile(rf"{_BASE}/operations(?:/(\S+))?")
+ROLE = Path(__file__).resolve().parents[2] / "infra" / "gcp" / "actuator-role.yaml"
+_RIGHTS = {"get": "get", "listManagedInstances": "list"}
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -28,7 +32,7 @@ class GcpFake(CloudFake):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(yaml.safe_load(ROLE.read_text())["includedPermissions"])
         self.groups: dict[str, dict[str, Any]] = {}
         self.capacity: int | None = None
         self.looks = 1
@@ -77,6 +81,13 @@ class GcpFake(CloudFake):
         if found is None:
             return "operations"
         return f"{call.method} {found[4] or found[2] or 'get'}"
+
+    def right(self, call: Call) -> str:
+        found = _GROUP.fullmatch(call.path)
+        if found is None:
+            return f"compute.zoneOperations.{'list' if call.path.endswith('/operations') else 'get'}"
+        what = "get" if call.method == "GET" else found[2]
+        return f"compute.instanceGroupManagers.{_RIGHTS.get(what, 'update')}"
 
     def refusal(self, status: int, code: str, message: str) -> Reply:
         reasons = [{"reason": code, "message": message, "domain": "global"}]

@@ -37,6 +37,9 @@ def test_a_pool_grows_and_shrinks(azure: AzureFake) -> None:
     back = carried_out(platform, buy(pool, 3, 1, "in"))
     assert isinstance(back, Done), back
     assert (back.observed.replicas, azure.size(pool), azure.sets[pool.resource]["capacity"]) == (1, 1, 1)
+    azure.capacity = 0
+    assert isinstance(carried_out(platform, buy(pool, 1, 2, "in vain")), Failed)
+    assert azure.used == azure.allowed, "the rights of the role are enough, and all are needed"
 
 
 @pytest.mark.parametrize("cut", ["before", "after"])

@@ -50,6 +50,25 @@ def test_a_pool_grows_and_shrinks(gcp: GcpFake, kind: str) -> None:
     assert (back.observed.replicas, gcp.size(pool)) == (1, 1)
 
 
+def test_all_calls_have_the_rights_of_the_role_and_need_all_of_them(
+    gcp: GcpFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in KINDS:
+        pool = gcp.pool(kind)
+        out = buy(pool, 0, 2, f"out-{pool.name}")
+        before = claimed(gcp.platform(pool), out)
+        assert isinstance(carried_out(gcp.platform(pool), out), Done)
+        assert isinstance(settle(gcp.platform(pool), out, before), Handle), "as after a crash"
+        assert isinstance(carried_out(gcp.platform(pool), buy(pool, 2, 1, f"in-{pool.name}")), Done)
+    monkeypatch.setattr(operations, "GIVE_UP_S", 0.0)
+    gcp.capacity = 0
+    for kind in KINDS:
+        pool = gcp.pool(kind)
+        assert isinstance(carried_out(gcp.platform(pool), buy(pool, 0, 1, f"vain-{pool.name}")), Failed)
+    assert gcp.calls["POST cancel"]
+    assert gcp.used == gcp.allowed
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cut", ["before", "after"])
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (3, 2)])

@@ -26,6 +26,7 @@ class Breaker:
 
     def __init__(self, name: str, monotonic: Callable[[], float]) -> None:
         self.opened = 0
+        self.has_answered = False
         self._name, self._monotonic = name, monotonic
         self._lock = threading.Lock()
         self._failures = 0
@@ -94,6 +95,6 @@ class Breaker:
     def _answered(self) -> None:
         with self._lock:
             was_closed = self.closed
-            self._failures, self._probing = 0, False
+            self._failures, self._probing, self.has_answered = 0, False, True
         if not was_closed:
             _LOG.warning("platform %s answers again", self._name)

@@ -6,9 +6,7 @@ from flyball_actuators.execution.breaker import Breaker
 from flyball_actuators.platforms import Served
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import PlatformStatus
-
-AGAIN_S = 60.0
-"""An open breaker is reported again after this time."""
+from flyball_contracts.records.platforms import REPEAT_NS
 
 
 class _Kept:
@@ -20,7 +18,7 @@ class _Kept:
         self.breaker = Breaker(self.driver, monotonic)
         self.open = False
         self.since_ns = 0
-        self.at_s = 0.0
+        self.at_ns: int | None = None
 
 
 class Breakers:
@@ -44,18 +42,22 @@ class Breakers:
         return sum(kept.breaker.opened for kept in self._kept.values())
 
     def due(self, clock: Callable[[], int]) -> list[PlatformStatus]:
-        """Reports that are due: of breakers that have opened or closed, and of those that are still open."""
-        return [self._report(kept, clock()) for kept in self._kept.values() if self._is_due(kept)]
+        """Reports that are due: of a first answer, and of breakers that have opened or closed or are still open."""
+        return [self._report(kept, clock()) for kept in self._kept.values() if self._is_due(kept, clock)]
 
-    def _is_due(self, kept: _Kept) -> bool:
+    @staticmethod
+    def _is_due(kept: _Kept, clock: Callable[[], int]) -> bool:
         is_open = not kept.breaker.closed
-        return is_open != kept.open or (is_open and self._monotonic() >= kept.at_s + AGAIN_S)
+        if kept.at_ns is None:
+            return is_open or kept.breaker.has_answered  # another actuator may have left it open
+        return is_open != kept.open or (is_open and not 0 <= clock() - kept.at_ns < REPEAT_NS)
 
     def _report(self, kept: _Kept, now_ns: int) -> PlatformStatus:
         failures, problem = kept.breaker.failures
         is_open = not kept.breaker.closed
-        kept.since_ns = kept.since_ns if is_open == kept.open else now_ns
-        kept.open, kept.at_s = is_open, self._monotonic()
+        if kept.at_ns is None or is_open != kept.open:
+            kept.since_ns = now_ns
+        kept.open, kept.at_ns = is_open, now_ns
         subject = f"platform:{kept.driver}/{kept.cells}"
         return PlatformStatus(
             id=record_id("PlatformStatus", subject, self._instance, now_ns),

@@ -137,6 +137,11 @@ class Lanes:
             if older.step == "waiting" and not older.maybe_submitted:
                 self._carrier.reconsider(older)
 
+    def elsewhere(self, decision: str, partition: int) -> int | None:
+        """Another partition in which a decision is under way; ``None`` if there is none."""
+        known = self._by_id.get(decision)
+        return None if known is None or known.partition == partition else known.partition
+
     def step(self, *, start_new: bool = True) -> None:
         """Advance all tasks as far as possible; without ``start_new`` only those that were submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
@@ -190,6 +195,7 @@ class Lanes:
         if outcomes is not None and outcomes.final is not None:  # published by another actuator, or by us a moment ago
             self._publish_again(outcomes, outcomes.final, task.partition, task.deliveries)
         else:
+            self._report.count(task.last)
             self._publish_final(task.last, task.partition, [delivery.offset for delivery in task.deliveries])
         self._remove(task)
 
@@ -205,8 +211,6 @@ class Lanes:
             self._publish_final(final, partition, late_offsets)
 
     def _publish_final(self, outcome: Outcome, partition: int, offsets: list[int]) -> None:
-        self._report.count(outcome)
-
         def written(_: int) -> None:
             for offset in offsets:
                 self._done(partition, offset)

@@ -16,7 +16,7 @@ from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
-from flyball_collectors.workload.discovery.targets import configured, discovered
+from flyball_collectors.workload.discovery.targets import configured, discovered, foreign
 from flyball_collectors.workload.scraping.meter import ServerReading
 from flyball_collectors.workload.scraping.poller import Limits
 from flyball_collectors.workload.scraping.scraper import Scraper, Target
@@ -213,7 +213,12 @@ class WorkloadCollector:
         if all(new is old for new, old in zip_longest(answers, self._followed)):
             return
         self._followed = answers
-        there = dict.fromkeys(found for answer in answers for found in answer)
+        there: dict[DiscoveredReplica, None] = {}
+        for found in (found for answer in answers for found in answer):
+            if problem := foreign(found):
+                _LOG.warning("%s; it is not counted as that", problem)
+            else:
+                there[found] = None
         for gone in self._found.keys() - there.keys():
             scraper = self._found.pop(gone)
             if scraper is not None:

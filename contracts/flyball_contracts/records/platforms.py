@@ -1,10 +1,17 @@
 """Whether a platform answers its actuator."""
 
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records.base import Record, TimeNs
+
+REPEAT_NS = 60 * NS_PER_S
+"""An open breaker is published again after this time."""
 
 
 class PlatformStatus(Record, frozen=True, kw_only=True):
-    """The circuit breaker of an actuator for a platform: published when it opens or closes, and each minute while open.
+    """The circuit breaker of an actuator for a platform.
+
+    It is published at the platform's first answer, when it opens or closes, and each minute while it is open. One that
+    is open and not published any more is unknown: its actuator has ended.
 
     ``subject`` is ``platform:DRIVER/CELLS``, with the glob patterns of the ``cells`` that the platform serves. While
     the breaker is ``open``, since ``since_ns``, calls are held back after ``failures`` in a row without an answer;

@@ -105,13 +105,17 @@ class Engine:
         return lane
 
     def _table(self, message: Incoming) -> list[Message]:
+        # Recordings are ordered by time: a record that comes later than its offset suggests counts from then on.
+        offset = max(message.offset, next_offset(self.directory.offsets, message.topic, message.partition))
+        if message.value is None:
+            key = (message.key or b"").decode(errors="replace")
+            self.directory.forget(message.topic, key, message.partition, offset)
+            return []
         try:
             record = decode_record(message.topic, message.value, message.headers)
         except DecodeError as error:
             return [refuse(message, "tables", error)]
-        # Recordings are ordered by time: a record that comes later than its offset suggests counts from then on.
-        following = next_offset(self.directory.offsets, message.topic, message.partition)
-        self.directory.apply(record, message.partition, max(message.offset, following))
+        self.directory.apply(record, message.partition, offset)
         return []
 
     def _deliver(self, message: Message) -> Incoming:

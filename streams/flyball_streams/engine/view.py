@@ -40,6 +40,7 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.tables import ROWS, Row, Tables, time_of
+from flyball_contracts.topics import INVENTORY
 from flyball_streams.engine.directory import Directory, Entry, Key, Place, Reader, Tombstone, insert_ordered, key_of
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.offsets import NO_OFFSETS, as_read, from_start, latest, next_offset, within
@@ -84,6 +85,7 @@ class View(FleetIndex, Reader):
         self._keys: set[Key] = set()
         self._pending: list[tuple[int, Row]] = []
         self._unread: dict[Place, list[Entry]] = {}
+        self._removed: list[str] = []
         for entry in directory.entries():
             self.receive(entry)
         directory.subscribe(self)
@@ -132,6 +134,11 @@ class View(FleetIndex, Reader):
         self._pending = pending
         outcomes = [row for row in due if self._fold(row) and isinstance(row, Outcome)]
         return sorted(outcomes, key=lambda o: (o.time_ns, o.decision, o.id))
+
+    def take_removed(self) -> list[str]:
+        """Nodes whose inventories were removed since the last call, where the view has no inventories."""
+        removed, self._removed = self._removed, []
+        return removed
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot: rows, pending rows, and the offsets that count."""
@@ -200,6 +207,8 @@ class View(FleetIndex, Reader):
         row = entry.row
         if isinstance(row, Tombstone):
             self._drop(*row)
+            if row.topic == INVENTORY.name and Inventory not in self.kinds:
+                self._removed.append(row.key)
             self._pending = [(at, other) for at, other in self._pending if key_of(other)[:2] != row]
         else:
             self._schedule(row)

@@ -64,7 +64,7 @@ def test_what_waits_for_a_platform_that_does_not_answer_is_refused_with_the_reme
         config = live(bootstrap, unique("actuator"), tmp_path, server)
         with running(config, clock=lambda: now_ns) as actuator:
             publish(bootstrap, *(scale(f"d{i}", workload=name) for i, name in enumerate(NAMES)))
-            wait_for(lambda: len(server.calls) >= FAILURES, "the failures")
+            wait_for(lambda: len(read_all(bootstrap, INSIGHTS.name)) == 1, "the report of the failures")
             now_ns += 121 * S
             wait_for(lambda: {o.status for o in outcomes(bootstrap)} == {"refused"}, "a refusal")
             wait_for(lambda: sum(o.final for o in outcomes(bootstrap)) == len(NAMES), "the last words")
@@ -82,7 +82,7 @@ def test_what_waits_for_a_platform_that_does_not_answer_is_refused_with_the_reme
     assert actuator.report is not None
     assert actuator.report.breakers_opened == 1
     told = [decode_message(INSIGHTS.name, value, headers) for value, headers in read_all(bootstrap, INSIGHTS.name)]
-    opened, closed = (status for status in told if isinstance(status, PlatformStatus))
+    opened, *_, closed = (status for status in told if isinstance(status, PlatformStatus))
     assert (opened.driver, opened.cells, opened.open, opened.since_ns, opened.opened) == (
         "simulated",
         "*",
@@ -101,7 +101,23 @@ def test_what_waits_for_a_platform_that_does_not_answer_is_refused_with_the_reme
     view = FleetView()
     for status, silent in ((closed, []), (opened, []), (msgspec.structs.replace(opened, time_ns=now_ns + 1), ["*"])):
         view.apply(status)
-        assert [one.cells for one in view.silent_platforms()] == silent, "the newest counts"
+        assert [one.cells for one in view.silent_platforms({})] == silent, "the newest counts"
+    for later_s, silent in ((170, ["*"]), (190, [])):
+        now = {"cell-a": now_ns + later_s * S}
+        assert [one.cells for one in view.silent_platforms(now)] == silent, "who published it may have ended"
+
+
+def test_what_an_actuator_left_open_is_closed_by_the_first_answer_to_another(
+    bootstrap: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    publish(bootstrap, spec("chat"))
+    with platform_server(chat=4) as server, running(live(bootstrap, unique("actuator"), tmp_path, server)):
+        publish(bootstrap, scale())
+        wait_for(lambda: len(read_all(bootstrap, INSIGHTS.name)) == 1, "the report")
+        wait_for(lambda: "done" in statuses_of(bootstrap, "d1"), "the outcome")
+    (status,) = (decode_message(INSIGHTS.name, *one) for one in read_all(bootstrap, INSIGHTS.name))
+    assert isinstance(status, PlatformStatus)
+    assert (status.cells, status.open, status.since_ns) == ("*", False, NOW)
 
 
 def test_nothing_is_submitted_to_a_platform_that_has_fallen_silent_since_the_look(tmp_path: Path) -> None:

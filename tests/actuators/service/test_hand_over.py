@@ -10,11 +10,13 @@ import pytest
 from tests.actuators.handing_over import Group
 from tests.actuators.loop import (
     PARTITIONS,
+    committed,
     ended,
     live,
     of,
     outcomes,
     publish,
+    read_all,
     running,
     statuses_of,
     wait_for,
@@ -27,6 +29,7 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.simulated import Operation
+from flyball_contracts.topics import DEAD_LETTERS
 from flyball_streams.broker import EmbeddedBroker
 
 CELLS = tuple(next(c for c in map("cell-{}".format, range(9)) if partition_of(c.encode(), 2) == p) for p in (0, 1))
@@ -148,3 +151,20 @@ def test_what_was_begun_in_a_cell_s_old_partition_is_ended_there_and_nothing_is_
     assert statuses_of(bootstrap, "new") == ["accepted", "running", "done"]
     for name in ("claimed", "fresh"):
         assert "partitions were added" in of(bootstrap, name, "refused").detail
+
+
+def test_a_decision_in_both_partitions_is_carried_out_in_one_and_both_are_committed(
+    bootstrap: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    group = unique("actuator")
+    publish(bootstrap, spec("chat"))
+    with platform_server(chat=4) as server:
+        server.answering.clear()
+        with running(live(bootstrap, group, tmp_path, server)):
+            publish(bootstrap, scale(), record_message(scale(), "/test")._replace(partition=OLD))
+            wait_for(lambda: len(read_all(bootstrap, DEAD_LETTERS.name)) == 1, "the dead letter of one of them")
+            server.answering.set()
+            wait_for(ended(bootstrap, 1), "the last word")
+            wait_for(lambda: committed(bootstrap, group) == 2, "the commits")
+        assert server.log == ["d1"]
+    assert statuses_of(bootstrap, "d1") == ["accepted", "running", "done"]

@@ -156,7 +156,8 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
             return reported(**more) | {"prometheus.io/port": url.rpartition(":")[2]}
 
         first = pod("chat-a", at(one.url))
-        second = pod("tool-b", at(two.url, workload="tool") | {"flyball.dev/server": "sglang"})
+        second = pod("tool-b", at(two.url, workload="ml/tool") | {"flyball.dev/server": "sglang"})
+        another_s = pod("tool-x", at(two.url, workload="web/tool") | {"flyball.dev/server": "sglang"})
         waits = pod("chat-c", at(one.url), phase="Pending", ip=None)
         wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
         api.respond(PODS, answer(first, waits, wrong))
@@ -179,8 +180,9 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
             allocation = next(a for a in collector.parts().allocations if a.replica == "chat-a")
             assert allocation.runtime == "kubernetes"
             assert allocation.labels == {"namespace": "ml", "pod": "chat-a", "uid": first["metadata"]["uid"]}
-            api.respond(PODS, answer(second))
-            until(lambda: rows() == {("tool", "tool-b"): (5, 1)})
-            assert [(a.workload, a.replica) for a in collector.parts().allocations] == [("tool", "tool-b")]
+            api.respond(PODS, answer(another_s, second))
+            until(lambda: rows() == {("ml/tool", "tool-b"): (5, 1)})
+            allocations = [(a.workload, a.replica) for a in collector.parts().allocations]
+            assert allocations == [("ml/tool", "tool-b")], "no pod of ml speaks for a workload of web"
         finally:
             collector.close()

@@ -2,8 +2,9 @@
 
 import pytest
 from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, move, node, outcome
+from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.closed_loop import ClosedLoop
-from tests.streams.engine.scene import spec
+from tests.streams.engine.scene import spec, tick
 from tests.streams.engine.storms import is_urgent, storms
 
 from flyball_contracts.config import FleetConfig
@@ -84,6 +85,23 @@ def test_a_failing_device_does_not_wait_and_a_straggling_one_does() -> None:
         assert [i for i in range(6, 90) if here.at(i, move(i, "a", "0", "n", 0, confidence))] == expected
 
 
+def test_faults_that_follow_each_other_do_not_hold_growth_up_for_good() -> None:
+    here = harness(node("n", 40, replicas(12)), node("m", 40), spec("a", max_replicas=40))
+    grown, rescues = list[int](), 0
+    for i in range(200):
+        faults = [move(i, "a", str(i // 20), "n", i // 20)] if i % 20 == 0 else []
+        for decision in here.at(i, *faults, proposal("a", tick(i), 14 + len(grown))):
+            if isinstance(decision, Migrate):
+                rescues += 1
+            else:
+                grown.append(i)
+                here.report(decision, "done")
+                here.know(node("n", 40, replicas(13 + len(grown)), epoch=1 + len(grown)))
+    assert rescues == 10
+    assert grown[:1] == [60], "a minute after the first"
+    assert len(grown) >= 2
+
+
 def test_who_needs_the_room_of_a_victim_waits_for_its_minute_unless_it_is_down() -> None:
     for count, expected in ((2, [65]), (0, [6])):
         first, then = ({f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 38))
@@ -95,6 +113,18 @@ def test_who_needs_the_room_of_a_victim_waits_for_its_minute_unless_it_is_down()
         found = {i: [type(d) for d in made] for i in range(6, 100) if (made := here.want(i, "a", 8))}
         assert list(found)[:1] == expected
         assert found[expected[0]] == [Preempt, Scale]
+
+
+def test_another_victim_whose_minute_is_over_is_taken_instead() -> None:
+    first, then = ({f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 30))
+    other = {f"other/{i}": (i + 32,) for i in range(8)}
+    here = harness(
+        node("n", 40, replicas(2) | first | other), spec("a", priority=9, max_replicas=40),
+        spec("low", max_replicas=30, interruptible=True), spec("other", priority=5, max_replicas=8, interruptible=True),
+    )  # fmt: skip
+    started(here, "low", 30, replicas(2) | then | other)
+    found = {i: made for i in range(6, 100) if (made := here.want(i, "a", 8))}
+    assert [(d.workload, type(d)) for d in found[11]] == [("other", Preempt), ("a", Scale)]
 
 
 def test_what_waits_is_in_the_snapshot() -> None:

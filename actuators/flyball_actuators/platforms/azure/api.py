@@ -14,8 +14,7 @@ from flyball_contracts.errors import ConfigError
 PUBLIC = "https://management.azure.com"
 _REMEDIES = Remedies(
     log_in="renew the credentials of its identity",
-    right="grant the identity Microsoft.Compute/virtualMachineScaleSets/read, /write, /delete/action and "
-    "/virtualMachines/read",
+    right="grant the identity the role of infra/azure/actuator-role.json",
     request="correct the pool in actuator.platforms, or the scale set",
 )
 _SCARCE = ("AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest", "SkuNotAvailable")

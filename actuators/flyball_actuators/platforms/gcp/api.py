@@ -12,8 +12,7 @@ from flyball_contracts.errors import ConfigError
 PUBLIC = "https://compute.googleapis.com"
 _REMEDIES = Remedies(
     log_in="renew the credentials of the actuator's service account",
-    right="grant the service account compute.instanceGroupManagers.get, .list, .update and compute.zoneOperations.get, "
-    ".list",
+    right="grant the service account the role of infra/gcp/actuator-role.yaml",
     request="correct the pool in actuator.platforms, or the group",
 )
 _SCARCE = ("ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "RESOURCE_NOT_READY", "STOCKOUT")

@@ -128,6 +128,11 @@ def _of_volcano(obj: Object) -> bool:
 
 
 def workload_of(obj: Object) -> str:
-    """Workload of an object: its annotation, else ``namespace/name``, as agents name its pods."""
-    metadata = obj["metadata"]
-    return annotation_of(obj, ANNOTATION) or f"{metadata['namespace']}/{metadata['name']}"
+    """Workload of an object: its annotation, else ``namespace/name``, as agents name its pods.
+
+    An annotation of that form that names another namespace is ignored, so that no object claims a workload of another.
+    """
+    named, namespace = annotation_of(obj, ANNOTATION), obj["metadata"]["namespace"]
+    home, slash, _ = named.partition("/")
+    own = f"{namespace}/{obj['metadata']['name']}"
+    return own if not named or (slash and home != namespace) else named

@@ -70,6 +70,15 @@ _TERMS = {
 }
 
 
+def foreign(found: DiscoveredReplica) -> str:
+    """Why a pod must not bear the name of its workload, which is ``namespace/name`` of another; empty if it may."""
+    home, slash, _ = found.workload.partition("/")
+    namespace = dict(found.labels).get("namespace", "")
+    if found.runtime != "kubernetes" or not slash or home == namespace:
+        return ""
+    return f"pod {namespace}/{found.replica}: flyball.dev/workload is {found.workload!r}, of namespace {home!r}"
+
+
 def discovered(found: DiscoveredReplica) -> Target:
     """Target of a pod or a job.
 

@@ -67,7 +67,7 @@ class DecisionPanel:
         silent = [
             f"Platform {one.driver} of {one.cells} gives no answer since {self._prefs.clock(one.since_ns)}: "
             f"calls are held back ({one.problem})"
-            for one in view.silent_platforms()
+            for one in view.silent_platforms(view.times())
         ]
         show(self._silent, bool(silent))
         self._silent.set_text("; ".join(silent))

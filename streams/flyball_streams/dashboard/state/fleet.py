@@ -6,6 +6,7 @@ All times are event times from the records. Unknown values are absent.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from statistics import median_low
 from typing import Any
 
@@ -37,6 +38,7 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.records.incidents import worst_first
+from flyball_contracts.records.platforms import REPEAT_NS
 from flyball_contracts.tables import Tables, supersedes
 from flyball_contracts.topics import INVENTORY, SIGNALS, WORKLOADS
 from flyball_streams.dashboard.state.accounts import Accounts
@@ -56,6 +58,8 @@ MARK_NS = 90 * NS_PER_S
 FAILING_NS = 600 * NS_PER_S
 SHOWN_NS: dict[Health, int] = {"failing": FAILING_NS, "straggling": MARK_NS, "anomalous": ANOMALOUS_NS}
 RATE_S = 10
+PLATFORM_NS = 3 * REPEAT_NS
+"""An open breaker that was not published for this long counts no more: its actuator has ended."""
 
 
 @dataclass(slots=True)
@@ -148,9 +152,17 @@ class FleetView:
         if known is None or status.time_ns >= known.time_ns:
             self.platforms[status.subject] = status
 
-    def silent_platforms(self) -> list[PlatformStatus]:
-        """Platforms that do not answer their actuator, by name."""
-        return sorted((one for one in self.platforms.values() if one.open), key=lambda one: one.subject)
+    def silent_platforms(self, now: dict[str, int]) -> list[PlatformStatus]:
+        """Platforms that do not answer their actuator, by name, at the event time ``now`` of each cell."""
+
+        def is_current(one: PlatformStatus) -> bool:
+            cells = [
+                time_ns for cell, time_ns in now.items() if any(fnmatchcase(cell, p) for p in one.cells.split(","))
+            ]
+            return max(cells, default=0) - one.time_ns < PLATFORM_NS
+
+        found = (one for one in self.platforms.values() if one.open and is_current(one))
+        return sorted(found, key=lambda one: one.subject)
 
     def refuse(self, reason: str) -> None:
         """Count a message that could not be read."""

@@ -1,6 +1,6 @@
 """Chooses which proposals of a tick become decisions, by one cell's capacity, priorities and open orders."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, MachineChoice, Outcome, Proposal, Tick
@@ -49,8 +49,10 @@ class Arbiter:
         """Keep the outcome of a decision; the next tick applies it."""
         self.memory.receive(outcome)
 
-    def decide(self, tick: Tick, proposals: list[Proposal]) -> Iterator[AnyDecision]:
-        """Decisions of one tick, at most one about a subject, in a fixed order.
+    def decide(
+        self, tick: Tick, proposals: list[Proposal], permits: Callable[[Proposal], bool] = lambda _: True
+    ) -> Iterator[AnyDecision]:
+        """Decisions of one tick, at most one about a subject, in a fixed order, of proposals that are permitted.
 
         Replicas leave failing devices first, then straggling ones; pauses follow, which make room, then scaling by
         priority, on machines that are chosen for it where there are offers, then resizes. Preempted workloads are
@@ -64,7 +66,7 @@ class Arbiter:
         memory.reconcile(tick.end_ns, rest_ns, self.directory)
         self.choices = []
         lapse(memory.wants, tick.end_ns, tick.period_ns)
-        proposals, memory.again = _with(proposals, memory.again), []
+        proposals, memory.again = [p for p in _with(proposals, memory.again) if permits(p)], []
         if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
         lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)

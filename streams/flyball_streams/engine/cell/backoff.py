@@ -145,10 +145,13 @@ class Backoff(msgspec.Struct):
     def ended(self, subject: str, decision: str, how: str, now: int | None, *, allowed: int | None = None) -> None:
         """Note that a decision ended without effect, and how; the wait starts at ``now``, or at the decision.
 
-        ``allowed`` is how many replicas the limits that refused it would have let go.
+        ``allowed`` is how many replicas the limits that refused it would have let go; it counts though the decision had
+        ended unanswered before.
         """
         known = self.subjects.get(subject)
         for attempt in known.attempts if known is not None else ():
+            if attempt.decision == decision and not attempt.open and allowed is not None:
+                attempt.allowed = allowed
             if attempt.decision == decision and attempt.open:
                 attempt.ends[how] = attempt.ends.get(how, 0) + 1
                 attempt.open, attempt.allowed = False, allowed

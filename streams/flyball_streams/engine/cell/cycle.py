@@ -38,7 +38,9 @@ class Cycle:
         self.now_ns = tick.end_ns
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
-        self.rate_limit = RateLimit(memory.decided, memory.rising, config.decision_interval_s, self.now_ns)
+        self.rate_limit = RateLimit(
+            memory.decided, memory.rescued, memory.rising, config.decision_interval_s, self.now_ns
+        )
         self.decided: set[str] = set()
         self.unmet = False
         self._cache = cache
@@ -135,10 +137,10 @@ class Cycle:
             return None
         return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
 
-    def issue(self, subject: str, made: Attempt, target: str = "") -> str:
+    def issue(self, subject: str, made: Attempt, target: str = "", *, rescue: bool = False) -> str:
         """Note a decision; return its id."""
         identity = decision_id(self.cell, subject, self.now_ns)
-        self.rate_limit.note(target or subject)
+        (self.rate_limit.note_rescue if rescue else self.rate_limit.note)(target or subject)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
         return identity

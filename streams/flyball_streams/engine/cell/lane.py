@@ -133,7 +133,7 @@ class CellLane:
             incidents.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
             incidents.close_silent(arbiter.memory.unhealthy, tick, symptoms)
             records: list[Record] = []
-            for decision in arbiter.decide(tick, [p for p in proposals if incidents.permits(p)]):
+            for decision in arbiter.decide(tick, proposals, incidents.permits):
                 incidents.note(decision)
                 records.append(decision)
             records += arbiter.choices

@@ -107,7 +107,8 @@ class Memory(msgspec.Struct):
     which nothing is placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize
     of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
     decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
-    newest decision about each target, and ``rising`` the growth that waits. ``stocks`` are the machines of pools,
+    newest decision about each target that others wait for, ``rescued`` that of rescues among them, and ``rising`` the
+    growth that waits. ``stocks`` are the machines of pools,
     ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
     """
 
@@ -122,6 +123,7 @@ class Memory(msgspec.Struct):
     reports: dict[str, Report] = {}
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     decided: dict[str, int] = {}
+    rescued: dict[str, int] = {}
     rising: dict[str, Rising] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, UnmetDemand] = {}
@@ -245,7 +247,7 @@ class Memory(msgspec.Struct):
                 if report.status == "done":
                     self.backoff.worked(subject, attempt.decision)
                 else:
-                    self.backoff.ended(subject, attempt.decision, report.ending, now)
+                    self.backoff.ended(subject, attempt.decision, report.ending, now, allowed=report.allowed)
 
     def _resized(self, workload: str, decision: str, report: Report) -> None:
         """Go on to the next batch of a resize; one that was refused after the first batch is tried again later."""

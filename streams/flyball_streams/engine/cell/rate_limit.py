@@ -25,20 +25,26 @@ class Rising(msgspec.Struct):
 
 
 class RateLimit:
-    """The limit of one tick; ``decided`` and ``rising`` are parts of a snapshot.
+    """The limit of one tick; ``decided``, ``rescued`` and ``rising`` are parts of a snapshot.
 
-    ``decided`` is the time of the last decision about each target, in ns. Targets whose interval is over at ``now`` are
-    dropped, and so is growth that is not wanted any more.
+    ``decided`` is the time of the last decision about each target that others wait for, in ns, and ``rescued`` that of
+    the last rescue among them. Targets whose interval is over at ``now`` are dropped, and so is growth that is not
+    wanted any more.
     """
 
-    def __init__(self, decided: dict[str, int], rising: dict[str, Rising], interval_s: float, now: int) -> None:
+    def __init__(
+        self, decided: dict[str, int], rescued: dict[str, int], rising: dict[str, Rising], interval_s: float, now: int
+    ) -> None:
         self._decided = decided
+        self._rescued = rescued
         self._rising = rising
         self._now = now
         self._interval_ns = round(interval_s * NS_PER_S)
         self._settles_ns = round(SETTLES * interval_s * NS_PER_S)
         for target in [target for target in decided if self.is_due(target)]:
             del decided[target]
+        for target in [name for name, at in rescued.items() if not 0 <= now - at < 2 * self._interval_ns]:
+            del rescued[target]
         for target in [name for name, known in rising.items() if not 0 <= now - known.seen_ns <= self._settles_ns]:
             del rising[target]
 
@@ -62,3 +68,12 @@ class RateLimit:
         """Note a decision about a target."""
         self._decided[target] = self._now
         self._rising.pop(target, None)
+
+    def note_rescue(self, target: str) -> None:
+        """Note a rescue, which waited for nothing.
+
+        Other decisions about its target wait for it, but only in every other interval: faults that follow each other
+        do not hold them up for good.
+        """
+        if target not in self._decided and target not in self._rescued:
+            self._decided[target] = self._rescued[target] = self._now

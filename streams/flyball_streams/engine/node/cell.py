@@ -1,6 +1,7 @@
 """The devices and hosts of one cell in a node lane, and the records of each closed tick."""
 
 from collections.abc import Iterable, Iterator
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,8 @@ HOST_WATCHED = {
     "system.linux.psi.total_time{resource=io,stall=some}": 0.1,
 }
 REPEAT_TICKS = 30
-GONE_TICKS = 600
-"""A node that was silent for this many ticks is removed, with its allocations."""
+GONE_TICKS, GONE_S = 600, 600.0
+"""A node that was silent for the longer of these is dropped, with its allocations; that it is silent is remembered."""
 MAX_PENDING_EVENTS = 4096
 """Most events that wait for their tick; more come only from a clock that runs ahead."""
 
@@ -115,13 +116,18 @@ class NodeCell:
             if node in self.inventories:
                 self.absences.observe(node, self.seen[node])
 
+    def note_removed(self, nodes: Iterable[str]) -> None:
+        """Note nodes whose inventories were removed."""
+        for node in nodes:
+            self.absences.remove(node)
+
     def note(self, event: NodeEvent) -> None:
         """Add an event of one of the cell's nodes; it counts from its tick on."""
         self.pending_events.append(event)
 
     def close(self, tick: Tick, entries: list[Entry], table_offsets: TableOffsets = NO_OFFSETS) -> Iterator[Record]:
         """Records of one closed tick, in a fixed order; its demand comes last and carries ``table_offsets``."""
-        self._update_inventories(entries, tick.index)
+        self._update_inventories(entries, tick)
         gateway_rows = self._fill(entries)
         symptoms, proposals = Symptoms(), list[Proposal]()
         self._apply_events(tick, symptoms)
@@ -204,9 +210,9 @@ class NodeCell:
             self.pressure.load(state["pressure"], self.hosts.capacity)
             self.neighbours.load(state["neighbours"])
 
-    def _update_inventories(self, entries: list[Entry], index: int) -> None:
-        """Apply the inventories that this tick's frames refer to, and remove nodes that were silent for long."""
-        changed = False
+    def _update_inventories(self, entries: list[Entry], tick: Tick) -> None:
+        """Apply the inventories that this tick's frames refer to, and drop nodes that were silent for long."""
+        changed, index = False, tick.index
         self.gpus.reserve(dict.fromkeys(d.id for new, _ in entries if new.node not in self.rows for d in new.devices))
         for new, _ in entries:
             self.seen[new.node] = index
@@ -216,7 +222,9 @@ class NodeCell:
                 continue
             self._apply_inventory(new, old)
             changed = True
-        for node in [node for node, seen in self.seen.items() if not 0 <= index - seen <= GONE_TICKS]:
+        gone_ticks = max(GONE_TICKS, ceil(GONE_S * NS_PER_S / tick.period_ns))
+        for node in [node for node in self.absences.silent_for(gone_ticks) if node in self.seen]:
+            self.absences.drop(node)
             del self.seen[node], self.rows[node]
             self._retire(self.inventories.pop(node).devices, node)
             self.hosts.retire((node,), node)

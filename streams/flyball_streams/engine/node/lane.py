@@ -66,6 +66,7 @@ class NodeLane:
                 self.stats.ticks += 1
                 cell = self._cell(name)
                 self.views[name].advance(tick, self.offsets)
+                cell.note_removed(self.views[name].take_removed())
                 for record in cell.close(tick, ticks.open.pop(tick.index, []), self.directory.offsets):
                     self.stats.records += 1
                     out.append(record_message(record, f"/{self.source}"))

@@ -1,7 +1,7 @@
 """Nodes of silent node lanes: no agent of a telemetry partition sends, or no worker reads the partition.
 
 A silent node is detected by the ticks that other nodes of its telemetry partition close. If all nodes of a partition
-are silent, no tick closes in its lane; but the cell's ticks close without that lane, and name it as missing.
+are silent, no tick closes in its lane; but the cell's ticks close without that lane.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -36,7 +36,7 @@ class SilentLanes:
         """Nodes of silent lanes, repeated every ``REPEAT_S``; ``sources`` are the lanes that reported the tick."""
         self.known.update(name for name in sources if name.startswith(OF_NODES))
         before, self.missed = self.missed, {}
-        for name in self.known.intersection(tick.missing):
+        for name in self.known.difference(sources):  # ``tick.missing`` is cut off, and forgets those silent for long
             first, count = before.get(name, (tick.index, 0))
             self.missed[name] = first, count + 1
         self.reported = {name: count for name, count in self.reported.items() if name in self.missed}

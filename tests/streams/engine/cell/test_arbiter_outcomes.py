@@ -297,6 +297,30 @@ def test_what_a_limit_allows_is_what_is_proposed_next() -> None:
     assert all(loop.verdicts[i + 1][1] <= (loop.verdicts[i][3] or 0) for i in refused), loop.verdicts
 
 
+def test_a_pause_that_a_limit_refused_takes_what_it_allows() -> None:
+    harness = ArbiterHarness(
+        node("n", 8, {f"a/{i}": (i,) for i in range(8)}), spec("a", interruptible=True, min_replicas=0)
+    )
+    found: list[Preempt] = []
+    for index in range(20):
+        for decision in harness.at(index, proposal("a", tick(index), 0, action="pause")):
+            assert isinstance(decision, Preempt)
+            found.append(decision)
+            if len(found) == 1:
+                harness.report(decision, "refused", code="limit", allowed=3)
+    assert [d.replicas for d in found[:2]] == [0, 5]
+    assert found[1].reason.endswith("; to 0 when the actuator's limits let so many go at once.")
+
+
+def test_a_refusal_that_comes_after_its_decision_expired_still_says_what_is_allowed() -> None:
+    harness = ArbiterHarness(node("n", 8, {f"a/{i}": (i,) for i in range(8)}), spec("a"))
+    (first,) = harness.want(0, "a", 2)
+    assert harness.at(61) == [], "it expired unanswered"
+    harness.report(first, "refused", code="limit", allowed=3)
+    later = [d for index in range(62, 120) for d in harness.want(index, "a", 2)]
+    assert [d.replicas for d in later if isinstance(d, Scale)][:1] == [5]
+
+
 def test_gangs_stay_whole_in_what_a_limit_allows() -> None:
     loop = Limited("{per: workload, window_s: 120, replicas: 5}", spec("a", max_replicas=20, gang_size=4), a=20)
     for index in range(0, 60, 5):

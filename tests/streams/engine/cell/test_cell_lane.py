@@ -1,12 +1,14 @@
 """The cell lane: proposals that come late or twice are heard once."""
 
 import pytest
+from tests.streams.engine.cell.arbiter_harness import move, node, outcome
 from tests.streams.engine.cell.platform import proposal
+from tests.streams.engine.incident_harness import silence, symptom
 from tests.streams.engine.scene import CELL, CONFIG, START_NS, Out, incoming_records, inventory, spec, tick
 
 from flyball_contracts.codec import record_message
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Proposal, ProposalTick, Scale, Tick
+from flyball_contracts.records import Migrate, Proposal, ProposalTick, Scale, Tick
 from flyball_streams.engine import Directory, Incoming
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.parameters import Parameters
@@ -167,6 +169,24 @@ def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
         ("a", 2, 21),
         ("b", 1, 21),
     ]
+
+
+@pytest.mark.parametrize("is_silenced", [False, True])
+def test_a_move_whose_node_was_refused_is_decided_again_only_if_it_is_still_permitted(is_silenced: bool) -> None:
+    directory = Directory()
+    for record in (node("n", 1, {"a/0": (0,)}), node("m", 1), node("o", 1), spec("a")):
+        directory.apply(record)
+    harness = CellLane(0, CONFIG, directory)
+    moves = ProposalTick(
+        cell=CELL, source="node/0", tick=tick(3), proposals=(move(3, "a", "0", "n", 0),), closes=False,
+        symptoms=(symptom("n", 0, 3, "power", "fault"),),
+    )  # fmt: skip
+    (first,) = Out(harness.step([*incoming_records(moves), *marks(0, 20)])).of(Migrate)
+    directory.apply(outcome(first, "refused", unsuitable_nodes=(first.to_node,)))
+    if is_silenced:
+        directory.apply(silence(5, 500, node="n"))
+    again = Out(harness.step(marks(20, 60))).of(Migrate)
+    assert {d.to_node for d in again} == (set() if is_silenced else {"m", "o"} - {first.to_node})
 
 
 @pytest.mark.parametrize(("period_s", "waits_s"), [(1, 60), (10, 60), (30, 180)])

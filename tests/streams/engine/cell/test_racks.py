@@ -6,11 +6,35 @@ import pytest
 from msgspec.structs import replace
 from tests.streams.engine.cell.arbiter_harness import move
 from tests.streams.engine.incident_harness import IncidentHarness, nodes, silence, symptom
-from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, incoming_records, inventory, spec, tick
+from tests.streams.engine.scene import (
+    CELL,
+    FIRST,
+    ONE,
+    PERIOD_NS,
+    Agent,
+    Out,
+    incoming_records,
+    inventory,
+    spec,
+    tick,
+)
 
-from flyball_contracts.records import Allocation, Cause, Incident, Inventory, Migrate, NodeCondition, NodeEvent, Symptom
+from flyball_contracts.records import (
+    Allocation,
+    Cause,
+    Incident,
+    Inventory,
+    Migrate,
+    NodeCondition,
+    NodeEvent,
+    Proposal,
+    ProposalTick,
+    Scale,
+    Symptom,
+)
 from flyball_contracts.records.events import node_event
-from flyball_streams.engine import Engine
+from flyball_contracts.topics import INVENTORY
+from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.notify.alerts import alert_of
 
@@ -220,6 +244,37 @@ def test_a_silent_node_goes_on_being_reported_over_a_restart_and_ends_after_it_s
     cell.run(700, 1400)
     assert cell.open == []
     assert cell.found[one.id].status == "resolved"
+
+
+def granted(cell: Telemetry, first: int, *silent: int) -> int:
+    """Replicas that a workload gets which wants all GPUs, each on one."""
+    cell.engine.feed(incoming_records(spec("chat", max_replicas=64)))
+    for index in range(first, first + 20):
+        wants = Proposal(
+            id=f"all-{index}", action="scale", workload="chat", reason="r", replicas=64, observed_replicas=0
+        )
+        asks = ProposalTick(cell=CELL, source="node/9", tick=tick(index), proposals=(wants,), closes=False)
+        frames = [
+            f for n, agent in enumerate(cell.agents) if n not in silent for f in agent.frames(index, schemas=(1,))
+        ]
+        cell.engine.cells[0].step(incoming_records(asks))
+        for scale in Out(cell.engine.feed(frames)).of(Scale):
+            return scale.replicas
+    return 0
+
+
+def test_a_dead_node_is_no_room_and_is_reported_until_its_inventory_ends() -> None:
+    """Node 1 is dead, node 2 is removed, the controller speaks for node 3, and the agent of node 4 was stopped."""
+    cell, silent = Telemetry(5), (1, 2, 3, 4)
+    cell.run(0, 20)
+    cell.stop(4, 19)
+    cell.run(20, 690, *silent)
+    cell.restart()
+    seen = replace(cell.agents[3].inventory, time_ns=(FIRST + 400) * PERIOD_NS, epoch=9)
+    cell.engine.feed([*incoming_records(seen), Incoming(INVENTORY.name, 0, 0, b"node-2", None, [])])
+    cell.run(690, 1310, *silent)
+    assert sorted(one.node for one in cell.open) == ["node-1", "node-3"]
+    assert granted(cell, 1310, *silent) == 3 * 7, "nodes 0, 3 and 4 have seven free GPUs each"
 
 
 def faults(at_index: int, node: str) -> list[NodeEvent]:

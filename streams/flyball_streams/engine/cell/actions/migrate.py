@@ -41,7 +41,7 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
         where = f"node {node} has {cycle.placement.free[room]} free healthy GPUs"
         cycle.placement.take([Piece(model, node, float(devices))])
     where += without
-    identity = cycle.issue(subject, made, p.workload)
+    identity = cycle.issue(subject, made, p.workload, rescue=failing)
     cycle.memory.moves[subject] = Move(
         identity,
         p.workload,

@@ -30,8 +30,9 @@ class Grant(NamedTuple):
 def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
     """Place replicas one gang after the other, in free room and then in room of victims.
 
-    A victim about which something was decided within the interval is waited for, and with it a smaller part that has
-    room already: the decision about it would keep the rest waiting for longer. A workload that is down waits for none.
+    Victims about which something was decided within the interval are taken last. They are waited for, and with them a
+    smaller part that has room already: the decision about it would keep the rest waiting for longer. A workload that is
+    down waits for none.
     """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
@@ -57,21 +58,32 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
         or any(_shared(cycle, spec, o) for o in cycle.unplaced)
     ):
         return Grant(reach, places, mark, free)
-    search = _search(cycle, spec)
+    candidates, spare = _candidates(cycle, spec)
+    due = [b for b in candidates if cycle.rate_limit.is_due(b.victim.workload)]
+    is_down = cycle.is_down(spec.workload, wanted)
+    search = _search(cycle, spec, candidates if is_down else due, spare)
+    now = reach = _reach(search, spec, free, wanted, here)
+    if now < wanted and not is_down and len(due) < len(candidates):
+        placement.rollback(after_free)
+        reach = _reach(_search(cycle, spec, candidates, spare), spec, free, wanted, here)
+        placement.rollback(after_free)
+        if now - running < reach - now:
+            placement.rollback(mark)
+            return Grant(running, [], mark, running)
+    if reach == free:
+        cycle.note_infeasible(spec, running, wanted)
+    if now == free:
+        return Grant(free, places, mark, free)
+    return Grant(now, search.spared(mark, now - max(running, here)), mark, free, search.chosen)
+
+
+def _reach(search: Search, spec: WorkloadSpec, reach: int, wanted: int, here: int) -> int:
+    """Replicas for which there is room without the victims that the search chooses; ``here`` have theirs."""
     for more in _steps(spec, reach, wanted):
         if not search.unit(more - max(reach, here)):
             break
         reach = more
-    if reach == free:
-        cycle.note_infeasible(spec, running, wanted)
-        return Grant(reach, places, mark, free)
-    waits = any(not cycle.rate_limit.is_due(bundle.victim.workload) for bundle in search.chosen)
-    if waits and not cycle.is_down(spec.workload, wanted):
-        if free - running < reach - free:
-            free, after_free, places = running, mark, []
-        placement.rollback(after_free)
-        return Grant(free, places, mark, free)
-    return Grant(reach, search.spared(mark, reach - max(running, here)), mark, free, search.chosen)
+    return reach
 
 
 def give_way(cycle: Cycle, spec: WorkloadSpec, grant: Grant) -> Iterator[Preempt]:
@@ -124,8 +136,8 @@ def _steps(spec: WorkloadSpec, running: int, wanted: int) -> Iterator[int]:
     return iter(range(running - running % gang + gang, wanted + 1, gang))
 
 
-def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
-    """Candidates to preempt for a workload, cheapest first: interruptible and less important work."""
+def _candidates(cycle: Cycle, spec: WorkloadSpec) -> tuple[list[Bundle], Counter[str]]:
+    """Interruptible and less important work, cheapest first, and how many replicas of each workload may stop."""
     found: list[Bundle] = []
     spare: Counter[str] = Counter()
     for victim in cycle.holders.interruptible:
@@ -141,7 +153,12 @@ def _search(cycle: Cycle, spec: WorkloadSpec) -> Search:
             continue  # some of its replicas are about to stop; which ones is unknown
         spare[name] = cycle.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
         found += bundles
-    return Search(spec, cycle.placement, found, spare, {name: cycle.reserved(name) for name in spare})
+    return found, spare
+
+
+def _search(cycle: Cycle, spec: WorkloadSpec, candidates: Sequence[Bundle], spare: Counter[str]) -> Search:
+    coming = {name: cycle.reserved(name) for name in spare}
+    return Search(spec, cycle.placement, candidates, Counter(spare), coming)
 
 
 def _shared(cycle: Cycle, spec: WorkloadSpec, other: WorkloadSpec) -> bool:

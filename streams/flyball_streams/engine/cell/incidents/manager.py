@@ -86,6 +86,8 @@ class IncidentManager:
         for symptom in order:
             if cleared and all(name in cleared for name in cited_by(symptom)):
                 continue  # the node was found to be healthy since
+            if symptom.detector == NO_TELEMETRY and symptom.node not in self.directory.inventories:
+                continue  # it was removed
             if self.responses.bits and symptom.statistical and not self._passes(symptom):
                 state.suppressed[symptom.record] = now_ns
             else:
@@ -113,11 +115,14 @@ class IncidentManager:
     def close_silent(self, unhealthy: dict[str, int], tick: Tick, symptoms: Iterable[Symptom]) -> None:
         """Add the devices of nodes that send nothing to ``unhealthy``, until the next word on their silence is overdue.
 
-        Their inventories are what they last sent: GPUs that seem free may be gone with the node.
+        Their inventories are what they last sent: GPUs that seem free may be gone with the node. A newer inventory,
+        such as the controller's, says what is there now.
         """
         until_ns = tick.end_ns + round(SILENT_FOR_S * NS_PER_S) + 2 * tick.period_ns
         for symptom in symptoms:
             inventory = self.directory.inventories.get(symptom.node) if symptom.detector == NO_TELEMETRY else None
+            if inventory is not None and inventory.time_ns > symptom.since_ns:
+                continue
             for device in inventory.devices if inventory is not None else ():
                 unhealthy[device.id] = max(until_ns, unhealthy.get(device.id, 0))
 

@@ -29,6 +29,8 @@ GONE = 2
 TRUST_S = 86_400.0
 """A node that was reported and came back moves the tail once in this time."""
 REPEAT_S = 60.0
+MOST_GONE = 4096
+"""Most nodes that are remembered as gone; the oldest are dropped."""
 
 
 class Absences:
@@ -37,8 +39,9 @@ class Absences:
     ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
     and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
-    until they send again. ``ended`` are the nodes whose silence ended since the last tick, with its ticks; ``doubted``
-    the count at which a node that had been reported came back.
+    until they send again. ``gone`` are silent nodes that the lane has dropped: they stay reported until they send again,
+    or their inventory is removed. ``ended`` are the nodes whose silence ended since the last tick, with its ticks;
+    ``doubted`` the count at which a node that had been reported came back.
     """
 
     def __init__(self) -> None:
@@ -46,6 +49,7 @@ class Absences:
         self.last_seen: dict[str, tuple[int, int]] = {}
         self.reported: dict[str, int] = {}
         self.stopped: dict[str, int] = {}
+        self.gone: dict[str, None] = {}
         self.ended: dict[str, int] = {}
         self.doubted: dict[str, int] = {}
         self.tail = _unseen()
@@ -56,6 +60,7 @@ class Absences:
             self.ended[node] = missed
         self.last_seen[node] = self.count + 1, max(index, self.last_seen.get(node, (0, 0))[1])
         self.reported.pop(node, None)
+        self.gone.pop(node, None)
         if index > self.stopped.get(node, index):
             del self.stopped[node]
 
@@ -66,6 +71,24 @@ class Absences:
         elif event.kind == "agent_started":
             self.stopped.pop(event.node, None)
 
+    def silent_for(self, ticks: int) -> list[str]:
+        """Nodes that have sent no frame for so many closed ticks."""
+        latest = self.count - ticks
+        return [node for node, (count, _) in self.last_seen.items() if count <= latest]
+
+    def drop(self, node: str) -> None:
+        """Remember that a node is silent though the lane has dropped it, unless its agent announced its stop."""
+        if node not in self.stopped:
+            self.gone[node] = None
+            while len(self.gone) > MOST_GONE:
+                del self.gone[next(iter(self.gone))]
+
+    def remove(self, node: str) -> None:
+        """Note that a node's inventory was removed: it shows no symptom until it sends again."""
+        self.gone.pop(node, None)
+        if node in self.last_seen:
+            self.stopped[node] = self.last_seen[node][1]
+
     def step(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
         """Symptoms of silent nodes: the first when the limit is reached, then one every ``REPEAT_S``.
 
@@ -73,6 +96,8 @@ class Absences:
         """
         self.count += 1
         self._learn(tick, len(nodes), rate)
+        if self.gone:
+            nodes = {*nodes, *self.gone}
         for table in (self.last_seen, self.reported, self.stopped, self.doubted):
             for node in [node for node in table if node not in nodes]:
                 del table[node]
@@ -124,6 +149,7 @@ class Absences:
             "last_seen": self.last_seen,
             "reported": self.reported,
             "stopped": self.stopped,
+            "gone": list(self.gone),
             "ended": self.ended,
             "doubted": self.doubted,
             "tail": arrays(self.tail),
@@ -134,6 +160,7 @@ class Absences:
         self.count = state["count"]
         self.last_seen = {node: (count, index) for node, (count, index) in state["last_seen"].items()}
         self.reported, self.stopped = dict(state["reported"]), dict(state["stopped"])
+        self.gone = dict.fromkeys(state.get("gone", ()))  # old snapshots have none
         self.ended, self.doubted = dict(state["ended"]), dict(state["doubted"])
         self.tail = like(_unseen(), state["tail"])
 
