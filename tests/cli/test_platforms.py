@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from tests.actuators.loop import publish
 from tests.actuators.samples import NOW, migrate, preempt, scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import flyball
 
 from flyball_actuators.platforms.table import DRIVERS
@@ -18,7 +19,6 @@ from flyball_cli.platforms.shown import HEADER, cells
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 
 def outcome(decision: AnyDecision, status: Any = "done", driver: str = "kueue", **more: Any) -> Outcome:

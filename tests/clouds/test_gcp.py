@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.brokers.embedded import EmbeddedBroker
 from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.gcp import GcpFake
 from tests.clouds.serving import carried_out_by_the_service
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected
 from flyball_actuators.platforms.pools import errors, operation as operations
-from flyball_streams.broker import EmbeddedBroker
 
 KINDS = ["instance_group", "resize_request"]
 BUYS = {"instance_group": "POST resize", "resize_request": "POST resizeRequests"}

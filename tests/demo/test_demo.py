@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.brokers.kafka import RealKafka
 from tests.cli.shell import flyball, start
 
-from flyball_streams.broker import RealKafka
 from flyball_streams.importers import IMPORTERS
 
 SERVICES = {"worker", "actuate", "fleet", "agent"}

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.brokers.server import Server
 from tests.docker.proxy import forward
-
-from flyball_streams.broker.server import Server
 
 READY_S = 60.0
 IMAGE = "flyball-test:1"

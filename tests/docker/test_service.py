@@ -9,12 +9,12 @@ import pytest
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, wait_for
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.docker.engine import DockerEngine
 from tests.docker.machine import Machine
 from tests.docker.proxy import forward
 
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

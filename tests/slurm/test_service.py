@@ -9,11 +9,11 @@ import pytest
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, inventory, migrate, preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.slurm.cluster import SlurmCluster
 
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import Allocation
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 from tests.actuators.loop import publish
 from tests.actuators.samples import scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import environment
 from tests.cli.test_incidents import incident
 
 from flyball_cli.main import flyball
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
 FENCED: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
 from tests.actuators.samples import scale, spec
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import Ground
 from tests.kubernetes.autoscalers.keda import Keda, keda_folder
@@ -16,8 +18,6 @@ from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
 
 from flyball_contracts.config import ScalerConfig
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.integration
 

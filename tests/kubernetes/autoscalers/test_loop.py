@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, running
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.testbed import READY_S, Service, wait_until
 from tests.kubernetes.autoscalers.serving import Serving
 from tests.kubernetes.cluster import Cluster
 
 from flyball_contracts.config import Burst, FleetConfig, GridZone, NodePool, PlatformConfig, Service as FleetService
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.integration
 CELL = "kubernetes"
