@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Proposal, Resources, Tick, Usage
-from flyball_models import bucket
+from flyball_models import bucket, grow
 from flyball_models.rightsizing import cost, mig, usage, vpa
 from flyball_models.rightsizing.histogram import Floats, Grid, percentile
 from flyball_streams.engine.fleet_index import FleetIndex
@@ -133,7 +134,7 @@ class Rightsizing:
         rows = np.array([self.slots[name] for name in usage_of], np.int64)
         for kind, settings in self.settings.items():
             if capacity > len(self.states[kind].peak):
-                self.states[kind] = usage.resize(self.states[kind], capacity, settings)
+                self.states[kind] = grow(self.states[kind], capacity, partial(usage.init, config=settings))
             x = np.full(capacity, np.nan)
             x[rows] = [_sample(kind, u) for u in usage_of.values()]
             self.states[kind] = usage.step(self.states[kind], x, x < MOST, now_s, settings)

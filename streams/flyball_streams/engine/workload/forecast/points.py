@@ -30,9 +30,6 @@ class Points(Protocol):
     def init(self, n: int) -> Any:
         """Return the state of `n` series without values."""
 
-    def resize(self, state: Any, n: int) -> Any:
-        """Return the state with room for `n` series."""
-
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
@@ -55,10 +52,6 @@ class Damped:
     def init(self, n: int) -> Any:
         """Return the state of `n` series without values."""
         return damped.init(n, self.settings)
-
-    def resize(self, state: Any, n: int) -> Any:
-        """Return the state with room for `n` series."""
-        return damped.resize(state, n, self.settings)
 
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
@@ -88,10 +81,6 @@ class Ensemble:
     def init(self, n: int) -> Any:
         """Return the state of `n` series without values."""
         return ensemble.init(n, self.settings)
-
-    def resize(self, state: Any, n: int) -> Any:
-        """Return the state with room for `n` series."""
-        return ensemble.resize(state, n, self.settings)
 
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
