@@ -48,7 +48,6 @@ from flyball_contracts.config.reading.loader import (
     located as located,
     parse_config as parse_config,
 )
-from flyball_contracts.config.reading.paths import key_paths as key_paths
 from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,
