@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.common import vpa
 from hypothesis import given, settings, strategies as st
 
 from flyball_models import grow
-from flyball_models.rightsizing import cost, histogram, mig, usage, vpa
+from flyball_models.rightsizing import cost, histogram, mig, usage
 from flyball_models.rightsizing.histogram import Grid
 
 GRID = Grid(0.01, 1.05, 1_000.0)
@@ -98,7 +99,7 @@ def test_vpa_recommends_percentiles_with_margin_and_is_less_sure_when_young() ->
     assert old.upper[0] == pytest.approx(9.5 * 1.15 * (1 + 1 / 8), rel=0.05)
     assert young.upper[0] == pytest.approx(9.5 * 1.15 * 5, rel=0.05)
     assert young.lower[0] < old.lower[0]
-    assert vpa.after_oom(np.array([1e6, 1e10])).tolist() == [1e6 + vpa.OOM_BYTES, 1.2e10]
+    assert cost.after_oom(np.array([1e6, 1e10])).tolist() == [1e6 + 100 * 2.0**20, 1.2e10]
 
 
 def test_cost_asks_for_more_as_stakes_and_uncertainty_rise() -> None:

@@ -7,11 +7,12 @@ import pytest
 from bench.scaling.rows import geometric
 from hypothesis import given, strategies as st
 
-from flyball_streams.backtest.policies.groups import HPA, KPA
+from flyball_streams.backtest.policies.groups import POLICY_GROUPS
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.report.claim import cost_at, front
 from flyball_streams.backtest.sweep import BILLED, COLUMNS, LATE, REQUESTS, Configuration, Result
 
+HPA, KPA = POLICY_GROUPS["hpa"], POLICY_GROUPS["kpa"]
 LINE = Configuration("x", 300.0, 5)
 points = st.lists(st.tuples(st.floats(1, 100), st.floats(0, 1)), min_size=1, max_size=20)
 
