@@ -34,8 +34,8 @@ from flyball_contracts.config.fleet import (
     StragglingGpu as StragglingGpu,
     Training as Training,
 )
-from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.policies import (
+    DecisionKey as DecisionKey,
     GuardPolicy as GuardPolicy,
     Limit as Limit,
     Quota as Quota,
@@ -48,7 +48,6 @@ from flyball_contracts.config.reading.loader import (
     located as located,
     parse_config as parse_config,
 )
-from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,
     MAX_AGE_S as MAX_AGE_S,
@@ -64,6 +63,7 @@ from flyball_contracts.config.types import (
     KafkaConfig as KafkaConfig,
     PlatformConfig as PlatformConfig,
     RateLimit as RateLimit,
+    RightsizingConfig as RightsizingConfig,
     ScalerConfig as ScalerConfig,
     Section as Section,
     SizingConfig as SizingConfig,

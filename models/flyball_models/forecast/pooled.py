@@ -29,8 +29,7 @@ from jax import lax
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._pool import products_over_series
-from flyball_models.forecast._knots import between
-from flyball_models.forecast._scale import ahead_of, experts_of
+from flyball_models.forecast._scale import ahead_of, between, experts_of
 
 _LAGS = (1, 2, 5)
 _KEPT = max(_LAGS) + 1

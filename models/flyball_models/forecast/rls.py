@@ -23,7 +23,7 @@ import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled, compiled_step
-from flyball_models.forecast._knots import between
+from flyball_models.forecast._scale import between
 
 _RECENT = (1, 2, 5)
 _SHORT = 6
