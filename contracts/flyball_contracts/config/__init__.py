@@ -10,10 +10,8 @@ from flyball_contracts.config.feeds import (
     AwsSpotPriceSettings as AwsSpotPriceSettings,
     AzureSpotPriceSettings as AzureSpotPriceSettings,
     ElectricityMapsSettings as ElectricityMapsSettings,
-    FeedSettings as FeedSettings,
     FileFeedSettings as FileFeedSettings,
     GcpSpotPriceSettings as GcpSpotPriceSettings,
-    SpotSettings as SpotSettings,
     UkCarbonSettings as UkCarbonSettings,
     WattTimeSettings as WattTimeSettings,
 )
@@ -71,10 +69,7 @@ from flyball_contracts.config.types import (
 )
 from flyball_contracts.config.workload import (
     GatewayKind as GatewayKind,
-    LogSettings as LogSettings,
-    PageKind as PageKind,
     Series as Series,
-    ServerName as ServerName,
     TargetSettings as TargetSettings,
     WorkloadsConfig as WorkloadsConfig,
 )

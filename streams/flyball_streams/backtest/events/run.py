@@ -77,21 +77,6 @@ class Served(NamedTuple):
     given: int
     tally: Floats
 
-    @property
-    def waiting(self) -> int:
-        """Requests that no replica had started at the end."""
-        return self.given - int(self.tally[kernel.BEGUN])
-
-    @property
-    def unfinished(self) -> int:
-        """Requests that a replica had started but not finished."""
-        return int(self.tally[kernel.BEGUN] - self.tally[kernel.FINISHED])
-
-    @property
-    def mean_time_s(self) -> float:
-        """Mean time of a request in the system, by Little's law."""
-        return float(self.tally[kernel.IN_SYSTEM]) / max(1, self.given)
-
 
 def service_for(requests: Requests, fixed: float = Service(1).fixed) -> Service:
     """How replicas serve such requests, in the terms of the fluid engine.

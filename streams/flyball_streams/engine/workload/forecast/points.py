@@ -1,6 +1,6 @@
 """The configured point forecast behind one interface: a smoothing, or an ensemble of experts."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,25 +20,6 @@ class Step(NamedTuple):
     bands: conformal.State
     made: conformal.Bands
     weights: NDArray[np.float32]
-
-
-class Points(Protocol):
-    """A stateless point forecast: each step takes a state and returns the new one."""
-
-    experts: tuple[str, ...]
-
-    def init(self, n: int) -> Any:
-        """Return the state of `n` series without values."""
-
-    def step(
-        self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
-    ) -> Step:
-        """Update with `y[N]` where `mask[N]`, and the quantiles around it."""
-        ...
-
-    def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
-        """Return the state after y [T, S], NaN where missing, with parameters fitted offline where possible."""
-        ...
 
 
 class Damped:
@@ -93,6 +74,10 @@ class Ensemble:
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
         """Return the state after y [T, S], NaN where missing, the smoothings fitted."""
         return history.fitted(y, state, self.settings)
+
+
+Points = Damped | Ensemble
+"""A stateless point forecast: each step takes a state and returns the new one."""
 
 
 def points(config: ForecastParameters) -> Points:
