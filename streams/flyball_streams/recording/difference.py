@@ -15,7 +15,6 @@ from flyball_contracts.topics import DECISIONS
 from flyball_streams.recording.reader import Recording, begins_as_parquet
 
 Verdict = Literal["same", "moved", "changed", "gone", "added"]
-VERDICTS: tuple[Verdict, ...] = ("same", "moved", "changed", "gone", "added")
 WITHIN_S = 60.0
 _decode = msgspec.json.Decoder(AnyDecision).decode
 
