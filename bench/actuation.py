@@ -39,6 +39,8 @@ from tests.actuators.loop import PARTITIONS
 from tests.actuators.memory import Site, still_time
 from tests.actuators.samples import CELL, NOW, S, scale, spec
 from tests.actuators.service.test_stateful import CONFIG
+from tests.brokers import kafka
+from tests.brokers.kafka import RealKafka
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.faults.trial import Verdict, trial
@@ -46,7 +48,6 @@ from tests.kubernetes.faults.trial import Verdict, trial
 from flyball_actuators.guard import Guard, GuardState, World
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.records import SubjectState
-from flyball_streams.broker import RealKafka, kafka
 
 ROOT = Path(__file__).resolve().parents[1]
 DECISIONS, QUICK_DECISIONS = 3000, 100

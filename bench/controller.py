@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, read_keyed
+from tests.brokers.embedded import EmbeddedBroker
 from tests.kubernetes.cluster import pod
 from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPlane, missing
 
 from flyball_contracts.topics import INVENTORY
-from flyball_streams.broker import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[1]
 INFRA = ROOT / "infra" / "kubernetes"

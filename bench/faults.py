@@ -18,11 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.brokers.kafka import missing
 from tests.faults.scenario import fleet, settings
 from tests.faults.schedule import Fault, schedule
 from tests.faults.trial import as_json, judge, run, shown
-
-from flyball_streams.broker.kafka import missing
 
 FAULTS, QUICK_FAULTS = 300, 60
 SPACING_S = 3.6

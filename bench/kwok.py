@@ -39,6 +39,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, config_for, outcomes
 from tests.actuators.samples import scale
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.testbed import Service, wait_until
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ACTUATOR, ACTUATOR_USER, CONTROLLER, CONTROLLER_USER, ControlPlane, missing
@@ -60,8 +62,6 @@ from flyball_contracts.errors import TransportError
 from flyball_contracts.frame import decode_frame
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.topics import DECISIONS, TELEMETRY
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 INFRA = ROOT / "infra" / "kubernetes"

@@ -27,6 +27,7 @@ from bench.common.contest import WorkerProcess
 from bench.common.load import SEED, START_NS, Load
 from bench.common.report import machine, machine_line, wide_console
 from confluent_kafka import Consumer, TopicPartition
+from tests.brokers.kafka import RealKafka
 
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import FlyballError, TransportError
@@ -35,7 +36,6 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Decision, DemandTick, ProposalTick
 from flyball_contracts.topics import DECISIONS, DEMAND, PROPOSALS, TELEMETRY, TOPICS
-from flyball_streams.broker import RealKafka
 
 STAGES = ("node lane", "workload lane", "decision")
 GOAL_MS = {"p50": 60.0, "p99": 120.0}

@@ -2,7 +2,7 @@
 
     python bench/profile.py [--quick] [--data FOLDER] [--json PATH]
 
-The generator (``simulator/flyball_simulator/profiles``) draws workloads whose kind, family and bottleneck are known.
+The generator (``bench/profiles/series.py``) draws workloads whose kind, family and bottleneck are known.
 The table that ships was trained on the first, third and last fifth of the range of every parameter; "held out" are the
 two fifths between, of every parameter at once, "trained" new workloads from the same fifths. "beyond" is another table,
 trained on the three inner fifths and judged on the outer two. Never-seen families are left out of the training one by
@@ -25,14 +25,15 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.common.report import machine, machine_line, wide_console
+from bench.profiles.labels import BOUNDS, FAMILIES, KINDS, UNSEEN
 from bench.profiles.memory_courses import SHAPES, judged
 from bench.profiles.pods import pods
+from bench.profiles.series import generate
 from bench.profiles.training import Labelled, fit, labelled, moments
 
 from flyball_models.profile import course, kinds, signals
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.likeness import similarities
-from flyball_simulator.profiles import BOUNDS, FAMILIES, KINDS, UNSEEN, generate
 
 GOALS = {"kind": 0.95, "unseen": 0.80, "bound": 0.90}
 SEED = 40_000_000

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from bench.common import vpa
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from flyball_models.rightsizing import cost, mig, usage, vpa
+from flyball_models.rightsizing import cost, mig, usage
 from flyball_models.rightsizing.histogram import Floats
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -148,7 +149,7 @@ def play(rule: Rule, data: Series) -> tuple[Floats, NDArray[np.bool_], Floats]:
             killed[hour] = there & (top > now)
             bumped = now.copy()
             while (short := there & (top > bumped)).any():
-                bumped = np.where(short, vpa.after_oom(bumped), bumped)
+                bumped = np.where(short, cost.after_oom(bumped), bumped)
             samples[0] = np.where(killed[hour], np.maximum(bumped, top), samples[0])
             now = bumped
         else:

@@ -32,9 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`, 
 from bench.common.contest import Contest
 from bench.common.load import SEED, SIZES, Frames, Size
 from bench.common.report import as_json, machine_line, show, wide_console
+from tests.brokers import kafka
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.kafka import RealKafka
 
 from flyball_contracts.errors import FlyballError
-from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
 
 BESIDE: dict[Frames, str] = {"gpu": "", "all": " and messages of hosts and workloads beside them"}
 

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.common.report import machine, machine_line, wide_console
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.streams.engine.storms import Target, storms
 
 from flyball_contracts.codec import decode_record
@@ -33,7 +34,6 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import AnyDecision, DemandTick, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS, DEMAND, OUTCOMES
-from flyball_streams.broker.server import LOOPBACK, free_ports
 from flyball_streams.engine.parameters import SizingParameters
 
 SPEED, QUICK_SPEED = 10.0, 120.0

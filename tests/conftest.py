@@ -21,9 +21,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
-
-from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka, kafka
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+from tests.brokers import kafka
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.kafka import RealKafka
+from tests.brokers.server import LOOPBACK, Server, free_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_SKIP_VARIABLE = "FLYBALL_NO_SKIP"

@@ -13,6 +13,7 @@ import click
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 from cryptography.exceptions import InvalidSignature
+from tests.brokers.embedded import EmbeddedBroker
 from tests.contracts.strategies import samples
 
 from flyball_cli.main import COMMANDS, flyball
@@ -22,7 +23,6 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.security.signing import new_key
 from flyball_contracts.topics import DECISIONS, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
 from tests.contracts.strategies import samples
 
 from flyball_contracts.codec import record_message
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.topics import DECISIONS
-from flyball_streams.broker import Broker, EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

@@ -16,13 +16,13 @@ from bench.common.broker import DEADLINE_S, Sender, Watch, send_paced, wait_for
 from bench.common.children import Cost
 from bench.common.load import Frames, Load, Size, gpu_ticks, partition_counts
 from bench.common.report import Row, Sample
+from tests.brokers.base import Broker
 
 from flyball_contracts.codec import Message
 from flyball_contracts.errors import TransportError
 from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, TELEMETRY
-from flyball_streams.broker import Broker
 
 METRICS = "bench.metrics.v1"
 FRAMES = "bench.frames.v1"

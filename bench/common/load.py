@@ -9,7 +9,6 @@ import msgspec
 from flyball_contracts.codec import Message, frame_message
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import decode_frame
-from flyball_contracts.ids import tick_of
 from flyball_contracts.metrics import GPU
 from flyball_contracts.topics import EVENTS, TELEMETRY, TOPICS
 from flyball_simulator import Fleet, scaled
@@ -56,7 +55,7 @@ class Load:
         self._next = 0
         self._only_gpus = frames == "gpu"
         self._seq: Counter[str] = Counter()
-        self.start_tick = tick_of(START_NS, self._fleet.period_ns)
+        self.start_tick = START_NS // self._fleet.period_ns
         self.nodes = len(self._fleet.nodes)
         self.gpus = sum(len(node.devices) for node in self._fleet.nodes)
 

@@ -18,11 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.brokers.embedded import EmbeddedBroker
 from tests.nvml_stub.stub import NARROW, POWER_RING, STATE_VARIABLE, NvmlStub, compile_stub
 
 from flyball_collectors.nvml import NvmlCollector, open_nvml
 from flyball_collectors.parameters import GpuParameters
-from flyball_streams.broker import EmbeddedBroker
 
 NS_PER_S = 1_000_000_000
 LINKS = 18

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.brokers.embedded import EmbeddedBroker
+
 from flyball_contracts.errors import TransportError
-from flyball_streams.broker import EmbeddedBroker
 
 EXPORTER = "prometheus-node-exporter"
 ADDRESS = "127.0.0.1:19100"

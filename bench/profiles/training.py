@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from bench.profiles.draws import Part
+from bench.profiles.labels import BOUNDS, FAMILIES, KINDS
+from bench.profiles.series import Series, generate
 from numpy.typing import NDArray
 
 from flyball_models.profile import course, kinds, signals
 from flyball_models.profile.course import FEATURES
-from flyball_simulator.profiles import BOUNDS, FAMILIES, KINDS, generate
-from flyball_simulator.profiles.draws import Part
-from flyball_simulator.profiles.series import Series
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -74,7 +74,7 @@ def summary(found: Contest) -> list[dict[str, Any]]:
     for key in dict.fromkeys(r.policy_group.key for r in found.results):
         own = found.of(key)
         ratios = [(line, claim.ratio(costs[key, line], costs[BASE, line])) for line in lines]
-        mean = claim.geometric([ratio for _, ratio in ratios])
+        mean = geometric([ratio for _, ratio in ratios])
         known = [(ratio.value, str(line)) for line, (ratio, _) in ratios if math.isfinite(ratio.value)]
         best = {str(line): found.hours(key, line) / found.best_baseline(line, key)[0] for line in lines}
         finite = [(x, line) for line, x in best.items() if math.isfinite(x)]
@@ -116,7 +116,7 @@ def against_load(found: Contest, key: str) -> dict[str, float]:
     lines = [line for line in found.lines if (LOAD, line) in found.costs]
     if not lines:
         return dict.fromkeys(("value", "low", "high"), math.nan)
-    mean = claim.geometric([claim.ratio(found.costs[key, line], found.costs[LOAD, line]) for line in lines])
+    mean = geometric([claim.ratio(found.costs[key, line], found.costs[LOAD, line]) for line in lines])
     return {"value": mean.value, "low": mean.low, "high": mean.high}
 
 
@@ -326,3 +326,14 @@ def peak_row(block_sums: Floats, replicas: float) -> dict[str, float]:
         "attainment": float(1.0 - total[LATE] / max(total[REQUESTS], 1e-9)),
         "utilisation": float(total[SERVED] / total[BILLED]),
     }
+
+
+def geometric(ratios: list[tuple[claim.Ratio, Floats]]) -> claim.Ratio:
+    """Geometric mean over configurations; report beside it those in which one side missed the target."""
+    known = [(r, each) for r, each in ratios if math.isfinite(r.value)]
+    if not known:
+        return claim.Ratio(math.nan, math.nan, math.nan)
+    value = math.exp(float(np.mean([math.log(r.value) for r, _ in known])))
+    logs = np.log([each for _, each in known])
+    some = np.isfinite(logs).any(axis=0)
+    return claim.Ratio(value, *claim.interval(np.exp(np.nanmean(logs[:, some], axis=0))))

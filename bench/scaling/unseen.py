@@ -13,11 +13,11 @@ from typing import Any
 from bench.scaling import rows
 from bench.scaling.rows import ORACLE, change
 from bench.series.nab import read_nab
+from bench.series.rates import Rates
 from bench.series.worldcup import read_worldcup
 from rich.table import Table
 
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
-from flyball_streams.backtest.demands.rates import Rates
 from flyball_streams.backtest.sweep import Result
 
 WORLDCUP, NAB = "worldcup98", "nab"

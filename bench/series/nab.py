@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from bench.series.rates import Rates, gridded
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.demands.rates import Rates, gridded
 from flyball_streams.importers.base import read_table
 
 WINDOW_S = 300

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from bench.series.rates import Rates, gridded
 
-from flyball_streams.backtest.demands.rates import Rates, gridded
 from flyball_streams.importers.base import read_table
 
 WINDOW_S = 60

@@ -61,13 +61,10 @@ class Parts(NamedTuple):
 class Collector(Protocol):
     """One source of telemetry.
 
-    No method raises for failures of the source: a missing value is NaN, a fault is an event.
+    No method raises for failures of the source: a missing value is NaN, a fault is an event. ``name`` is for logs.
     """
 
-    @property
-    def name(self) -> str:
-        """Short name for logs."""
-        ...
+    name: str
 
     def read(self, now_ns: int, period_ns: int) -> Sequence[Reading | KeyedReading]:
         """Read everything once.
@@ -82,12 +79,12 @@ class Collector(Protocol):
         ...
 
     def events(self) -> list[NodeEvent]:
-        """Events since the last call."""
-        ...
+        """Events since the last call; none from a source of values alone."""
+        return []
 
     def close(self) -> None:
         """Release all resources; a second call does nothing."""
-        ...
+        return
 
 
 class Counters:

@@ -29,8 +29,3 @@ def decision_id(cell: str, subject: str, tick_ns: int, ordinal: int = 0) -> str:
 def _prefixed(part: str | int) -> bytes:
     raw = str(part).encode()
     return len(raw).to_bytes(4, "little") + raw
-
-
-def tick_of(time_ns: int, period_ns: int) -> int:
-    """Index of the event-time tick that holds ``time_ns``, for ticks of ``period_ns`` nanoseconds."""
-    return time_ns // period_ns

@@ -25,8 +25,8 @@ def bucket(n: int) -> int:
     return size * 3 // 4 if 64 < n <= size * 3 // 4 else size
 
 
-def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) -> State:
-    """Return `fresh(n)` with the content of `state` in its first slots along the series `axis`.
+def grow(state: State, n: int, fresh: Callable[[int], State]) -> State:
+    """Return `fresh(n)` with the content of `state` in its first slots along the series axis, the last one.
 
     Clocks, and values that all series share (a last axis of 1), are copied. Raises ValueError when `n` is smaller than
     the capacity, or when the two states differ in anything but capacity (their settings differ).
@@ -35,21 +35,19 @@ def grow(state: State, n: int, fresh: Callable[[int], State], axis: int = -1) ->
     def copy(old: Input, new: Input) -> Input:
         # On the host: each operation of JAX would be compiled again for each pair of sizes, a second for each growth.
         host = isinstance(new, np.ndarray)
-        if not old.ndim or old.shape[axis % old.ndim] == 1 == new.shape[axis % old.ndim]:
+        if not old.ndim or old.shape[-1] == 1 == new.shape[-1]:
             same = np.array(old)  # the state may be donated and the grown one must live on
             return same if host else as_array(same)
-        at = axis % old.ndim
-        have = old.shape[at]
+        have = old.shape[-1]
         if n < have:
             raise ValueError(f"resize: {n} slots cannot hold the {have} in use; pass {have} or more")
-        if old.shape[:at] + old.shape[at + 1 :] != new.shape[:at] + new.shape[at + 1 :]:
+        if old.shape[:-1] != new.shape[:-1]:
             raise ValueError(
                 f"resize: the state has shape {old.shape}, its configuration gives {new.shape}; "
                 "pass the configuration that the state was made with"
             )
-        place = (slice(None),) * at + (slice(have),)
         grown = np.array(new)
-        grown[place] = np.asarray(old)
+        grown[..., :have] = np.asarray(old)
         return grown if host else as_array(grown)
 
     larger: State = jax.tree.map(copy, state, fresh(n))

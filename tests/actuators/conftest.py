@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import inventory, spec
-
-from flyball_streams.broker import EmbeddedBroker
+from tests.brokers.embedded import EmbeddedBroker
 
 
 @pytest.fixture

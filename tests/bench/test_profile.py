@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 from bench import profile
+from bench.profiles.labels import FAMILIES, KINDS
 from bench.profiles.memory_courses import SHAPES, judged
 from bench.profiles.training import document, fit, labelled
 
 from flyball_models.profile import kinds
-from flyball_simulator.profiles import FAMILIES, KINDS
 
 
 def test_a_table_without_a_family_never_names_it_and_survives_its_document() -> None:

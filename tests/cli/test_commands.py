@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import NOBODY, flyball
 
 from flyball_contracts.topics import SIGNALS, STATE, TELEMETRY, TOPICS
-from flyball_streams.broker import Broker, EmbeddedBroker
 from flyball_streams.recording import Recording
 
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}

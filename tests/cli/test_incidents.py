@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 from msgspec.structs import replace
 from tests.actuators.loop import PARTITIONS, publish
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import check_refused, flyball as process
 from tests.contracts.strategies import sample
 
@@ -26,7 +27,6 @@ from flyball_contracts.records import (
     Symptom,
 )
 from flyball_contracts.topics import RESPONSES
-from flyball_streams.broker import EmbeddedBroker
 
 SYMPTOM = Symptom(
     detector="xid 79", cause="pcie", strength="fault", severity="critical", since_ns=1, time_ns=1, node="node-1",

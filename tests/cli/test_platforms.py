@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from tests.actuators.loop import publish
 from tests.actuators.samples import NOW, migrate, preempt, scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import flyball
 
 from flyball_actuators.platforms.table import DRIVERS
@@ -19,7 +20,6 @@ from flyball_cli.platforms.shown import HEADER, cells
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 
 def outcome(decision: AnyDecision, status: Any = "done", driver: str = "kueue", **more: Any) -> Outcome:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import command, environment
 
 from flyball_cli.main import flyball, main
@@ -18,7 +19,6 @@ from flyball_cli.signals import Ended
 from flyball_contracts.config import Config
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.topics import TELEMETRY, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+from tests.brokers.server import LOOPBACK, Server, free_ports
 
 READY_S = 60.0
 

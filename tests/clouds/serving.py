@@ -18,13 +18,13 @@ from tests.actuators.loop import (
 )
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, NOW, S, scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.clouds.buying import buy
 
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import PlatformConfig, PoolConfig
 from flyball_contracts.records import Pool
 from flyball_contracts.topics import POOLS
-from flyball_streams.broker import EmbeddedBroker
 
 
 class Cloud(Protocol):

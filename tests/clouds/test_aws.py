@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.brokers.embedded import EmbeddedBroker
 from tests.clouds.aws import Account
 from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.serving import carried_out_by_the_service
@@ -13,7 +14,6 @@ from tests.clouds.strict import ALLOWED, Refusal
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded
 from flyball_contracts.config import PoolConfig
-from flyball_streams.broker import EmbeddedBroker
 
 KINDS = ["fleet", "group", "node_group"]
 BUYS = ("ec2:CreateFleet", "autoscaling:SetDesiredCapacity", "eks:UpdateNodegroupConfig")

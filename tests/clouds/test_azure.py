@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.brokers.embedded import EmbeddedBroker
 from tests.clouds.azure import AzureFake
 from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.serving import carried_out_by_the_service
@@ -12,7 +13,6 @@ from tests.clouds.serving import carried_out_by_the_service
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded
 from flyball_actuators.platforms.pools import errors
 from flyball_contracts.records import SubjectState
-from flyball_streams.broker import EmbeddedBroker
 
 
 @pytest.fixture

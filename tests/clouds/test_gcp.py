@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
+from tests.brokers.embedded import EmbeddedBroker
 from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.gcp import GcpFake
 from tests.clouds.serving import carried_out_by_the_service
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected
 from flyball_actuators.platforms.pools import errors, operation as operations
-from flyball_streams.broker import EmbeddedBroker
 
 # Who imports Google's library first compiles it, which takes minutes where others have the cores.
 pytestmark = pytest.mark.timeout(600)

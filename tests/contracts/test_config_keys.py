@@ -14,8 +14,9 @@ from typing import Annotated
 import msgspec
 import pytest
 from tests.contracts.config_reads import modules_of, unread
+from tests.contracts.key_paths import key_paths
 
-from flyball_contracts.config import Config, FleetConfig, key_paths, parse_config
+from flyball_contracts.config import Config, FleetConfig, parse_config
 from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.reading.removed import REMOVED
 from flyball_contracts.errors import ConfigError

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S, record_id, tick_of
+from flyball_contracts.ids import record_id
 
 parts = st.lists(st.one_of(st.text(max_size=6), st.integers()), max_size=4)
 
@@ -19,9 +19,3 @@ def test_an_id_is_the_same_on_every_machine_and_day() -> None:
     assert record_id("Forecast", "chat", 7) == record_id("Forecast", "chat", "7") == "7976e98da89ecff429996a58f0517769"
     assert record_id() == record_id()
     assert len(record_id()) == 32
-
-
-@given(st.integers(0, MAX_TIME_NS), st.integers(1, 1000 * NS_PER_S))
-def test_a_tick_holds_its_times(time_ns: int, period_ns: int) -> None:
-    tick = tick_of(time_ns, period_ns)
-    assert tick * period_ns <= time_ns < (tick + 1) * period_ns

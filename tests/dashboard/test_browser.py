@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from tests.brokers.embedded import EmbeddedBroker
 from tests.dashboard.scenes import scene
 from tests.dashboard.serve import serving
 from tests.dashboard.shoot import FLAGS, chromium
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.dashboard.state.reports import report_id
 
 pytestmark = pytest.mark.integration

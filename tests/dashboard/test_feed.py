@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
+from tests.brokers.embedded import EmbeddedBroker
 from tests.dashboard.scenes import scene
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.topics import DECISIONS, INVENTORY, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.dashboard.feed import TAIL, Feed
 from flyball_streams.dashboard.state.fleet import FleetView
 

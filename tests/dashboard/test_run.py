@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.brokers.embedded import EmbeddedBroker
 from tests.dashboard.scenes import scene
 from tests.dashboard.serve import serving
 
 from flyball_contracts.config import Config, DashboardConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.dashboard.run import run_dashboard
 
 

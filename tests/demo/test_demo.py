@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.brokers.kafka import RealKafka
 from tests.cli.shell import flyball, start
 from tests.readme.blocks import lines, placed, run
-
-from flyball_streams.broker import RealKafka
 
 SERVICES = {"worker", "actuate", "fleet", "agent"}
 ALL_KINDS_S = 65

@@ -9,10 +9,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.brokers.server import free_ports
 from tests.conftest import ROOT
 from tests.readme.blocks import lines, placed, run, started
-
-from flyball_streams.broker.server import free_ports
 
 pytestmark = pytest.mark.integration
 PAGES = [lines("make demo     #")[0], lines('make demo ARGS="--speed 60"')[0]]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
+from tests.brokers.embedded import EmbeddedBroker
 from tests.contracts.strategies import samples
 
 from flyball_cli.demo.monitor import Monitor
@@ -16,7 +17,6 @@ from flyball_contracts.records import Outcome, Record, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 Publish = Callable[..., Monitor]
 

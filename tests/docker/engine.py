@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from tests.brokers.server import Server
 from tests.docker.proxy import forward
-
-from flyball_streams.broker.server import Server
 
 READY_S = 60.0
 IMAGE = "flyball-test:1"

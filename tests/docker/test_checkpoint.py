@@ -10,12 +10,12 @@ from tests.actuators.carry_out import carried_out
 from tests.actuators.loop import PARTITIONS, config_for, ended, publish, running, wait_for
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.docker.double import Double
 from tests.docker.machine import Machine
 
 from flyball_actuators.platforms import Done
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker import EmbeddedBroker
 
 
 @pytest.fixture

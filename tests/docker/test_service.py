@@ -20,6 +20,7 @@ from tests.actuators.loop import (
 )
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.docker.engine import DockerEngine
 from tests.docker.machine import Machine
 from tests.docker.proxy import forward
@@ -27,7 +28,6 @@ from tests.readme.blocks import lines, placed, run
 
 from flyball_actuators.platforms import Done
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tests.brokers.kafka import RealKafka
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.platform import PlatformReader
 from tests.faults.schedule import Fault
 
@@ -20,8 +22,6 @@ from flyball_contracts.config import Config, FleetConfig, KafkaConfig, PlatformC
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Place, bounds, consumer_settings
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
-from flyball_streams.broker import RealKafka
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}
 SOURCES = (TELEMETRY.name, EVENTS.name, DEMAND.name, PROPOSALS.name)

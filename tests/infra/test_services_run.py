@@ -20,11 +20,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import free_ports
 
 from flyball_contracts.config import Config, load_config
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import yaml
-
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
+from tests.brokers.server import LOOPBACK, Server, free_ports
 
 READY_S = 90.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")

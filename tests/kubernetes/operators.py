@@ -7,9 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tests.brokers.server import LOOPBACK, Server, free_ports
 from tests.kubernetes.controlplane import ADMIN, ControlPlane
-
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 90.0
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.actuators.loop import PARTITIONS, publish, read_all, read_keyed
 from tests.actuators.samples import spec as declared_elsewhere
+from tests.brokers.embedded import EmbeddedBroker
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ADMIN, CONTROLLER, CONTROLLER_USER, ControlPlane
@@ -24,7 +25,6 @@ from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import INVENTORY, WORKLOADS
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 INFRA = ROOT / "infra" / "kubernetes"

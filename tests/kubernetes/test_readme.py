@@ -7,6 +7,7 @@ import pytest
 from tests.actuators.carry_out import carried_out
 from tests.actuators.loop import PARTITIONS, read_keyed
 from tests.actuators.samples import scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.controlplane import ACTUATOR, CONTROLLER, ControlPlane
 from tests.kubernetes.reader import SPACE, Reader
@@ -14,7 +15,6 @@ from tests.readme.blocks import block, inline, lines, started
 
 from flyball_actuators.platforms import Done
 from flyball_contracts.topics import WORKLOADS
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

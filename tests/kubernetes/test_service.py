@@ -9,13 +9,13 @@ import pytest
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, S, check, inventory, migrate, preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.test_check import clear, end, pods as checking, result
 
 from flyball_actuators.platforms.kubernetes import migrate as migrations, saga
 from flyball_contracts.config import CheckConfig, PlatformConfig
 from flyball_contracts.records import Allocation
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from bench.anomalies import record_ratio
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import banded, blended, step, together
 
+from flyball_models import grow
 from flyball_models.anomaly import peers
 from flyball_models.forecast import (
     conformal,
@@ -49,7 +51,6 @@ class Model:
     name: str
     init: Callable[[int], Any]
     step: Callable[[Any, Floats, Bools, int], tuple[Any, Any]]
-    resize: Callable[[Any, int], Any]
     compiled: Any = None
     clocks: tuple[str, ...] = ()
     """Fields that follow time, not values."""
@@ -58,12 +59,12 @@ class Model:
 
 def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     forecast = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
-    return conformal.step(state, x, mask, forecast, CONFORMAL)
+    return banded(state, x, mask, forecast, CONFORMAL)
 
 
 def _weighting(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
     near = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
-    return weighting.step(
+    return blended(
         state, x, mask, np.stack([near, np.where(near > 20, np.nan, 2 * near)]).astype(np.float32), WEIGHTING
     )
 
@@ -81,43 +82,38 @@ def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
 
 
 MODELS = [
-    Model("damped", damped.init, lambda s, x, m, t: damped.step(s, x, m), damped.resize, damped.ahead),
+    Model("damped", damped.init, lambda s, x, m, t: step(damped, s, x, m), damped.ahead),
     Model(
         "last",
         lambda n: last.init(n, LAST),
-        lambda s, x, m, t: last.step(s, x, m, LAST),
-        lambda s, n: last.resize(s, n, LAST),
+        lambda s, x, m, t: step(last, s, x, m, LAST),
         last.ahead,
     ),
     Model(
         "seasonal",
         lambda n: seasonal.init(n, SEASONAL),
-        lambda s, x, m, t: seasonal.step(s, x, m, SEASONAL),
-        lambda s, n: seasonal.resize(s, n, SEASONAL),
+        lambda s, x, m, t: step(seasonal, s, x, m, SEASONAL),
         seasonal.ahead,
         ("tick",),
     ),
     Model(
         "holt_winters",
         lambda n: holt_winters.init(n, WINTERS),
-        lambda s, x, m, t: holt_winters.step(s, x, m, WINTERS),
-        lambda s, n: holt_winters.resize(s, n, WINTERS),
+        lambda s, x, m, t: step(holt_winters, s, x, m, WINTERS),
         holt_winters.ahead,
         ("tick", "due"),
     ),
     Model(
         "multi_seasonal",
         lambda n: multi_seasonal.init(n, SEASONS),
-        lambda s, x, m, t: multi_seasonal.step(s, x, m, SEASONS),
-        lambda s, n: multi_seasonal.resize(s, n, SEASONS),
+        lambda s, x, m, t: step(multi_seasonal, s, x, m, SEASONS),
         multi_seasonal.ahead,
         ("tick", "day_due", "visits_due", "week_due"),
     ),
     Model(
         "rls",
         lambda n: rls.init(n, RLS),
-        lambda s, x, m, t: rls.step(s, x, m, RLS),
-        lambda s, n: rls.resize(s, n, RLS),
+        lambda s, x, m, t: step(rls, s, x, m, RLS),
         rls.updated,
         ("tick", "ring"),
     ),
@@ -125,15 +121,13 @@ MODELS = [
         "conformal",
         lambda n: conformal.init(n, CONFORMAL),
         _conformal,
-        lambda s, n: conformal.resize(s, n, CONFORMAL),
         conformal.around,
         ("tick", "issued", "bound", "newest"),
     ),
     Model(
         "profile",
         lambda n: profile.init(n, PROFILE),
-        lambda s, x, m, t: profile.step(s, x, m, PROFILE),
-        lambda s, n: profile.resize(s, n, PROFILE),
+        lambda s, x, m, t: step(profile, s, x, m, PROFILE),
         profile.ahead,
         ("tick", "ring", "ahead"),
     ),
@@ -141,15 +135,13 @@ MODELS = [
         "weighting",
         lambda n: weighting.init(n, WEIGHTING),
         _weighting,
-        lambda s, n: weighting.resize(s, n, WEIGHTING),
         weighting.combine,
         ("tick", "issued"),
     ),
     Model(
         "ensemble",
         lambda n: ensemble.init(n, ENSEMBLE),
-        lambda s, x, m, t: ensemble.step(s, x, m, ENSEMBLE),
-        lambda s, n: ensemble.resize(s, n, ENSEMBLE),
+        lambda s, x, m, t: together(s, x, m, ENSEMBLE),
         weighting.combine,
         (
             "tick",
@@ -170,12 +162,11 @@ MODELS = [
         "record_ratio",
         lambda n: record_ratio.init(n, RECORDS),
         lambda s, x, m, t: record_ratio.step(s, x, m, np.array(t % 3, np.int32), RECORDS),
-        lambda s, n: record_ratio.resize(s, n, RECORDS),
         record_ratio.update,
         donated=False,
     ),
-    Model("features", features.init, _features, features.resize, donated=False),
-    Model("persist", lambda n: peers.init(n, METRICS), _persist, peers.resize, donated=False),
+    Model("features", features.init, _features, donated=False),
+    Model("persist", lambda n: peers.init(n, METRICS), _persist, donated=False),
 ]
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda f: f.name)
 seeds = st.integers(0, 2**32 - 1)
@@ -285,7 +276,7 @@ def test_growth_keeps_the_content(model: Model, seed: int) -> None:
     wide, wide_mask = np.zeros((10, 256), np.float32), np.zeros((10, 256), np.bool_)
     wide[:, :N], wide_mask[:, :N] = x[10:], mask[10:]
     state, _ = play(model, model.init(N), x[:10], mask[:10])
-    grown = model.resize(state, 256)
+    grown = grow(state, 256, model.init)
     _, out = play(model, state, x[10:], mask[10:], 10)
     _, padded = play(model, grown, wide, wide_mask, 10)
     assert_same_bits(out, [column[:, :N] for column in padded])

@@ -1,10 +1,8 @@
 """Padded capacity: bucket sizes, growth that keeps content, clear refusals."""
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from flyball_models._arrays import counts, full
 from flyball_models._padding import bucket, grow
 from flyball_models.forecast import conformal, damped
 
@@ -28,17 +26,10 @@ def test_a_negative_number_of_series_is_refused() -> None:
 
 def test_shrinking_is_refused() -> None:
     with pytest.raises(ValueError, match="16 slots cannot hold the 64 in use"):
-        damped.resize(damped.init(64), 16)
+        grow(damped.init(64), 16, damped.init)
 
 
 def test_growth_under_another_configuration_is_refused() -> None:
     state = conformal.init(16, conformal.Config(horizons=4, lead=2))
     with pytest.raises(ValueError, match="pass the configuration"):
-        conformal.resize(state, 64)
-
-
-def test_growth_along_a_first_axis_keeps_clocks() -> None:
-    state = (full((2, 3), 1.0), counts(()) + 5)
-    rows, clock = grow(state, 4, lambda n: (full((n, 3), 0.0), counts(())), axis=0)
-    np.testing.assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 2)
-    assert clock == 5
+        grow(state, 64, conformal.init)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.loop import read_keyed
+from tests.brokers.embedded import EmbeddedBroker
 from tests.conftest import ROOT
 from tests.readme.blocks import lines, placed, run, started
 
 from flyball_contracts.topics import TELEMETRY, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

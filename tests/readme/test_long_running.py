@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.loop import publish, read_keyed
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import free_ports
 from tests.cli.test_incidents import incident
 from tests.readme.blocks import README, Command, lines, placed, run, started
 from tests.streams.notify.receivers import Receiver, receiving
 
 from flyball_contracts.topics import SIGNALS, TOPICS
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import free_ports
 
 pytestmark = pytest.mark.integration
 PARAGRAPH = README.partition("On a Kafka of your own:")[2].partition("\n\n")[0].replace("\n", " ")

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.brokers.kafka import RealKafka
+from tests.brokers.secured import Secured
 from tests.rights.ground import Ground, certificate, passwords
-
-from flyball_streams.broker import RealKafka
-from flyball_streams.broker.secured import Secured
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from tests.brokers.kafka import RealKafka
 
 from flyball_cli.acls import render
 from flyball_cli.topics import create_topics
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.security.rights import Right, roles
-from flyball_streams.broker import RealKafka
 
 ROLES = roles(Config())
 END_S = 60.0

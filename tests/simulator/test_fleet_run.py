@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.brokers.embedded import EmbeddedBroker
 from tests.simulator.orders import preempt, scale
 
 from flyball_contracts.codec import decode_message
@@ -27,7 +28,6 @@ from flyball_contracts.simulated import Operation, Submission
 from flyball_contracts.topics import INVENTORY, TELEMETRY, TOPICS
 from flyball_simulator import Fleet, FleetReport, run_fleet
 from flyball_simulator.service.platform import Platform
-from flyball_streams.broker import EmbeddedBroker
 
 START_NS = 1_750_000_000_000_000_000
 CONFIG = FleetConfig()

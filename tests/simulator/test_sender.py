@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, TopicPartition
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.faults import ApiKey, Fault
 from tests.simulator.orders import CONFIG, START_NS
 
 from flyball_contracts.config import KafkaConfig
@@ -11,7 +13,6 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.topics import INVENTORY, TOPICS
 from flyball_simulator import Fleet
 from flyball_simulator.service.sender import Sender
-from flyball_streams.broker import ApiKey, EmbeddedBroker, Fault
 
 
 def test_frames_wait_for_the_inventories_that_they_name(embedded_broker: Callable[..., EmbeddedBroker]) -> None:

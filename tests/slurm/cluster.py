@@ -12,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.brokers.server import LOOPBACK, Server, free_ports
+
 from flyball_actuators.platforms.slurm import SlurmPlatform
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 READY_S = 30.0
 DEADLINE_S = 30.0

@@ -11,13 +11,13 @@ from tests.actuators.carry_out import carried_out
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, check, inventory, migrate, preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.readme.blocks import inline, placed, run
 from tests.slurm.cluster import SlurmCluster
 
 from flyball_actuators.platforms import Done
 from flyball_contracts.config import CheckConfig, PlatformConfig
 from flyball_contracts.records import Allocation
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

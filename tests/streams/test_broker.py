@@ -10,9 +10,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.faults import ApiKey, Fault
 
 from flyball_contracts.errors import TransportError
-from flyball_streams.broker import ApiKey, Broker, EmbeddedBroker, Fault, mock_cluster
+from flyball_streams.broker import mock_cluster
 
 Unique = Callable[[str], str]
 Start = Callable[..., EmbeddedBroker]

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
-
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import Server, free_ports
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import Server, free_ports
 
 PARTITIONS = 6
 READY_S = 90.0

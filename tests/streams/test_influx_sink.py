@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_contracts.cloudevents import header
 from flyball_contracts.codec import Message, frame_message, record_message
@@ -23,7 +24,6 @@ from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Allocation, Demand, DemandTick, Device, Inventory, Outcome, Tick
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.sinks import SinkReport, run_influx_sink
 from flyball_streams.sinks.parameters import InfluxParameters
 

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.brokers.kafka import RealKafka
+from tests.brokers.server import LOOPBACK, Server, accepts, free_ports
 
 from flyball_contracts.errors import TransportError
-from flyball_streams.broker import RealKafka
-from flyball_streams.broker.server import LOOPBACK, Server, accepts, free_ports
 
 FORMATS_THEN_FAILS = """#!/bin/sh
 case "$*" in *StorageTool*) exit 0 ;; esac

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_contracts.codec import Message, decode_message, frame_message, record_message
 from flyball_contracts.config import KafkaConfig
@@ -18,7 +19,6 @@ from flyball_contracts.kafka import producer_settings
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import DemandTick, Device, Inventory, NodeEvent, Signal, Tick, WorkloadSpec
 from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.recording import SOURCES, RecordedMessage, Recording, RecordingWriter, record, replay
 
 Start = Callable[..., EmbeddedBroker]

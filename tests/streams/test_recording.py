@@ -19,7 +19,7 @@ from flyball_contracts.records import Inventory, NodeEvent, Signal, WorkloadSpec
 from flyball_contracts.topics import DEMAND, SIGNALS, TELEMETRY, TOPICS
 from flyball_streams.recording import FORMAT, SOURCES, RecordedMessage, Recording, RecordingWriter, event_time_ns
 from flyball_streams.recording.format import META_FORMAT, SCHEMA, order_of
-from flyball_streams.recording.rebase import shift
+from flyball_streams.recording.replayer import shift
 
 S = 1_000_000_000
 FUNCTION = [HealthCheck.function_scoped_fixture]

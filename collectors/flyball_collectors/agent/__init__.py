@@ -2,7 +2,6 @@
 
 from flyball_collectors.agent.loop import AgentReport as AgentReport
 from flyball_collectors.agent.run import (
-    Snapshot as Snapshot,
     read_once as read_once,
     run_agent as run_agent,
 )

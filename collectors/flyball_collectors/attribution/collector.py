@@ -22,12 +22,12 @@ from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU_SHARE, USAGE
-from flyball_contracts.records import Allocation, Device, NodeEvent
+from flyball_contracts.records import Allocation, Device
 
 _LOG = logging.getLogger(__name__)
 
 
-class AttributionCollector:
+class AttributionCollector(Collector):
     """Allocations, their usage, and the shares of the devices.
 
     It is read after its attached collectors in each tick.
@@ -94,13 +94,6 @@ class AttributionCollector:
     def parts(self) -> Parts:
         """An allocation for each unit of the last read."""
         return Parts(allocations=self._allocations)
-
-    def events(self) -> list[NodeEvent]:
-        """Empty: starts and ends are in the inventory."""
-        return []
-
-    def close(self) -> None:
-        """Do nothing."""
 
     def _usage_is_due(self, period_ns: int) -> bool:
         """Whether usage is due; the second read always is, so that increases are known soon."""

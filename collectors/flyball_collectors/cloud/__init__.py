@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flyball_collectors.cloud.aws import Aws
 from flyball_collectors.cloud.azure import Azure
-from flyball_collectors.cloud.base import Cloud as Cloud, MetadataError as MetadataError, Notice as Notice
+from flyball_collectors.cloud.base import Cloud as Cloud, MetadataError as MetadataError
 from flyball_collectors.cloud.collector import CloudCollector as CloudCollector
 from flyball_collectors.cloud.detect import provider_of
 from flyball_collectors.cloud.gcp import Gcp

@@ -2,5 +2,4 @@
 
 from flyball_collectors.feeds.base import Feed as Feed, FeedError as FeedError
 from flyball_collectors.feeds.run import FeedReport as FeedReport, fetch_once as fetch_once, run_feeds as run_feeds
-from flyball_collectors.feeds.schedule import FeedCounts as FeedCounts
 from flyball_collectors.feeds.sources import Source as Source, open_feeds as open_feeds

@@ -5,6 +5,7 @@ stale; ``None``: never. Both depend on how often the provider publishes.
 """
 
 from collections.abc import Mapping
+from typing import get_args
 
 from flyball_contracts.config import (
     AnyFeed,
@@ -108,16 +109,7 @@ Paced = (
     | GcpSpotPriceParameters
 )
 """The parameters of any feed."""
-_KINDS: Mapping[type[AnyFeed], type[Paced]] = {
-    FileFeedSettings: FileFeedParameters,
-    UkCarbonSettings: UkCarbonParameters,
-    ElectricityMapsSettings: ElectricityMapsParameters,
-    WattTimeSettings: WattTimeParameters,
-    AwsSpotPriceSettings: AwsSpotPriceParameters,
-    AwsSpotAdvisorSettings: AwsSpotAdvisorParameters,
-    AzureSpotPriceSettings: AzureSpotPriceParameters,
-    GcpSpotPriceSettings: GcpSpotPriceParameters,
-}
+_KINDS: Mapping[type[AnyFeed], type[Paced]] = {kind.__bases__[0]: kind for kind in get_args(Paced)}
 
 
 def paced(settings: AnyFeed) -> Paced:

@@ -22,7 +22,7 @@ from flyball_collectors.feeds.parameters import (
     WattTimeParameters,
     paced,
 )
-from flyball_collectors.feeds.spot.aws_keys import FixedKey, Keys, RoleKeys
+from flyball_collectors.feeds.spot.aws_keys import Keys, RoleKeys
 from flyball_collectors.feeds.spot.aws_signature import AwsKey
 from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
 from flyball_collectors.feeds.spot.aws_spot_price import AwsSpotPrice
@@ -104,11 +104,10 @@ def _open(
 def _aws_keys(one: AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
     """The key in the environment, else that of the machine's role, in the order of AWS's own tools."""
     if not any(environ.get(name, "").strip() for name in (one.access_key_env, one.secret_key_env)):
-        return RoleKeys(one.metadata_url)
-    return FixedKey(
-        AwsKey(
-            secret(environ, one.access_key_env, key, in_header=True),
-            secret(environ, one.secret_key_env, key),
-            environ.get(one.session_token_env, "").strip(),
-        )
+        return RoleKeys(one.metadata_url).key
+    fixed = AwsKey(
+        secret(environ, one.access_key_env, key, in_header=True),
+        secret(environ, one.secret_key_env, key),
+        environ.get(one.session_token_env, "").strip(),
     )
+    return lambda now_ns: fixed

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from flyball_collectors.base import Parts, Reading
+from flyball_collectors.base import Collector, Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import GatewayPage, GatewayReading, GatewayScraper
 from flyball_collectors.parameters import GatewayParameters, GatewaySeries
@@ -15,12 +15,12 @@ from flyball_collectors.workload.scraping.poller import Limits, Place
 from flyball_contracts.config import GatewayKind, Series, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY
-from flyball_contracts.records import Gateway, NodeEvent
+from flyball_contracts.records import Gateway
 
 _COLUMNS = [GATEWAY.column(f"flyball.gateway.request.{key}") for key in ("rate", "queued", "active")]
 
 
-class GatewayCollector:
+class GatewayCollector(Collector):
     """The configured gateways.
 
     Raises :class:`ConfigError` for invalid settings.
@@ -61,10 +61,6 @@ class GatewayCollector:
     def parts(self) -> Parts:
         """The gateways with their workloads, in the order of the rows."""
         return self._parts
-
-    def events(self) -> list[NodeEvent]:
-        """None: gateways report values."""
-        return []
 
     def close(self) -> None:
         """End all threads."""

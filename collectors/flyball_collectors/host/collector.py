@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from flyball_collectors.base import NAN, Counters, Parts, Reading, Values, fill_row
+from flyball_collectors.base import NAN, Collector, Counters, Parts, Reading, Values, fill_row
 from flyball_collectors.host.clock import read_clock
 from flyball_collectors.host.cpu import read_cpu
 from flyball_collectors.host.disk import read_disk
@@ -13,7 +13,6 @@ from flyball_collectors.host.network import read_network
 from flyball_collectors.host.psi import read_psi
 from flyball_collectors.host.system import read_self, read_system
 from flyball_contracts.metrics import HOST
-from flyball_contracts.records import NodeEvent
 
 SOURCES: Mapping[str, Callable[[Path], Values]] = {
     "cpu": read_cpu,
@@ -29,7 +28,7 @@ _MODES = [HOST.column(f"system.cpu.time{{mode={mode}}}") for mode in ("user", "s
 _UTILIZATION = HOST.column("system.cpu.utilization")
 
 
-class HostCollector:
+class HostCollector(Collector):
     """The host that the agent runs on, or the one whose ``/proc`` and ``/sys`` are under ``root``."""
 
     name = "host"
@@ -62,13 +61,6 @@ class HostCollector:
     def parts(self) -> Parts:
         """Number of CPUs and bytes of memory, as they were at the start."""
         return self._parts
-
-    def events(self) -> list[NodeEvent]:
-        """Empty: the host reports values only."""
-        return []
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def _busy_share(times: list[float]) -> float:

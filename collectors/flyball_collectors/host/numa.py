@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_collectors.base import Counters, Parts, Reading, fill_row
+from flyball_collectors.base import Collector, Counters, Parts, Reading, fill_row
 from flyball_collectors.kernel import numbers, text_of
 from flyball_contracts.metrics import NUMA
-from flyball_contracts.records import NodeEvent, NumaNode
+from flyball_contracts.records import NumaNode
 
 _PAGES = {
     key: f"system.linux.numa.pages{{state={state}}}"
@@ -21,7 +21,7 @@ _MOST_CPUS = 1 << 16
 _UTILIZATION = NUMA.column("system.cpu.utilization")
 
 
-class NumaCollector:
+class NumaCollector(Collector):
     """NUMA nodes as they were at the start.
 
     A host with a single one has no rows: they would repeat the host's row.
@@ -60,13 +60,6 @@ class NumaCollector:
     def parts(self) -> Parts:
         """The NUMA nodes with their CPUs and memory."""
         return self._parts
-
-    def events(self) -> list[NodeEvent]:
-        """Empty: NUMA nodes report values only."""
-        return []
-
-    def close(self) -> None:
-        """Do nothing."""
 
     def _row(self, row: int) -> NDArray[np.float32]:
         folder = self._folders[row]

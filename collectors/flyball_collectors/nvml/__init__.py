@@ -2,4 +2,3 @@
 
 from flyball_collectors.nvml.calls.opening import Absent as Absent, open_nvml as open_nvml
 from flyball_collectors.nvml.collector import NvmlCollector as NvmlCollector
-from flyball_collectors.nvml.readings.processes import Process as Process

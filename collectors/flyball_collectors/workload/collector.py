@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_collectors.base import KeyedReading, Parts
+from flyball_collectors.base import Collector, KeyedReading, Parts
 from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
@@ -27,7 +27,7 @@ from flyball_contracts.config.constants import with_constants
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import SERVING, WORKLOAD
-from flyball_contracts.records import Allocation, NodeEvent
+from flyball_contracts.records import Allocation
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 256  # replicas that lines may name: anyone on the host can send lines
@@ -63,7 +63,7 @@ class _Log(NamedTuple):
     job: Job
 
 
-class WorkloadCollector:
+class WorkloadCollector(Collector):
     """Configured or discovered replicas, and training jobs that send reports.
 
     ``node`` names replicas without a name of their own. Raises :class:`ConfigError` for invalid settings.
@@ -172,10 +172,6 @@ class WorkloadCollector:
         for workload, replica in self._jobs:
             known.setdefault((workload, replica), Allocation(workload=workload, replica=replica))
         return Parts(allocations=tuple(known.values()))
-
-    def events(self) -> list[NodeEvent]:
-        """Empty: replicas report values."""
-        return []
 
     def close(self) -> None:
         """End all threads and close all files."""

@@ -10,10 +10,8 @@ from flyball_contracts.config.feeds import (
     AwsSpotPriceSettings as AwsSpotPriceSettings,
     AzureSpotPriceSettings as AzureSpotPriceSettings,
     ElectricityMapsSettings as ElectricityMapsSettings,
-    FeedSettings as FeedSettings,
     FileFeedSettings as FileFeedSettings,
     GcpSpotPriceSettings as GcpSpotPriceSettings,
-    SpotSettings as SpotSettings,
     UkCarbonSettings as UkCarbonSettings,
     WattTimeSettings as WattTimeSettings,
 )
@@ -34,8 +32,8 @@ from flyball_contracts.config.fleet import (
     StragglingGpu as StragglingGpu,
     Training as Training,
 )
-from flyball_contracts.config.keys import DecisionKey as DecisionKey
 from flyball_contracts.config.policies import (
+    DecisionKey as DecisionKey,
     GuardPolicy as GuardPolicy,
     Limit as Limit,
     Quota as Quota,
@@ -48,8 +46,6 @@ from flyball_contracts.config.reading.loader import (
     located as located,
     parse_config as parse_config,
 )
-from flyball_contracts.config.reading.paths import key_paths as key_paths
-from flyball_contracts.config.rightsizing import RightsizingConfig as RightsizingConfig
 from flyball_contracts.config.types import (
     HORIZON_TICKS as HORIZON_TICKS,
     MAX_AGE_S as MAX_AGE_S,
@@ -65,6 +61,7 @@ from flyball_contracts.config.types import (
     KafkaConfig as KafkaConfig,
     PlatformConfig as PlatformConfig,
     RateLimit as RateLimit,
+    RightsizingConfig as RightsizingConfig,
     ScalerConfig as ScalerConfig,
     Section as Section,
     SizingConfig as SizingConfig,
@@ -72,10 +69,7 @@ from flyball_contracts.config.types import (
 )
 from flyball_contracts.config.workload import (
     GatewayKind as GatewayKind,
-    LogSettings as LogSettings,
-    PageKind as PageKind,
     Series as Series,
-    ServerName as ServerName,
     TargetSettings as TargetSettings,
     WorkloadsConfig as WorkloadsConfig,
 )

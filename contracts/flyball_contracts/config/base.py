@@ -10,8 +10,6 @@ Period = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 """Seconds between two rounds, at most a day."""
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-SERVER = "a URL like https://host:port, without user and query"
-VARIABLE = "the name of an environment variable, not its value"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 

@@ -17,6 +17,18 @@ _DAY_OF = {str(day): number for number, day in enumerate(DAYS)}
 _DAY_MIN, WEEK_MIN = 1_440, 10_080
 
 
+class DecisionKey(Section, frozen=True, kw_only=True):
+    """A public key and the decisions that it may sign: cells and workloads by glob patterns, types by name.
+
+    Empty ``types`` mean all. ``public`` is the base64 of its 32 bytes, as ``flyball keys show`` prints it.
+    """
+
+    public: str
+    cells: Patterns = ("*",)
+    workloads: Patterns = ("*",)
+    types: tuple[DecisionType, ...] = ()
+
+
 class Span(NamedTuple):
     """First minute of a window in the week, from Monday 00:00, and its length in minutes."""
 

@@ -1,11 +1,11 @@
 """Configuration of all parts; unknown keys are errors, units are in the names."""
 
 import difflib
+import re
 from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.address import wrong_address
 from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.config.base import (
     Count as Count,
@@ -20,10 +20,8 @@ from flyball_contracts.config.check import CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.export import ExportConfig
 from flyball_contracts.config.feeds import AnyFeed
-from flyball_contracts.config.keys import DecisionKey
-from flyball_contracts.config.policies import GuardPolicy
+from flyball_contracts.config.policies import DecisionKey, GuardPolicy
 from flyball_contracts.config.pools import PoolConfig, PoolsConfig, check_distinct
-from flyball_contracts.config.rightsizing import RightsizingConfig
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.topics import TOPICS
 
@@ -31,6 +29,28 @@ MAX_AGE_S = 900.0
 """A decision older than this is refused, whatever its expiry."""
 HORIZON_TICKS = 60
 """How far ahead the workers forecast; a season must be longer."""
+_ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.%]+\]|[^\s:/,\[\]]+):(\d{1,5})$")
+_MOST_PORT = 65535
+
+
+class RightsizingConfig(Section, frozen=True):
+    """Requests of one replica: CPU, memory, and the share of a GPU.
+
+    ``advise`` publishes a proposal, which the dashboard shows; ``act`` also decides. The rule weighs the cost of
+    requesting too much against that of too little. Each workload is evaluated once an hour, from a day after it was
+    first seen.
+    """
+
+    mode: Literal["off", "advise", "act"] = "advise"
+
+
+def wrong_address(bootstrap: str) -> str | None:
+    """Return the first part of ``bootstrap`` that is not HOST:PORT; ``None`` if all are valid or it is empty."""
+    for part in bootstrap.split(",") if bootstrap else ():
+        found = _ADDRESS.match(part.strip())
+        if found is None or not 0 < int(found[2]) <= _MOST_PORT:
+            return part.strip()
+    return None
 
 
 class KafkaConfig(Section, frozen=True):

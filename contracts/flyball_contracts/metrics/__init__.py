@@ -10,7 +10,7 @@ Columns are only ever appended under a new schema number, never moved.
 from collections.abc import Mapping
 
 from flyball_contracts.errors import UnknownSchema
-from flyball_contracts.metrics.base import Instrument as Instrument, Layout as Layout, Metric as Metric, Rows as Rows
+from flyball_contracts.metrics.base import Layout as Layout, Metric as Metric
 from flyball_contracts.metrics.gateway import GATEWAY as GATEWAY
 from flyball_contracts.metrics.gpu import GPU as GPU
 from flyball_contracts.metrics.gpu_detail import GPU_DETAIL as GPU_DETAIL

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 KEPT, RESIDUALS = 16, 3
 _LEAST_KNOWN = 4
 """A residual counts only after so many sizes above 0."""
-Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
 

@@ -2,10 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
-import numpy as np
-from numpy.typing import NDArray
-
 from flyball_models.capacity import historic, hybrid, online, window
 from flyball_models.capacity.base import Floats, Limits, Point
 from flyball_models.capacity.hybrid import Combined
@@ -24,20 +20,6 @@ class State(NamedTuple):
 def init(n: int) -> State:
     """Return the state of `n` workloads."""
     return State(window.init(n), online.init(n), historic.init(n), hybrid.init(n), hybrid.nothing(n))
-
-
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` workloads; raises ValueError when there are more."""
-
-    def copied(old: NDArray[np.generic], new: NDArray[np.generic]) -> NDArray[np.generic]:
-        new[..., : old.shape[-1]] = old
-        return new
-
-    have = state.online.level.shape[-1]
-    if n < have:
-        raise ValueError(f"resize: {n} slots cannot hold the {have} in use; pass {have} or more")
-    grown: State = jax.tree.map(copied, state, init(n))
-    return grown
 
 
 def add(state: State, seen: Floats) -> State:

@@ -27,9 +27,7 @@ import jax.numpy as jnp
 
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
 from flyball_models._pool import mean_over_series
-from flyball_models.forecast._scale import as_logs, in_units
 
 _PRIOR_WEIGHT = 4.0
 """How many residuals the prior scale is worth."""
@@ -84,7 +82,7 @@ class State(NamedTuple):
 
 
 class Bands(NamedTuple):
-    """quantiles [N, H, Q] in the unit of y; coverage [N, Q]; resolved [N].
+    """quantiles [Q, H, N] as log(1 + y); coverage [Q, N]; resolved [N].
 
     Coverage is the exponentially weighted share of values at or below the lead quantiles as they were
     issued: a quantile is honest when its coverage is near its level. It is NaN before the first.
@@ -121,11 +119,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
     )
 
 
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
-
-
 def _started(resolved: Array, shared: Array, offset: Array, scale: Array) -> tuple[Array, Array]:
     """Return offset and scale; the shared ones if nothing is resolved yet."""
     new = resolved == 0
@@ -143,7 +136,11 @@ def _ascending(rows: list[Array]) -> list[Array]:
 
 
 def _around(state: State, y: Input, mask: Input, point: Array, config: Config) -> tuple[State, Bands]:
-    """As `step`, with `point` [H, N] and quantiles [Q, H, N] as log(1 + y), and coverage [Q, N]."""
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around log(1 + forecast), `point` [H, N].
+
+    `point` is what was made at this tick, after `y` was known. Forecasts made at a tick without a value get quantiles,
+    but are not kept to be judged. A NaN forecast has NaN quantiles.
+    """
     y = as_array(y)
     h, lead = config.horizons, config.lead
     if point.shape != (h, *y.shape):
@@ -200,13 +197,3 @@ def _around(state: State, y: Input, mask: Input, point: Array, config: Config) -
 
 
 around = compiled_step(_around)
-
-
-def step(state: State, y: Input, mask: Input, forecast: Input, config: Config = DEFAULT) -> tuple[State, Bands]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around `forecast[N, H]`.
-
-    `forecast` is what was made at this tick, after `y` was known. Forecasts made at a tick without a
-    value get quantiles, but are not kept to be judged. A NaN forecast has NaN quantiles.
-    """
-    state, (bands, coverage, resolved) = around(state, y, mask, as_logs(forecast), config=config)
-    return state, Bands(in_units(bands), coverage.T, resolved)

@@ -19,7 +19,6 @@ from flyball_models.forecast import (
     seasonal,
     weighting,
 )
-from flyball_models.forecast._scale import in_units
 
 _AVERAGES = {"ewma": 0.5, "ewma_slow": 0.05, "ewma_slowest": 0.01}
 _LAGGED = (*_AVERAGES, "yesterday", "last_week", "days")
@@ -31,10 +30,6 @@ class Expert(Protocol):
 
     def init(self, n: int, config: Any) -> Any:
         """Return the state of `n` series."""
-        ...
-
-    def resize(self, state: Any, n: int, config: Any) -> Any:
-        """Return the state with room for `n` series."""
         ...
 
     def ahead(self, state: Any, y: Input, mask: Input, config: Any) -> tuple[Any, Array]:
@@ -117,18 +112,8 @@ def init(n: int, config: Config = DEFAULT) -> State:
     return State(members, pooled.init(n, config.pooled), weighting.init(n, config.weights))
 
 
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    members = zip(config.members, state.members, strict=True)
-    return State(
-        tuple(m.model.resize(s, n, m.config) for m, s in members),
-        pooled.resize(state.pooled, n, config.pooled),
-        weighting.resize(state.weights, n, config.weights),
-    )
-
-
-def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, weighting.LogBlend]:
-    """As `step`, with the forecasts as log(1 + y) [H, N] and the weights [K, J, N]."""
+def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, weighting.Blend]:
+    """Update with `y[N]` where `mask[N]`; return the blended forecasts and the weights of the experts."""
     y, mask = as_array(y), as_array(mask)  # to the device once, not for each member
     states: list[Any] = []
     parts: list[Array] = []
@@ -139,9 +124,3 @@ def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, w
     shared, logs = pooled.ahead(state.pooled, y, mask, parts, config.pooled)
     weights_state, blend = weighting.combine(state.weights, y, mask, (*parts, logs), config=config.weights)
     return State(tuple(states), shared, weights_state), blend
-
-
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, weighting.Blend]:
-    """Update with `y[N]` where `mask[N]`; return blended forecasts [N, H] and weights of the experts [N, J, K]."""
-    state, (logs, weights) = ahead(state, y, mask, config)
-    return state, weighting.Blend(in_units(logs), weights.transpose(2, 1, 0))

@@ -13,8 +13,6 @@ import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
-from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -43,13 +41,12 @@ def init(n: int, config: Config = DEFAULT) -> State:
     return State(full((len(config.alphas), n), 0.0), counts(n))
 
 
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
-
-
 def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
-    """As `step`, with the forecasts as log(1 + y) [G, 1, N]: one row for all horizons."""
+    """Update with `y[N]` where `mask[N]`; return the forecasts as log(1 + y) [G, 1, N]: one row for all horizons.
+
+    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
+    the mean of the values so far, until that is slower than it.
+    """
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     alpha = as_array(np.array(config.alphas, np.float32)[:, None])
@@ -62,14 +59,3 @@ def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, 
 
 
 ahead = compiled_step(_ahead)
-
-
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Update with `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
-
-    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
-    the mean of the values so far, until that is slower than it.
-    """
-    state, logs = ahead(state, y, mask, config=config)
-    groups, _, n = logs.shape
-    return state, in_units(jnp.broadcast_to(logs, (groups, config.horizons, n)))

@@ -28,10 +28,8 @@ from jax import lax
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
 from flyball_models._pool import products_over_series
-from flyball_models.forecast._knots import between
-from flyball_models.forecast._scale import ahead_of, experts_of, in_units
+from flyball_models.forecast._scale import ahead_of, between, experts_of
 
 _LAGS = (1, 2, 5)
 _KEPT = max(_LAGS) + 1
@@ -113,11 +111,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
         units=full((origins, n), 1.0),
         made=full((origins, config.own, j, n), 0.0),
     )
-
-
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
 
 
 def _calendar(tick: Array, horizon: int, config: Config) -> Array:
@@ -233,18 +226,12 @@ _predicted = compiled_step(_predict, donate=False)
 
 
 def ahead(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Array]:
-    """As `step`, with the forecasts as log(1 + y) [H, N]."""
-    state = observed(state, y, mask, parts, config=config)
-    state = state._replace(common=_solved(state.gram, state.moment, config=config))
-    return state, _predicted(state, config=config)
-
-
-def step(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config = DEFAULT) -> tuple[State, Array]:
-    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
+    """Update with `y[N]` where `mask[N]`; return the forecasts as log(1 + y) [H, N], at least 0.
 
     `parts` are the forecasts of the other models at this tick, as they come from `ahead`: log(1 + y) [H, N], or
     [G, H, N] of G experts, NaN where one has none; the judged horizons lie within H. A series that never had a value
     is NaN.
     """
-    state, logs = ahead(state, y, mask, parts, config)
-    return state, in_units(logs)
+    state = observed(state, y, mask, parts, config=config)
+    state = state._replace(common=_solved(state.gram, state.moment, config=config))
+    return state, _predicted(state, config=config)

@@ -18,8 +18,6 @@ import jax.numpy as jnp
 
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
-from flyball_models.forecast._scale import in_units
 
 _SIDES = (-1, 0, 1)
 
@@ -79,13 +77,8 @@ def init(n: int, config: Config = DEFAULT) -> State:
     )
 
 
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
-
-
 def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
-    """As `step`, with the forecasts as log(1 + y) [G, H, N]."""
+    """Update with `y[N]` where `mask[N]`; return log(1 + forecast) [G, H, N], NaN without a known value at a phase."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     z = jnp.log1p(jnp.maximum(y, 0.0))
@@ -117,12 +110,3 @@ def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, 
 
 
 ahead = compiled_step(_ahead)
-
-
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Update with `y[N]` where `mask[N]`; return forecasts[N, H, G] in the unit of y, at least 0.
-
-    A group without any known value at a phase is NaN.
-    """
-    state, logs = ahead(state, y, mask, config=config)
-    return state, in_units(logs)

@@ -23,9 +23,7 @@ import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full, mean_of_known
 from flyball_models._compile import compiled, compiled_step
-from flyball_models._padding import grow
-from flyball_models.forecast._knots import between
-from flyball_models.forecast._scale import in_units
+from flyball_models.forecast._scale import between
 
 _RECENT = (1, 2, 5)
 _SHORT = 6
@@ -111,11 +109,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
         weights=full((_FEATURES, len(judged), n), 0.0),
         covariance=jnp.tile(eye[:, :, None, None], (1, 1, len(judged), n)),
     )
-
-
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
 
 
 def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: int, config: Config) -> Array:
@@ -245,17 +238,11 @@ def update(weights: Array, covariance: Array, seen: TickFeatures, config: Config
 
 
 def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
-    """As `step`, with the forecasts as log(1 + y) [H, N]."""
+    """Update with `y[N]` where `mask[N]`; return the forecasts as log(1 + y) [H, N], at least 0.
+
+    A missing value is forecast over from the last one. A series that never had a value is NaN.
+    """
     clock, seen = _observed(Clock(*state[:5]), y, mask, config=config)
     weights, covariance = update(state.weights, state.covariance, seen, config)
     logs = _predicted(weights, clock, seen, config=config)
     return State(*clock, weights, covariance), logs
-
-
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
-
-    A missing value is forecast over from the last one. A series that never had a value is NaN.
-    """
-    state, logs = ahead(state, y, mask, config=config)
-    return state, in_units(logs)

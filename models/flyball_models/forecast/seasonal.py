@@ -11,8 +11,6 @@ import jax.numpy as jnp
 
 from flyball_models._arrays import Array, Input, arange, as_array, counts, full
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
-from flyball_models.forecast._scale import in_units
 
 
 class Config(NamedTuple):
@@ -43,13 +41,8 @@ def init(n: int, config: Config = DEFAULT) -> State:
     return State(counts(()), full((config.season, n), jnp.nan))
 
 
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
-
-
 def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
-    """As `step`, with the forecasts as log(1 + y) [H, N]."""
+    """Update with `y[N]` where `mask[N]`; return log(1 + forecast) [H, N], NaN for a phase that never had a value."""
     y = as_array(y)
     ok = mask & jnp.isfinite(y)
     phase = state.tick % config.season
@@ -60,12 +53,3 @@ def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, 
 
 
 ahead = compiled_step(_ahead)
-
-
-def step(state: State, y: Input, mask: Input, config: Config = DEFAULT) -> tuple[State, Array]:
-    """Update with `y[N]` where `mask[N]`; return forecasts[N, H] in the unit of y, at least 0.
-
-    A phase that never had a value is NaN.
-    """
-    state, logs = ahead(state, y, mask, config=config)
-    return state, in_units(logs)

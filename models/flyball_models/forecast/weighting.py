@@ -34,9 +34,8 @@ import numpy as np
 
 from flyball_models._arrays import Array, Input, as_array, counts, full
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
 from flyball_models._pool import mean_over_series
-from flyball_models.forecast._scale import ahead_of, as_logs, experts_of, in_units
+from flyball_models.forecast._scale import ahead_of, experts_of
 
 _LEAST_SCALE = 1e-6
 _LEAST_SUM = 1e-30
@@ -88,14 +87,7 @@ class State(NamedTuple):
 
 
 class Blend(NamedTuple):
-    """forecast [N, H] in the unit of y; weights [N, J, K] that it was made with, 0 for an absent expert."""
-
-    forecast: Array
-    weights: Array
-
-
-class LogBlend(NamedTuple):
-    """Result of `combine`: the forecast as log(1 + y) [H, N], and its weights [K, J, N]."""
+    """The forecast as log(1 + y) [H, N], and the weights [K, J, N] that it was made with, 0 for an absent expert."""
 
     logs: Array
     weights: Array
@@ -123,11 +115,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
         weights=jnp.tile(as_array(_prior(config)), (1, j, n)),
         shared=as_array(np.concatenate([np.tile(_prior(config), (1, j, 1)), np.full((1, j, 1), 0.5, np.float32)])),
     )
-
-
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
 
 
 def _prior(config: Config) -> np.ndarray[tuple[int, int, int], np.dtype[np.float32]]:
@@ -184,8 +171,12 @@ def _update(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, A
     )
 
 
-def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, LogBlend]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend those of the experts."""
+def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Blend]:
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend `parts`, the experts' besides the last value.
+
+    These were made at this tick, after `y` was known, as log(1 + y); NaN if an expert has none. Forecasts at a tick
+    without a value are blended, but not kept to be judged. A series that never had a value is NaN.
+    """
     y = as_array(y)
     ok = jnp.isfinite(y) & mask
     y = jnp.maximum(y, 0.0)
@@ -232,20 +223,7 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
         weights=weights,
         shared=shared,
     )
-    return state, LogBlend(logs, shown)
+    return state, Blend(logs, shown)
 
 
 combine = compiled_step(_combine)
-
-
-def step(state: State, y: Input, mask: Input, forecasts: Input, config: Config = DEFAULT) -> tuple[State, Blend]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend `forecasts[K - 1, N, H]`.
-
-    `forecasts` are those of the experts besides the last value at this tick, after `y` was known; NaN if one has none.
-    Forecasts at a tick without a value are blended, but not kept to be judged. A series that never had a value is NaN.
-    """
-    shape = (config.experts, *y.shape, config.horizons)
-    if forecasts.shape != shape:
-        raise ValueError(f"mix: forecasts have shape {forecasts.shape}, not {shape}")
-    state, (logs, weights) = combine(state, y, mask, (as_logs(forecasts),), config=config)
-    return state, Blend(in_units(logs), weights.transpose(2, 1, 0))

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from flyball_models.profile.signals import Floats
 
 CATEGORIES = ("idle", "notebook", "input_starved", "low_duty", "oversized", "stranded")
-HELD = CATEGORIES[:-1]
-"""Categories of held GPUs; stranded ones are free, see :func:`stranded`."""
+"""All but the last are of held GPUs; stranded ones are free, see :func:`stranded`."""
 
 
 class Config(NamedTuple):

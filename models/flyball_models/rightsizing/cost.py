@@ -79,3 +79,8 @@ def _beyond(x: Floats) -> Floats:
 
 def _cheapest(cost: Floats, weights: Floats, grid: Grid) -> Floats:
     return np.where(weights.sum(axis=0) > 0, grid.ends[cost.argmin(axis=0)], np.nan)
+
+
+def after_oom(bytes_: Floats) -> Floats:
+    """Sample [S] for a process that was killed with so many bytes [S] in use or requested, by the rule of the VPA."""
+    return np.maximum(bytes_ * 1.2, bytes_ + 100 * 2.0**20)

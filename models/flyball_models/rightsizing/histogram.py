@@ -66,14 +66,6 @@ def init(n: int, grid: Grid) -> State:
     return State(np.zeros((grid.size, n), np.float32), np.zeros(()))
 
 
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` series, its content kept; ValueError if it has more."""
-    have = state.weights.shape[1]
-    if n < have:
-        raise ValueError(f"resize: {n} slots cannot hold the {have} in use; pass {have} or more")
-    return state._replace(weights=np.pad(state.weights, ((0, 0), (0, n - have))))
-
-
 def add(
     state: State, x: Floats, weight: Floats | float, series: Rows, time_s: float, grid: Grid, half_life_s: float
 ) -> State:
@@ -99,14 +91,6 @@ def percentile(weights: Floats, p: float, grid: Grid) -> Floats:
     total = weights.cumsum(axis=0)
     reached = total >= p * total[-1] - 1e-9 * total[-1]  # a share that is reached exactly must not miss by rounding
     return np.where(total[-1] > 0, grid.ends[reached.argmax(axis=0)], np.nan)
-
-
-def merge(a: State, b: State, half_life_s: float) -> State:
-    """Return the histograms of both sets of samples."""
-    old, new = sorted((a, b), key=lambda state: float(state.reference_s))
-    factor = 2.0 ** ((float(old.reference_s) - float(new.reference_s)) / half_life_s)
-    weights = new.weights.astype(np.float64) + old.weights * factor
-    return State(weights.astype(np.float32), new.reference_s)
 
 
 def _moved(state: State, time_s: float, half_life_s: float) -> State:

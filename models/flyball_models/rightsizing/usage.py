@@ -36,15 +36,6 @@ def init(n: int, config: Config) -> State:
     return State(histogram.init(n, config.grid), unknown, np.zeros(n, np.int64), unknown.copy())
 
 
-def resize(state: State, n: int, config: Config) -> State:
-    """Return the state with room for `n` series, its content kept."""
-    have, fresh = len(state.peak), init(n, config)
-    past = histogram.resize(state.past, n)
-    for old, new in zip(state[1:], fresh[1:], strict=True):
-        new[:have] = old
-    return fresh._replace(past=past)
-
-
 def step(state: State, x: Floats, mask: NDArray[np.bool_], time_s: float, config: Config) -> State:
     """Add the samples `x` [N] of one time where `mask` [N]; the state passed in must not be used again.
 

@@ -1,7 +1,6 @@
 """Autoscaling policies as pure step functions: Flyball's, and re-implementations of others for comparison."""
 
 from flyball_models.scaling.base import (
-    KNOBS as KNOBS,
     STATE as STATE,
     Observation as Observation,
     Policy as Policy,

@@ -1,4 +1,4 @@
-"""Policies based on bounds of the future need: the band, the engine's sizer and the plain follower.
+"""Policies based on bounds of the future need: the oracle, the engine's sizer and the plain follower.
 
 The bounds (replicas, before rounding) come with the observation: `upper` is the maximum need once a replica ordered now
 is ready, `lower` the maximum from now until one ordered a little later would be. Between them the number stays, so
@@ -24,11 +24,6 @@ def follow(name: str, factor: float) -> Policy:
 def oracle(factor: float, label: str = "") -> Policy:
     """Return the band on the true future, without a reactive term."""
     return Policy(f"oracle-A m={factor:.3g}{label}", "oracle", EVERY_S, LAG_S, (factor,))
-
-
-def band(load: float, cold_start_s: float, label: str = "") -> Policy:
-    """Return the band with a reactive floor; a replica carries `load`, backlog is drained within the cold start."""
-    return Policy(f"band p={load:.3g}{label}", "band", EVERY_S, LAG_S, (load, max(DRAIN_S, cold_start_s)))
 
 
 def engine(target: float, tolerance: float, most_in: float, hold_s: float, cold_start_s: float, label: str) -> Policy:
@@ -57,18 +52,6 @@ def clip(n: float, up: float, down: float) -> float:
 def step_oracle(state: Floats, seen: Observation, knobs: Floats) -> float:
     """Return the band alone."""
     return clip(seen.ready + seen.pending, whole(knobs[0] * seen.upper), whole(knobs[0] * seen.lower))
-
-
-@compiled
-def step_band(state: Floats, seen: Observation, knobs: Floats) -> float:
-    """Return the band, raised to the need of present work and its backlog."""
-    n = seen.ready + seen.pending
-    if seen.stale_s > STALE_S:
-        return n
-    now = whole(seen.work_30 / knobs[0] + seen.backlog / knobs[1])
-    up = now if math.isnan(seen.upper) else max(now, whole(seen.upper))
-    down = seen.lower if math.isnan(seen.lower) else whole(seen.lower)
-    return clip(n, up, down)
 
 
 @compiled

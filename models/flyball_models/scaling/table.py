@@ -15,7 +15,6 @@ KINDS = (
     "dynamo",
     "follow",
     "oracle",
-    "band",
     "engine",
     "headroom",
     "lead_time_headroom",
@@ -26,7 +25,7 @@ KINDS = (
 
 # Compiled functions call each other by global name.
 _static, _hpa, _keda, _kpa, _held, _dynamo = static.step, hpa.step, hpa.step_keda, kpa.step, kpa.step_held, dynamo.step
-_follow, _oracle, _band, _engine = band.step_follow, band.step_oracle, band.step_band, band.step_engine
+_follow, _oracle, _engine = band.step_follow, band.step_oracle, band.step_engine
 _headroom, _lead, _shadow = headroom.step, lead_time_headroom.step, shadow_selection.step
 _load, _queue = hpa.step_load, hpa.step_queue
 
@@ -58,16 +57,14 @@ def chosen(kind: int, state: Floats, seen: Observation, knobs: Floats) -> float:
     if kind == 7:
         return _oracle(state, seen, knobs)
     if kind == 8:
-        return _band(state, seen, knobs)
-    if kind == 9:
         return _engine(state, seen, knobs)
-    if kind == 10:
+    if kind == 9:
         return _headroom(state, seen, knobs)
-    if kind == 11:
+    if kind == 10:
         return _lead(state, seen, knobs)
-    if kind == 12:
+    if kind == 11:
         return _shadow(state, seen, knobs)
-    if kind == 13:
+    if kind == 12:
         return _load(state, seen, knobs)
     return _queue(state, seen, knobs)
 

@@ -30,14 +30,6 @@ def init(n: int) -> State:
     return State(np.zeros(n), np.full((RECOMMENDATIONS, n), -np.inf), np.zeros(n, np.int64))
 
 
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` workloads."""
-    fresh = init(n)
-    for new, old in zip(fresh, state, strict=True):
-        new[..., : old.shape[-1]] = old
-    return fresh
-
-
 def step(state: State, work: Floats, target: Floats, have: Floats, least: Floats, most: Floats) -> None:
     """Evaluate the mean work of a minute [N], in replicas, NaN if unknown; changes the state.
 

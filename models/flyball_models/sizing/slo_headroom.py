@@ -119,14 +119,6 @@ def init(n: int) -> State:
     )
 
 
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` workloads."""
-    fresh = init(n)
-    for new, old in zip(fresh, state, strict=True):
-        new[..., : old.shape[-1]] = old
-    return fresh
-
-
 def learn(state: State, within: int, sample: Floats, in_time: Floats, terms: Terms) -> None:
     """Add one sample [N], the `within`-th of twelve of its minute; the state is changed in place.
 

@@ -13,7 +13,7 @@ from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import Source, drawn
-from flyball_streams.backtest.events.whole import single_requests
+from flyball_streams.backtest.events.run import single_requests
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.cover import cover
 from flyball_streams.backtest.policies.groups import POLICY_GROUPS, Conditions, PolicyGroup, Setting

@@ -8,7 +8,7 @@ and aiokafka members: that aborts the process.
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -74,36 +74,14 @@ class EmbeddedBroker:
         """Create one topic; `TransportError` when it exists or the count is below one."""
         if partitions < 1:  # the mock would create it, with no place for a record
             raise TransportError(f"topic {name!r} needs at least one partition, not {partitions}")
-        if self._fallback is None:
-            self._faulty().create_topic(name, partitions)
+        self._open()
+        if self._cluster is not None:
+            self._cluster.create_topic(name, partitions)
             return
+        assert self._fallback is not None
         self._fallback.list_topics(name, timeout=_START_S)  # asking creates
         if partitions != FALLBACK_PARTITIONS:
             _LOG.warning("topic %s has %d partitions, not %d", name, FALLBACK_PARTITIONS, partitions)
-
-    def set_rtt(self, rtt_ms: int) -> None:
-        """Delay every answer by a round-trip time in ms."""
-        self._faulty().set_rtt(rtt_ms)
-
-    def set_down(self) -> None:
-        """Cut every connection and refuse new ones; the data stay."""
-        self._faulty().set_down()
-
-    def set_up(self) -> None:
-        """Accept connections again, at the same address."""
-        self._faulty().set_up()
-
-    def push_request_errors(self, api_key: int, errors: Sequence[int]) -> None:
-        """Answer the next requests of a kind (`ApiKey`) with these errors (`Fault`), in order."""
-        self._faulty().push_request_errors(api_key, errors)
-
-    def set_topic_error(self, topic: str, error: int) -> None:
-        """Answer metadata requests for a topic with an error; `Fault.NONE` ends it."""
-        self._faulty().set_topic_error(topic, error)
-
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Drop a partition's records below an offset, as retention does."""
-        self._faulty().delete_records(topic, partition, before_offset)
 
     def close(self) -> None:
         """End the broker; a second call does nothing."""
@@ -134,12 +112,6 @@ class EmbeddedBroker:
             elif self._fallback is not None:
                 self._fallback.poll(_SERVE_MS / 1000)
 
-    def _faulty(self) -> MockCluster:
+    def _open(self) -> None:
         if self._closing.is_set():
             raise TransportError("the embedded broker is closed")
-        if self._cluster is None:
-            raise TransportError(
-                "this needs librdkafka's shared object, which was not found; "
-                "install the confluent-kafka wheel from PyPI"
-            )
-        return self._cluster

@@ -7,7 +7,7 @@ header promises no ABI. So this module says what it expects, refuses to guess, a
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import confluent_kafka
 
 from flyball_contracts.errors import TransportError
 
-ALL_BROKERS = -1
 _PRODUCER = 0  # rd_kafka_type_t
 _CONF_OK = 0  # rd_kafka_conf_res_t
 _LOG_ERROR = b"3"  # syslog level: hides the warning about `bootstrap.servers`, which is not ours
@@ -24,10 +23,11 @@ _FIRST_BROKER = 1
 _APART_S = 0.001  # of two orders in quicker succession the mock may sleep through the second for a second
 
 _POINTER, _INT, _STRING = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
-_INT16, _INT32, _INT64, _SIZE = ctypes.c_int16, ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t
+_INT32, _SIZE = ctypes.c_int32, ctypes.c_size_t
 
 # name: (result, arguments). Without them ctypes would cut 64-bit pointers to 32 bits.
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+Signatures = Mapping[str, tuple[Any, list[Any]]]
+_SIGNATURES: Signatures = {
     "rd_kafka_conf_new": (_POINTER, []),
     "rd_kafka_conf_set": (_INT, [_POINTER, _STRING, _STRING, _STRING, _SIZE]),
     "rd_kafka_conf_destroy": (None, [_POINTER]),
@@ -41,15 +41,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_mock_set_controller_id": (None, [_POINTER, _INT32]),
     "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [_POINTER, _INT32]),
     "rd_kafka_mock_topic_create": (_INT, [_POINTER, _STRING, _INT, _INT]),
-    "rd_kafka_mock_topic_set_error": (None, [_POINTER, _STRING, _INT]),
-    "rd_kafka_mock_partition_delete_records": (_INT, [_POINTER, _STRING, _INT32, _INT64]),
-    "rd_kafka_mock_push_request_errors_array": (
-        None,
-        [_POINTER, _INT16, _SIZE, ctypes.POINTER(_INT)],
-    ),
-    "rd_kafka_mock_broker_set_down": (_INT, [_POINTER, _INT32]),
-    "rd_kafka_mock_broker_set_up": (_INT, [_POINTER, _INT32]),
-    "rd_kafka_mock_broker_set_rtt": (_INT, [_POINTER, _INT32, _INT]),
 }
 
 
@@ -66,12 +57,16 @@ def load() -> ctypes.CDLL:
         raise LibraryMissing(f"no librdkafka beside {package}")
     try:
         library = ctypes.CDLL(str(found[0]))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
+        _declare(library, _SIGNATURES)
     except (OSError, AttributeError) as error:
         raise LibraryMissing(f"{found[0].name} cannot be used: {error}") from error
     return library
+
+
+def _declare(library: ctypes.CDLL, signatures: Signatures) -> None:
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
 
 
 class MockCluster:
@@ -85,9 +80,9 @@ class MockCluster:
         if not self._cluster:
             self._library.rd_kafka_destroy(self._client)
             raise TransportError(f"librdkafka cannot start a mock cluster of {brokers} brokers")
-        self._order("group_initial_rebalance_delay_ms", join_delay_ms)
+        self.order("delay joins", "group_initial_rebalance_delay_ms", join_delay_ms)
         # Without a controller an admin call waits for one until it times out.
-        self._order("set_controller_id", _FIRST_BROKER)
+        self.order("choose a controller", "set_controller_id", _FIRST_BROKER)
         address: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
         self.bootstrap = address.decode()
 
@@ -102,42 +97,20 @@ class MockCluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, replicated to every broker."""
-        result = self._order("topic_create", name.encode(), partitions, self._brokers)
-        self._check(result, f"create topic {name!r} with {partitions} partitions")
+        action = f"create topic {name!r} with {partitions} partitions"
+        self.order(action, "topic_create", name.encode(), partitions, self._brokers)
 
-    def set_topic_error(self, name: str, error: int) -> None:
-        """Answer `error` in every later metadata request for this topic; 0 ends it."""
-        self._order("topic_set_error", name.encode(), error)
+    def declare(self, signatures: Signatures) -> None:
+        """Declare more functions, by their full names."""
+        _declare(self._library, signatures)
 
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Drop a partition's records below an offset, as retention does."""
-        result = self._order("partition_delete_records", topic.encode(), partition, before_offset)
-        self._check(result, f"delete records of {topic!r}[{partition}] below {before_offset}")
-
-    def push_request_errors(self, api_key: int, errors: Sequence[int]) -> None:
-        """Answer the next `len(errors)` requests of this kind with these errors, in order."""
-        values = (_INT * len(errors))(*errors)
-        self._order("push_request_errors_array", api_key, len(errors), values)
-
-    def set_down(self) -> None:
-        """Cut all connections and refuse new ones."""
-        result = self._order("broker_set_down", ALL_BROKERS)
-        self._check(result, "take the brokers down")
-
-    def set_up(self) -> None:
-        """Accept connections again."""
-        result = self._order("broker_set_up", ALL_BROKERS)
-        self._check(result, "bring the brokers up")
-
-    def set_rtt(self, rtt_ms: int) -> None:
-        """Delay every answer by a round-trip time in ms."""
-        result = self._order("broker_set_rtt", ALL_BROKERS, rtt_ms)
-        self._check(result, f"set a round-trip time of {rtt_ms} ms")
-
-    def _order(self, name: str, *arguments: Any) -> Any:
-        """Run an operation in the mock's own thread, and wait for its result."""
+    def order(self, action: str, name: str, *arguments: Any) -> None:
+        """Run an operation in the mock's own thread, and wait for it; `TransportError` names `action` if it fails."""
         time.sleep(_APART_S)
-        return getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments)
+        result: int | None = getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments)
+        if result:
+            reason: bytes = self._library.rd_kafka_err2str(result)
+            raise TransportError(f"the embedded broker cannot {action}: {reason.decode()}")
 
     def _new_client(self) -> int:
         text = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -151,8 +124,3 @@ class MockCluster:
             self._library.rd_kafka_conf_destroy(conf)
             raise TransportError(f"librdkafka cannot start: {text.value.decode()}")
         return client
-
-    def _check(self, result: int, action: str) -> None:
-        if result:
-            reason: bytes = self._library.rd_kafka_err2str(result)
-            raise TransportError(f"the embedded broker cannot {action}: {reason.decode()}")

@@ -5,7 +5,6 @@ the rest of the engine assumes; comments name the compromises.
 """
 
 from math import ceil
-from typing import Literal
 
 from flyball_contracts.config import (
     HORIZON_TICKS,
@@ -72,9 +71,6 @@ class RightsizingParameters(RightsizingConfig, frozen=True):
     # How often a workload is looked at, and how long it must have been seen before.
     every_s: float = 3_600.0
     after_s: float = 86_400.0
-    # cost: the cheapest of too much and too little. vpa is the rule of the Kubernetes vertical pod autoscaler, with
-    # which bench/rightsizing.py compares it.
-    policy: Literal["cost", "vpa"] = "cost"
 
 
 class ChoiceParameters(ChoiceConfig, frozen=True):

@@ -12,12 +12,10 @@ from flyball_contracts.errors import DecodeError, RecordingError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
 from flyball_contracts.topics import DECISIONS
-from flyball_streams.recording.reader import Recording
+from flyball_streams.recording.reader import Recording, begins_as_parquet
 
 Verdict = Literal["same", "moved", "changed", "gone", "added"]
-VERDICTS: tuple[Verdict, ...] = ("same", "moved", "changed", "gone", "added")
 WITHIN_S = 60.0
-_PARQUET = b"PAR1"
 _decode = msgspec.json.Decoder(AnyDecision).decode
 
 
@@ -53,9 +51,7 @@ def read_decisions(path: Path) -> list[AnyDecision]:
     Raises :class:`RecordingError` with file and line for any other file.
     """
     try:
-        with path.open("rb") as file:
-            recorded = file.read(len(_PARQUET)) == _PARQUET
-        found = _recorded(path) if recorded else _listed(path)
+        found = _recorded(path) if begins_as_parquet(path) else _listed(path)
     except OSError as error:
         raise RecordingError(f"{path}: cannot be read: {error.strerror}") from error
     first: dict[str, AnyDecision] = {}

@@ -53,7 +53,7 @@ class Recording:
             metadata = pl.read_parquet_metadata(path)
             rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
         except UNREADABLE as error:
-            cut = "it is cut short: " if _begins_as_parquet(path) else ""
+            cut = "it is cut short: " if begins_as_parquet(path) else ""
             raise RecordingError(
                 f"{path}: is not a whole Parquet file ({_first_line(error)}); {cut}{MAKE_ONE}"
             ) from error
@@ -97,7 +97,8 @@ class Recording:
         return self.from_ns, self.to_ns
 
 
-def _begins_as_parquet(path: Path) -> bool:
+def begins_as_parquet(path: Path) -> bool:
+    """Whether a file has the first bytes of Parquet."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 

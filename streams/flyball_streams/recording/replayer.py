@@ -7,16 +7,21 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from flyball_contracts.cloudevents import header
+from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
+from flyball_contracts.frame import Frame, encode_frame
 from flyball_contracts.kafka import list_topics, open_producer, producer_settings
+from flyball_contracts.records import Record, Snapshot
 from flyball_contracts.topics import RETENTION_MS, TELEMETRY
 from flyball_streams.recording.format import NS_PER_MS, SOURCES, RecordedMessage
 from flyball_streams.recording.reader import Recording
-from flyball_streams.recording.rebase import shift
 
 _LOG = logging.getLogger(__name__)
 _RESPONSE_S = 10.0
@@ -25,6 +30,35 @@ _POLL_EVERY = 256
 KEPT_MS = RETENTION_MS[TELEMETRY.retention]
 WHEN_SENT = 0
 """CreateTime that librdkafka replaces by the current time."""
+T = TypeVar("T", Frame, Record)
+_DURATIONS = frozenset({"period_ns", "read_ns"})  # every other field `*_ns` of a source record is an instant
+
+
+def shift(message: RecordedMessage, by_ns: int) -> RecordedMessage:
+    """Move every instant in a message by `by_ns`: headers, and each field `*_ns` that is not a duration.
+
+    The sender sets CreateTime. Ids inside records are kept, and so are headers that are not of CloudEvents.
+    `DecodeError` when the message cannot be read, `ValueError` when it is a snapshot.
+    """
+    record = decode_message(message.topic, message.value, message.headers)
+    moved = message._replace(time_ns=message.time_ns + by_ns)
+    if isinstance(record, Snapshot):
+        raise ValueError("a snapshot belongs to its offsets; it cannot be moved in time")
+    if isinstance(record, Frame):
+        return moved._replace(value=encode_frame(_moved(record, by_ns)))
+    made = record_message(_moved(record, by_ns), header(message.headers, "ce_source") or "/flyball/replay")
+    ours = {name for name, _ in made.headers}
+    others = [(name, value) for name, value in message.headers if name not in ours]
+    return moved._replace(value=made.value, headers=[*made.headers, *others])
+
+
+def _moved(record: T, by_ns: int) -> T:
+    instants = {
+        name: value + by_ns
+        for name in record.__struct_fields__
+        if name.endswith("_ns") and name not in _DURATIONS and (value := getattr(record, name)) is not None
+    }
+    return msgspec.structs.replace(record, **instants)
 
 
 @dataclass(frozen=True)

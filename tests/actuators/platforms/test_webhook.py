@@ -21,6 +21,7 @@ from tests.actuators.loop import config_for, ended, outcomes, publish, running, 
 from tests.actuators.platform_server import PlatformServer
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import CELL, migrate, preempt, scale, spec
+from tests.brokers.server import free_ports
 from tests.cli.shell import check_refused, flyball
 from tests.conftest import ROOT
 from tests.faults.testbed import wait_until
@@ -31,7 +32,6 @@ from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import SubjectState
 from flyball_contracts.webhook import Submission
-from flyball_streams.broker.server import free_ports
 
 EXAMPLE = ROOT / "infra" / "examples" / "webhook_server.py"
 SECRET, VARIABLE = "a-secret-of-the-edge", "FLYBALL_TEST_EDGE_TOKEN"

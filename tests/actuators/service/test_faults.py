@@ -22,6 +22,7 @@ from tests.actuators.loop import (
 )
 from tests.actuators.platform_server import PlatformServer, platform_server
 from tests.actuators.samples import NOW, S, inventory, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.loop import Loop
@@ -30,7 +31,6 @@ from flyball_actuators.platforms import SimulatedPlatform
 from flyball_contracts.codec import Message
 from flyball_contracts.config import Config
 from flyball_contracts.records import Scale
-from flyball_streams.broker import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -23,6 +23,7 @@ from tests.actuators.loop import (
 )
 from tests.actuators.platform_server import PlatformServer, platform_server
 from tests.actuators.samples import CELL, NOW, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.partitioner import partition_of
@@ -30,7 +31,6 @@ from flyball_contracts.records import Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import DEAD_LETTERS
-from flyball_streams.broker import EmbeddedBroker
 
 CELLS = tuple(next(c for c in map("cell-{}".format, range(9)) if partition_of(c.encode(), 2) == p) for p in (0, 1))
 WORK = ("probe", "begun", "asked", "next")

@@ -30,13 +30,13 @@ from tests.actuators.loop import (
 )
 from tests.actuators.platform_server import PlatformServer, platform_server
 from tests.actuators.samples import NOW, S, inventory, scale, spec
+from tests.brokers.kafka import RealKafka
 
 from flyball_actuators.parameters import RateParameters
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Outcome
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, OUTCOMES, TOPICS
-from flyball_streams.broker import RealKafka
 
 ROOT = Path(__file__).resolve().parents[3]
 MANY = 96

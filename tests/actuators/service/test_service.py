@@ -25,6 +25,7 @@ from tests.actuators.loop import (
 from tests.actuators.platform_server import platform_server
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, S, check, inventory, migrate, preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.platforms import Handle, Rejected, SimulatedPlatform
@@ -39,7 +40,6 @@ from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOME
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
 from flyball_simulator.service.server import serving
-from flyball_streams.broker import EmbeddedBroker
 
 Brokers = Callable[..., EmbeddedBroker]
 Unique = Callable[[str], str]

@@ -9,9 +9,8 @@ from tests.actuators.ledger.test_audit import fill, opened
 from tests.actuators.ledger.test_ledger import outcome
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import NOW, scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import flyball
-
-from flyball_streams.broker import EmbeddedBroker
 
 
 def test_a_trail_is_held_to_the_topic_of_outcomes(

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import check_refused, flyball
 
 from flyball_cli.controls import standing
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.records import Approval, Stop
-from flyball_streams.broker import EmbeddedBroker
 
 
 def test_stopped_listed_and_resumed(embedded_broker: Callable[..., EmbeddedBroker]) -> None:

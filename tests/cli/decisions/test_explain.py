@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import CELL, NOW, S, scale
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.kafka import RealKafka
 from tests.cli.shell import flyball
 
 from flyball_contracts.records import Anomaly, Effect, Evidence, Outcome, Scale
-from flyball_streams.broker import EmbeddedBroker, RealKafka
 
 ANOMALY = Anomaly(id="an-1", subject="GPU-7", cell=CELL, node="n1", time_ns=NOW - 3 * S, detector="peers", score=0.9)
 

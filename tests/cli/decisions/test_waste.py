@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Producer
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import flyball
 
 from flyball_cli.waste.sums import added_up, hours
@@ -18,7 +19,6 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, Device, Inventory, Waste, WorkloadSpec
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.recording.format import RecordedMessage, event_time_ns
 from flyball_streams.recording.writer import RecordingWriter
 

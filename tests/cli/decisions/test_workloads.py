@@ -12,6 +12,9 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 from hypothesis import given, settings, strategies as st
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.kafka import RealKafka
 from tests.cli.shell import check_refused, command, environment, flyball
 
 from flyball_cli.workloads.changes import changes_to
@@ -26,7 +29,6 @@ from flyball_contracts.ids import MAX_TIME_NS
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.records import Architecture, Objective, WorkloadSpec
 from flyball_contracts.topics import WORKLOADS
-from flyball_streams.broker import Broker, EmbeddedBroker, RealKafka
 
 NOW = 1_750_000_000_000_000_000
 S = 1_000_000_000

@@ -15,6 +15,7 @@ from tests.actuators.ledger.test_audit import opened
 from tests.actuators.ledger.test_ledger import outcome
 from tests.actuators.loop import publish
 from tests.actuators.samples import scale
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.decisions.test_waste import waste
 from tests.cli.shell import environment
 from tests.cli.test_incidents import incident
@@ -23,7 +24,6 @@ from tests.readme.blocks import lines, placed
 from flyball_actuators.guard import Verdict
 from flyball_cli.main import flyball
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 ON_A_BROKER = ("workloads", "incidents", "stop", "resume", "approve", "controls", "audit")
 TRAIL = "/var/lib/flyball/audit"

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 
+from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import flyball, start
 
 from flyball_contracts.topics import TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.recording import Recording
 
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}

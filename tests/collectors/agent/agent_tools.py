@@ -6,6 +6,7 @@ from typing import NamedTuple, cast
 
 import pytest
 from confluent_kafka import Consumer
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_collectors.agent.ticker import Clock
 from flyball_contracts.codec import decode_message
@@ -13,7 +14,6 @@ from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Inventory, NodeEvent
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
-from flyball_streams.broker import EmbeddedBroker
 
 S = 1_000_000_000
 START_NS = 1_700_000_000 * S

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.brokers.server import free_ports
 from tests.collectors.agent.agent_tools import TOPICS, StartBroker
 
 from flyball_cli.options import wait_beating
 from flyball_collectors.agent.notify import Notifier
-from flyball_streams.broker.server import free_ports
 
 
 @pytest.fixture

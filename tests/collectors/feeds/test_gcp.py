@@ -12,7 +12,7 @@ from flyball_collectors.feeds import Feed, FeedError, open_feeds
 from flyball_collectors.feeds.parameters import GcpSpotPriceParameters
 from flyball_collectors.feeds.spot import gcp_catalogue
 from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
-from flyball_collectors.feeds.spot.gcp_machines import MACHINES
+from flyball_collectors.feeds.spot.gcp_spot_price import MACHINES
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Signal
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.brokers.embedded import EmbeddedBroker
 from tests.collectors.feeds.feed_server import NOW_NS, Answer, Provider, S, as_json, maps, moer, provider, uk
 
 from flyball_collectors.agent.ticker import Clock
@@ -24,7 +25,6 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Signal
 from flyball_contracts.topics import SIGNALS, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 
 CURVE = Signal(
     zone="DE", kind="carbon_intensity", published_ns=NOW_NS, start_ns=NOW_NS, step_s=3600.0, p50=(300.0, 200.0)

@@ -27,7 +27,7 @@ from flyball_collectors.feeds.parameters import (
     AwsSpotPriceParameters,
     AzureSpotPriceParameters,
 )
-from flyball_collectors.feeds.spot.aws_keys import FixedKey, RoleKeys
+from flyball_collectors.feeds.spot.aws_keys import RoleKeys
 from flyball_collectors.feeds.spot.aws_signature import AwsKey, Target, signed_headers
 from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
 from flyball_collectors.feeds.spot.aws_spot_price import AwsSpotPrice
@@ -263,7 +263,7 @@ def test_whatever_stands_in_an_answer_is_a_sound_curve_or_a_feed_error(
     body = GOOD[kind].body
     canned = Canned(body[:at] + odd + body[at + cut :])
     feeds: dict[str, Feed] = {
-        "price": AwsSpotPrice(AwsSpotPriceParameters(**MACHINE), canned, FixedKey(KEY)),
+        "price": AwsSpotPrice(AwsSpotPriceParameters(**MACHINE), canned, lambda now_ns: KEY),
         "advisor": AwsSpotAdvisor(AwsSpotAdvisorParameters(**MACHINE), canned),
         "azure": AzureSpotPrice(AzureSpotPriceParameters(**SIZE), canned),
     }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import Consumer
+from tests.brokers.embedded import EmbeddedBroker
 from tests.collectors.gateway.gateway_pages import envoy, interceptor, picker, queue, routed
 from tests.collectors.workload.workload_server import page_server, until
 
@@ -22,7 +23,6 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GATEWAY
 from flyball_contracts.records import Device, Gateway, Inventory, Scale, WorkloadSpec
 from flyball_contracts.topics import DECISIONS, EVENTS, INVENTORY, TELEMETRY, TOPICS
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.engine import Engine, Incoming
 
 QUICK: dict[str, Any] = {"period_s": 0.05, "timeout_s": 5.0}

@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 import pytest
 from confluent_kafka import Consumer
+from tests.brokers.embedded import EmbeddedBroker
 from tests.collectors.agent.agent_tools import TOPICS, FakeTime
 from tests.nvml_stub.stub import NvmlStub
 
@@ -31,7 +32,6 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.records import Device, NodeEvent
 from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import EVENTS
-from flyball_streams.broker import EmbeddedBroker
 
 S = 1_000_000_000
 T = 1_700_000_000 * S

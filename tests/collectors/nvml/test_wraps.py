@@ -6,7 +6,7 @@ import pytest
 from tests.collectors.nvml.nvml_tools import both, open_now
 from tests.nvml_stub.stub import NARROW, NvmlStub
 
-from flyball_collectors.nvml.readings.wraps import Wraps
+from flyball_collectors.nvml.readings.current import Wraps
 
 TURN = 1 << 32
 SENT = "hw.gpu.io{direction=transmit}"

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from confluent_kafka import Consumer
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_collectors.agent import AgentReport, run_agent
 from flyball_collectors.agent.delivery.outbox import Outbox
@@ -25,7 +26,6 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Device, Inventory, NodeEvent
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
-from flyball_streams.broker import EmbeddedBroker
 
 S = 1_000_000_000
 START_NS = 1_700_000_000 * S

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer
 from numpy.typing import NDArray
+from tests.brokers.embedded import EmbeddedBroker
 from tests.collectors.workload.workload_pages import Work, vllm
 from tests.collectors.workload.workload_server import page_server, until
 
@@ -30,7 +31,6 @@ from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import SERVING, USAGE, WORKLOAD
 from flyball_contracts.records import Allocation, Inventory, NodeEvent
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
-from flyball_streams.broker import EmbeddedBroker
 
 TOPICS = {TELEMETRY.name: 1, EVENTS.name: 1, INVENTORY.name: 1}
 Key = tuple[str, str]

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from tests.collectors.workload.workload_pages import Work, vllm
 
-from flyball_collectors.workload.scraping.histogram import quantile
+from flyball_collectors.workload.scraping.meter import quantile
 from flyball_collectors.workload.scraping.page import PageError, Reader, Sample
 from flyball_collectors.workload.scraping.selector import Samples, parse_terms
 from flyball_contracts.errors import ConfigError

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 from aiokafka.partitioner import DefaultPartitioner  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 from confluent_kafka import Consumer, KafkaError, Message, Producer
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_contracts.kafka import consumer_settings, producer_settings
 from flyball_contracts.partitioner import murmur2, partition_of
-from flyball_streams.broker import EmbeddedBroker
 
 KEYS = [b"", b"a", b"ab", b"abc", b"abcd", *(f"node-{i}".encode() for i in range(100)),
         *(("\u00e9" * (i % 9) + f"/{i:x}").encode() for i in range(95))]  # fmt: skip

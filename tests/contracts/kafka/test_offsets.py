@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.faults import ApiKey, Fault
 
 from flyball_contracts.kafka import Bounds, bounds, consumer_settings, ends
-from flyball_streams.broker import ApiKey, EmbeddedBroker, Fault
 
 TOPIC = "places"
 PLACES = [(TOPIC, 0), (TOPIC, 1)]

@@ -6,12 +6,12 @@ from typing import Any
 
 import yaml
 from tests.actuators.samples import CELL
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import AUTOSCALER, ControlPlane
 
 from flyball_contracts.config import PlatformConfig, ScalerConfig
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 HOST = "flyball-autoscaler.flyball.svc"
 MANIFEST = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "autoscaler.yaml").read_text()) if d]

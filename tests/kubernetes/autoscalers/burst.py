@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 from tests.actuators.loop import running
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.testbed import READY_S, Service, wait_until
 from tests.kubernetes.autoscalers.serving import Serving
 from tests.kubernetes.cluster import Cluster
 
 from flyball_contracts.config import Burst, Config, FleetConfig, GridZone, NodePool, Service as FleetService
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 CELL = "kubernetes"
 BEFORE, MOST = 2, 8

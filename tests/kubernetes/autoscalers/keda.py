@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ADMIN, ControlPlane
 from tests.kubernetes.operators import Operator
-
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 VARIABLE = "FLYBALL_KEDA"
 OBJECTS = "keda.sh/v1alpha1"

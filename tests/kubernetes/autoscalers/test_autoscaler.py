@@ -13,6 +13,8 @@ from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, ended as all_ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK
 from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import EXAMPLE, ROLE, Ground
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
@@ -21,8 +23,6 @@ from tests.kubernetes.controlplane import AUTOSCALER_USER, ControlPlane
 from flyball_actuators.platforms import AutoscalerPlatform, Done, Failed, Handle, Rejected, Running, Superseded
 from flyball_contracts.config import ScalerConfig
 from flyball_contracts.errors import ConfigError
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK
 
 pytestmark = pytest.mark.integration
 

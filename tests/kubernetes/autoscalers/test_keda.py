@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.samples import preempt, scale
+from tests.brokers.server import LOOPBACK
 from tests.kubernetes.autoscalers.autoscaling import Ground
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane
@@ -16,7 +17,6 @@ from tests.kubernetes.controlplane import ControlPlane
 from flyball_actuators.platforms import AutoscalerPlatform, Done, Handle
 from flyball_contracts.config import ScalerConfig
 from flyball_contracts.errors import ConfigError
-from flyball_streams.broker.server import LOOPBACK
 
 pytestmark = pytest.mark.integration
 METRIC = "flyball_wanted_replicas"

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from tests.actuators.loop import PARTITIONS, config_for, outcomes, publish, running
 from tests.actuators.samples import scale, spec
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.testbed import wait_until
 from tests.kubernetes.autoscalers.autoscaling import Ground
 from tests.kubernetes.autoscalers.burst import BEFORE, CELL, serve_a_burst
@@ -20,8 +22,6 @@ from tests.kubernetes.reader import Reader
 from tests.readme.blocks import lines
 
 from flyball_contracts.config import ScalerConfig
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.loop import PARTITIONS, config_for, outcomes
+from tests.brokers.embedded import EmbeddedBroker
 from tests.kubernetes.autoscalers.burst import BEFORE, CELL, serve_a_burst
 from tests.kubernetes.cluster import Cluster
 
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

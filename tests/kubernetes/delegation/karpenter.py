@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 from tests.actuators.samples import CELL
+from tests.brokers.server import LOOPBACK, Server, free_ports
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.controlplane import ADMIN, ControlPlane
 
 from flyball_contracts.config import PlatformConfig, PoolConfig
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 VARIABLE = "FLYBALL_KARPENTER"
 RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "karpenter.yaml").read_text()) if d]

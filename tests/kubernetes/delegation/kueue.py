@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.brokers.server import LOOPBACK, Server, free_ports
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.controlplane import ACTUATOR, ADMIN, ControlPlane
 
 from flyball_actuators.platforms.kueue import KueuePlatform
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 
 VARIABLE = "FLYBALL_KUEUE"
 ZONE = "topology.kubernetes.io/zone"

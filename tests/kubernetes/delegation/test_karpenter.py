@@ -11,6 +11,7 @@ from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.loop import PARTITIONS, config_for, ended as all_ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
 from tests.kubernetes.controlplane import ACTUATOR, ControlPlane
@@ -20,7 +21,6 @@ from tests.kubernetes.test_rights import Right, right_of
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
 from flyball_actuators.platforms.karpenter import KarpenterPlatform, SpecLookup
 from flyball_contracts.records import Scale, WorkloadSpec
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 

@@ -12,6 +12,7 @@ from tests.actuators.carry_out import carried_out, ended as end_of, submitted
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, without_effect
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import migrate, preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.conftest import ROOT
 from tests.faults.testbed import wait_until
 from tests.kubernetes.cluster import DEADLINE_S, Cluster
@@ -25,7 +26,6 @@ from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running,
 from flyball_actuators.platforms.kueue import KueuePlatform
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import Portion, Scale
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 MERGE = "application/merge-patch+json"

@@ -9,6 +9,7 @@ from tests.actuators.carry_out import carried_out, submitted
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running
 from tests.actuators.rows import observed_row
 from tests.actuators.samples import NOW, S, preempt, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 from tests.kubernetes.cluster import RIGHTS, Cluster
 from tests.kubernetes.delegation.kueue import ZONE, Kueue, Queues
 from tests.kubernetes.delegation.test_kueue import start
@@ -17,7 +18,6 @@ from tests.kubernetes.test_rights import right_of
 
 from flyball_actuators.platforms import Done, Handle, Rejected, Running
 from flyball_contracts.config import PlatformConfig
-from flyball_streams.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 MADE_BY: dict[str, Callable[..., str]] = {"trainer": train, "jobset": job_set}

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.brokers.server import LOOPBACK
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import DEADLINE_S, Cluster, pod
 from tests.kubernetes.controlplane import ControlPlane
 from tests.kubernetes.operators import Operator
-
-from flyball_streams.broker.server import LOOPBACK
 
 Object = dict[str, Any]
 VARIABLE = "FLYBALL_TRAINING"

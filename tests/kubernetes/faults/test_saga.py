@@ -10,13 +10,13 @@ import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, of, outcomes, publish
 from tests.actuators.samples import inventory, migrate, preempt, spec
+from tests.brokers.kafka import RealKafka
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.faults import trial
 
 from flyball_actuators.platforms import Done, Failed, Handle, Running, Superseded
 from flyball_actuators.platforms.calls import recording_calls
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform, migrate as migrations, saga
-from flyball_streams.broker import RealKafka
 
 pytestmark = pytest.mark.integration
 MERGE = "application/merge-patch+json"

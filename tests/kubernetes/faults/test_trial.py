@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.loop import PARTITIONS
+from tests.brokers.kafka import RealKafka
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.faults.trial import trial
-
-from flyball_streams.broker import RealKafka
 
 pytestmark = pytest.mark.integration
 

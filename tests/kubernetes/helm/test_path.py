@@ -18,6 +18,8 @@ import msgspec
 import pytest
 import yaml
 from tests.actuators.loop import PARTITIONS, outcomes, read_keyed
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK, free_ports
 from tests.conftest import ROOT
 from tests.faults.testbed import READY_S, Service, wait_until
 from tests.kubernetes.autoscalers.burst import BEFORE, fleet
@@ -29,8 +31,6 @@ from tests.kubernetes.helm.chart import AGENTS, NAMESPACE, Helm, helm_program
 from flyball_contracts.config import Config, parse_config
 from flyball_contracts.records import Outcome
 from flyball_contracts.topics import INVENTORY, WORKLOADS
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.integration
 REGISTRY = "registry.example.org/gpu"

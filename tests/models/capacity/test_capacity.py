@@ -6,6 +6,7 @@ from bench.common.batching import Server, simulate
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
+from flyball_models import grow
 from flyball_models.capacity import hybrid, tracker
 from flyball_models.capacity.base import FIELDS, Limits
 from flyball_models.capacity.tracker import State
@@ -153,7 +154,7 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
     reported[random.random(reported.shape) < 0.1] = np.nan
     unknown = np.full(many, np.nan)
     limits = Limits(np.full(many, 0.5), unknown, unknown)
-    state, alone, wide = tracker.init(many), tracker.init(1), tracker.resize(tracker.init(many), many + more)
+    state, alone, wide = tracker.init(many), tracker.init(1), grow(tracker.init(many), many + more, tracker.init)
     for t in range(len(reported)):
         pad = np.concatenate([reported[t], np.full((len(FIELDS), more), np.nan)], axis=1)
         state, alone = tracker.add(state, reported[t]), tracker.add(alone, reported[t][:, :1])
@@ -173,7 +174,7 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
     np.testing.assert_array_equal(alone.latest.values[:, 0], values[:, 0])
     np.testing.assert_array_equal(wide.latest.values[:, :many], values)
     with pytest.raises(ValueError, match=f"pass {many + more} or more"):
-        tracker.resize(wide, many)
+        grow(wide, many, tracker.init)
 
 
 FIRST, NEXT, CACHE = (FIELDS.index(name) for name in ("first_token_s", "output_token_s", "kv_cache"))

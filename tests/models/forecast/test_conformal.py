@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import banded, step
 
 from flyball_models.forecast import conformal, damped
 
@@ -23,7 +24,7 @@ def bands_of(
     out = None
     for t in range(len(y)):
         here = np.ones(y.shape[1], np.bool_) if mask is None else mask[t]
-        state, out = conformal.step(state, y[t], here, forecasts[t], config)
+        state, out = banded(state, y[t], here, forecasts[t], config)
         rows.append(np.asarray(out.quantiles))
     assert out is not None
     return np.stack(rows), np.asarray(out.coverage), np.asarray(out.resolved)
@@ -34,7 +35,7 @@ def smoothed(y: Floats, horizons: int) -> Floats:
     state = damped.init(y.shape[1], config)
     rows: list[Floats] = []
     for row in y:
-        state, out = damped.step(state, row, np.ones(y.shape[1], np.bool_), config)
+        state, out = step(damped, state, row, np.ones(y.shape[1], np.bool_), config)
         rows.append(np.asarray(out))
     return np.stack(rows)
 
@@ -175,4 +176,4 @@ def test_settings_that_make_no_sense_are_refused(config: conformal.Config, messa
 
 def test_forecasts_of_another_horizon_are_refused() -> None:
     with pytest.raises(ValueError, match=r"forecast has shape \(16, 2\), not \(16, 12\)"):
-        conformal.step(conformal.init(16), np.ones(16, np.float32), np.ones(16, np.bool_), np.ones((16, 2), np.float32))
+        banded(conformal.init(16), np.ones(16, np.float32), np.ones(16, np.bool_), np.ones((16, 2), np.float32))

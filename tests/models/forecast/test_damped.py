@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import step
 
 from flyball_models._arrays import counts, full
 from flyball_models.forecast import damped
@@ -16,7 +17,7 @@ H = 6
 def played(values: list[float], config: damped.Config) -> tuple[damped.State, np.ndarray[Any, Any]]:
     state, out = damped.init(16, config), None
     for value in values:
-        state, out = damped.step(state, np.full(16, value, np.float32), np.ones(16, np.bool_), config)
+        state, out = step(damped, state, np.full(16, value, np.float32), np.ones(16, np.bool_), config)
     assert out is not None
     return state, np.asarray(out[0])
 
@@ -45,7 +46,7 @@ def test_it_is_the_damped_holt_of_statsmodels(alpha: float, beta: float, phi: fl
     out = None
     for value in y[1:]:
         fitted.append(float(state.level[0] + phi * state.trend[0]))
-        state, out = damped.step(state, np.full(16, value, np.float32), np.ones(16, np.bool_), config)
+        state, out = step(damped, state, np.full(16, value, np.float32), np.ones(16, np.bool_), config)
     assert out is not None
     np.testing.assert_allclose(fitted, fit.fittedvalues, rtol=1e-4)
     np.testing.assert_allclose(out[0], fit.forecast(H), rtol=1e-4)
@@ -64,7 +65,7 @@ def test_the_first_value_is_the_first_level() -> None:
 
 
 def test_a_series_without_values_has_no_forecast() -> None:
-    state, out = damped.step(damped.init(16), np.zeros(16, np.float32), np.zeros(16, np.bool_))
+    state, out = step(damped, damped.init(16), np.zeros(16, np.float32), np.zeros(16, np.bool_))
     assert np.isnan(out).all()
     assert not np.asarray(state.seen).any()
 

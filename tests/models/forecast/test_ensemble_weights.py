@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.models.forecast.stepping import blended, common, step, together
 
 from flyball_models._arrays import as_array
 from flyball_models.forecast import (
@@ -30,17 +31,17 @@ def test_it_is_the_experts_the_model_over_all_and_their_mix() -> None:
     states = [model.init(N, config) for model, config in members]
     shared, weighted = pooled.init(N, CONFIG.pooled), weighting.init(N, CONFIG.weights)
     for t in range(40):
-        whole, out = ensemble.step(whole, y[t], mask[t], CONFIG)
+        whole, out = together(whole, y[t], mask[t], CONFIG)
         stepped = [
-            model.step(state, y[t], mask[t], config) for (model, config), state in zip(members, states, strict=True)
+            step(model, state, y[t], mask[t], config) for (model, config), state in zip(members, states, strict=True)
         ]
         states = [state for state, _ in stepped]
         made = [np.asarray(forecast) for _, forecast in stepped]
         own = [rows for f in made for rows in ([f] if f.ndim == 2 else np.moveaxis(f, -1, 0))]
         logs = as_array(np.log1p(np.stack(own)).transpose(0, 2, 1))
-        shared, one = pooled.step(shared, y[t], mask[t], (logs,), CONFIG.pooled)
-        weighted, expected = weighting.step(weighted, y[t], mask[t], np.stack([*own, np.asarray(one)]), CONFIG.weights)
-        np.testing.assert_allclose(out.forecast, expected.forecast, rtol=1e-3, atol=1e-3)
+        shared, one = common(shared, y[t], mask[t], (logs,), CONFIG.pooled)
+        weighted, expected = blended(weighted, y[t], mask[t], np.stack([*own, np.asarray(one)]), CONFIG.weights)
+        np.testing.assert_allclose(out.logs, expected.logs, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(out.weights, expected.weights, atol=1e-3)
         assert out.weights.shape == (N, 2, len(CONFIG.experts))
 
@@ -60,8 +61,8 @@ def test_a_daily_series_is_forecast_better_than_by_its_last_value_and_a_random_w
     for y, most in ((daily, 0.5), (walk, 1.03)):
         state, made = ensemble.init(N, config), list[np.ndarray]()
         for row in y.astype(np.float32):
-            state, out = ensemble.step(state, row, np.ones(N, np.bool_), config)
-            made.append(np.asarray(out.forecast)[:, 3])
+            state, out = together(state, row, np.ones(N, np.bool_), config)
+            made.append(np.asarray(out.logs)[:, 3])
         error = np.abs(np.stack(made)[:-4] - y[4:])[6 * season :].mean()
         flat = np.abs(y[:-4] - y[4:])[6 * season :].mean()
         assert error < most * flat
@@ -70,4 +71,4 @@ def test_a_daily_series_is_forecast_better_than_by_its_last_value_and_a_random_w
 def test_another_number_of_experts_is_refused() -> None:
     config = CONFIG._replace(weights=CONFIG.weights._replace(experts=2))
     with pytest.raises(ValueError, match="there are 13 experts, the settings are for 2"):
-        ensemble.step(ensemble.init(N, config), np.ones(N, np.float32), np.ones(N, np.bool_), config)
+        together(ensemble.init(N, config), np.ones(N, np.float32), np.ones(N, np.bool_), config)

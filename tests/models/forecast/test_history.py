@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 import numpy as np
+from tests.models.forecast.stepping import step, together
 
 from flyball_models.forecast import damped, ensemble, history, holt_winters
 
@@ -34,7 +35,7 @@ def test_the_season_goes_on_as_statsmodels_forecasts_it() -> None:
     expected = np.expm1(model.fit(optimized=False, **rates).forecast(H + 1))
     # A tick without a value moves the phase on, so that the forecasts are for one tick later.
     none = np.zeros(N, np.bool_)
-    _, out = holt_winters.step(state, np.zeros(N, np.float32), none, config)
+    _, out = step(holt_winters, state, np.zeros(N, np.float32), none, config)
     np.testing.assert_allclose(out[1], expected[1:], rtol=0.02)
 
 
@@ -44,7 +45,7 @@ def test_a_fitted_start_meets_the_recursion_that_saw_everything() -> None:
     played = damped.init(N, config)
     for row in y:
         wide = np.pad(row, (0, N - 3))
-        played, _ = damped.step(played, wide, wide > 0, config)
+        played, _ = step(damped, played, wide, wide > 0, config)
     fitted = history.damped_state(y, N, config)
     np.testing.assert_allclose(fitted.level[:3], played.level[:3], rtol=1e-3)
     np.testing.assert_allclose(fitted.trend[:3], played.trend[:3], atol=2e-3)
@@ -60,13 +61,13 @@ def test_an_ensemble_with_a_history_forecasts_a_season_that_a_new_one_cannot_kno
     state = ensemble.init(N, config)
     for row in y[:-H]:
         wide = np.pad(row, (0, N - 3), constant_values=np.nan).astype(np.float32)
-        state, _ = ensemble.step(state, wide, np.isfinite(wide), config)
+        state, _ = together(state, wide, np.isfinite(wide), config)
     state = history.fitted(y[:-H], state, config)
     mask = np.arange(N) < 2
-    _, out = ensemble.step(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), config)
-    assert np.isfinite(np.asarray(out.forecast)[mask]).all()
+    _, out = together(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), config)
+    assert np.isfinite(np.asarray(out.logs)[mask]).all()
     truth = y[8 * SEASON - H + 1 :, 0]  # the tick without a value has passed
     flat = np.abs(y[8 * SEASON - H - 1, 0] - truth).mean()
-    assert np.abs(np.asarray(out.forecast)[0, : H - 1] - truth).mean() < 0.6 * flat
-    np.testing.assert_allclose(out.forecast[1], 0.0, atol=1e-3)
-    assert np.isnan(np.asarray(out.forecast)[3:]).all()
+    assert np.abs(np.asarray(out.logs)[0, : H - 1] - truth).mean() < 0.6 * flat
+    np.testing.assert_allclose(out.logs[1], 0.0, atol=1e-3)
+    assert np.isnan(np.asarray(out.logs)[3:]).all()

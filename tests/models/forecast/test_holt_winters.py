@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import step
 
 from flyball_models._arrays import as_array, counts, full
 from flyball_models.forecast import damped, holt_winters
@@ -22,7 +23,7 @@ def played(y: Floats, config: holt_winters.Config, mask: Floats | None = None) -
     rows: list[Floats] = []
     for t, value in enumerate(y):
         here = ONES if mask is None else np.full(N, mask[t])
-        state, out = holt_winters.step(state, np.full(N, value, np.float32), here, config)
+        state, out = step(holt_winters, state, np.full(N, value, np.float32), here, config)
         rows.append(np.asarray(out[0]))
     return np.stack(rows)
 
@@ -68,7 +69,7 @@ def test_it_is_the_damped_additive_smoothing_of_statsmodels(
     ahead: list[float] = []
     out = None
     for value in y:
-        state, out = holt_winters.step(state, np.full(N, value, np.float32), ONES, config)
+        state, out = step(holt_winters, state, np.full(N, value, np.float32), ONES, config)
         ahead.append(float(out[0, 0]))
     assert out is not None
     np.testing.assert_allclose(ahead[:-1], fit.fittedvalues[1:], rtol=1e-4)
@@ -117,7 +118,7 @@ def test_before_a_season_has_passed_it_is_the_damped_trend() -> None:
     plain = damped.Config(config.alpha, config.beta, config.phi, H)
     state, out = damped.init(N, plain), None
     for value in y:
-        state, out = damped.step(state, np.full(N, value, np.float32), ONES, plain)
+        state, out = step(damped, state, np.full(N, value, np.float32), ONES, plain)
     assert out is not None
     np.testing.assert_allclose(played(y, config)[-1], out[0], rtol=1e-5)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import step
 
 from flyball_models.forecast import last
 
@@ -16,7 +17,7 @@ def test_it_is_the_newest_known_value(values: list[float | None]) -> None:
     state, out = last.init(64, config), None
     for value in values:
         y = np.full(64, np.nan if value is None else value, np.float32)
-        state, out = last.step(state, y, ONES, config)
+        state, out = step(last, state, y, ONES, config)
     known = [value for value in values if value is not None]
     assert out is not None
     expected = np.full((64, 3, 1), known[-1] if known else np.nan, np.float32)
@@ -29,7 +30,7 @@ def test_averages_are_the_mean_of_few_values_and_then_the_recursion() -> None:
     state, out, levels = last.init(64, config), None, np.zeros(2)
     for t, value in enumerate(values):
         levels += np.maximum([0.4, 0.05], 1 / (t + 1)) * (value - levels)
-        state, out = last.step(state, np.full(64, value, np.float32), ONES, config)
+        state, out = step(last, state, np.full(64, value, np.float32), ONES, config)
     assert out is not None
     np.testing.assert_allclose(out, np.tile(levels, (64, 2, 1)), rtol=1e-5)
 

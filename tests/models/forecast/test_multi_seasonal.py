@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.forecast.stepping import step
 
 from flyball_models.forecast import multi_seasonal
 
@@ -19,7 +20,7 @@ def played(y: Floats) -> Floats:
     for values in y:
         wide = np.full(N, np.nan, np.float32)
         wide[: y.shape[1]] = values
-        state, out = multi_seasonal.step(state, wide, np.isfinite(wide), CONFIG)
+        state, out = step(multi_seasonal, state, wide, np.isfinite(wide), CONFIG)
         rows.append(np.asarray(out)[: y.shape[1]])
     return np.stack(rows)
 

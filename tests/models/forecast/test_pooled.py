@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.forecast.stepping import common
 
 from flyball_models._arrays import as_array
 from flyball_models._pool import mean_over_series, products_over_series
@@ -27,7 +28,7 @@ def played(y: Floats, config: pooled.Config) -> tuple[pooled.State, Floats]:
         seen += known
         level += np.where(known, (np.nan_to_num(wide) - level) / np.clip(seen, 1, 50), 0.0)
         given = as_array(np.log1p(level).astype(np.float32)[None])
-        state, out = pooled.step(state, wide, known, (given,), config)
+        state, out = common(state, wide, known, (given,), config)
         rows.append(np.asarray(out))
     return state, np.stack(rows)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.forecast.stepping import step
 
 from flyball_models.forecast import profile
 
@@ -16,7 +17,7 @@ def played(y: Floats, config: profile.Config) -> Floats:
     """Return the last forecasts [N, H, G] of series that are all alike."""
     state, out = profile.init(N, config), np.empty(0)
     for value in y:
-        state, made = profile.step(state, np.full(N, value, np.float32), np.ones(N, np.bool_), config)
+        state, made = step(profile, state, np.full(N, value, np.float32), np.ones(N, np.bool_), config)
         out = np.asarray(made)
     return out
 
@@ -42,7 +43,7 @@ def test_it_is_the_rule_written_out() -> None:
     state = profile.init(N, CONFIG)
     distance, last = [np.nan, np.nan], np.nan
     for t in range(ticks):
-        state, out = profile.step(state, y[t], mask[t], CONFIG)
+        state, out = step(profile, state, y[t], mask[t], CONFIG)
         for g, days in enumerate(CONFIG.groups):
             off = z[t] - shape(t, days)
             if np.isfinite(off):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import step
 
 from flyball_models._arrays import as_array, full
 from flyball_models.forecast import rls
@@ -21,7 +22,7 @@ def played(y: Floats, config: rls.Config, mask: Floats | None = None) -> tuple[r
     rows: list[Floats] = []
     for t, value in enumerate(y):
         here = np.full(N, True if mask is None else mask[t])
-        state, out = rls.step(state, np.full(N, value, np.float32), here, config)
+        state, out = step(rls, state, np.full(N, value, np.float32), here, config)
         rows.append(np.asarray(out[0]))
     return state, np.stack(rows)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import step
 
 from flyball_models.forecast import seasonal
 
@@ -17,7 +18,7 @@ def test_it_is_the_newest_known_value_of_the_phase(seed: int) -> None:
     state = seasonal.init(64, CONFIG)
     phases: dict[tuple[int, int], float] = {}
     for t in range(40):
-        state, out = seasonal.step(state, y[t], mask[t], CONFIG)
+        state, out = step(seasonal, state, y[t], mask[t], CONFIG)
         for n in np.flatnonzero(mask[t]):
             phases[t % 7, int(n)] = float(y[t, n])
         expected = [[phases.get(((t + h) % 7, n), np.nan) for h in range(1, 6)] for n in range(64)]

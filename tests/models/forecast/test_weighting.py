@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.models.forecast.stepping import blended
 
 from flyball_models.forecast import weighting
 
@@ -20,8 +21,8 @@ def played(y: Floats, forecasts: Floats, config: weighting.Config, mask: Floats 
     weights: list[Floats] = []
     for t in range(len(y)):
         here = np.ones(y.shape[1], np.bool_) if mask is None else mask[t]
-        state, out = weighting.step(state, y[t], here, forecasts[t], config)
-        points.append(np.asarray(out.forecast))
+        state, out = blended(state, y[t], here, forecasts[t], config)
+        points.append(np.asarray(out.logs))
         weights.append(np.asarray(out.weights))
     return np.stack(points), np.stack(weights)
 
@@ -190,7 +191,7 @@ def test_settings_that_make_no_sense_are_refused(config: weighting.Config, messa
         weighting.init(N, config)
 
 
-def test_forecasts_of_another_shape_are_refused() -> None:
+def test_forecasts_of_another_number_of_experts_are_refused() -> None:
     y, mask = np.ones(N, np.float32), np.ones(N, np.bool_)
-    with pytest.raises(ValueError, match=r"forecasts have shape \(1, 64, 4\), not \(2, 64, 4\)"):
-        weighting.step(weighting.init(N, CONFIG), y, mask, np.ones((1, N, 4), np.float32), CONFIG)
+    with pytest.raises(ValueError, match="there are 1 experts, the settings are for 2"):
+        blended(weighting.init(N, CONFIG), y, mask, np.ones((1, N, 4), np.float32), CONFIG)

@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.profiles.labels import BOUNDS, FAMILIES, KINDS, UNSEEN
 from bench.profiles.memory_courses import courses, judged
+from bench.profiles.series import Series, generate
 from bench.profiles.training import features_of
 
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
 from flyball_models.profile import course, filling, kinds, likeness, names, phase, signals, waste
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.signals import AT
-from flyball_simulator.profiles import BOUNDS, FAMILIES, KINDS, UNSEEN, Series, generate
 
 SEED = 77
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.common import vpa
 from hypothesis import given, settings, strategies as st
 
-from flyball_models.rightsizing import cost, histogram, mig, usage, vpa
+from flyball_models import grow
+from flyball_models.rightsizing import cost, histogram, mig, usage
 from flyball_models.rightsizing.histogram import Grid
 
 GRID = Grid(0.01, 1.05, 1_000.0)
@@ -61,30 +63,14 @@ def test_weights_halve_each_half_life_and_never_overflow(found: list[tuple[float
     assert kept[0] == pytest.approx(exact if years == 0 else 0.0, rel=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
-@given(samples, samples)
-def test_merging_is_like_having_seen_both(
-    a: list[tuple[float, float, float]], b: list[tuple[float, float, float]]
-) -> None:
-    merged = histogram.merge(filled(a), filled(b), HALF_S)
-    both = filled([*a, *b])
-    now_s = now_of([*a, *b])
-    np.testing.assert_allclose(
-        histogram.weights_at(merged, np.array([0, 1]), now_s, HALF_S),
-        histogram.weights_at(both, np.array([0, 1]), now_s, HALF_S),
-        rtol=1e-5,
-        atol=1e-12,
-    )
-
-
 def test_resizing_keeps_what_is_there_and_refuses_to_shrink() -> None:
     config = usage.Config(GRID, DAY_S, DAY_S)
     state = usage.step(usage.init(2, config), np.array([1.0, 2.0]), np.ones(2, bool), START_S, config)
-    grown = usage.resize(state, 5, config)
+    grown = grow(state, 5, lambda n: usage.init(n, config))
     np.testing.assert_array_equal(grown.peak, [1.0, 2.0, np.nan, np.nan, np.nan])
     assert usage.weights(grown, np.arange(5), START_S, config).sum(axis=0).tolist() == [1, 1, 0, 0, 0]
     with pytest.raises(ValueError, match="2 slots cannot hold the 5"):
-        usage.resize(grown, 2, config)
+        grow(grown, 2, lambda n: usage.init(n, config))
     with pytest.raises(ValueError, match="ratio > 1"):
         histogram.init(1, Grid(1.0, 0.9, 2.0))
 
@@ -113,7 +99,7 @@ def test_vpa_recommends_percentiles_with_margin_and_is_less_sure_when_young() ->
     assert old.upper[0] == pytest.approx(9.5 * 1.15 * (1 + 1 / 8), rel=0.05)
     assert young.upper[0] == pytest.approx(9.5 * 1.15 * 5, rel=0.05)
     assert young.lower[0] < old.lower[0]
-    assert vpa.after_oom(np.array([1e6, 1e10])).tolist() == [1e6 + vpa.OOM_BYTES, 1.2e10]
+    assert cost.after_oom(np.array([1e6, 1e10])).tolist() == [1e6 + 100 * 2.0**20, 1.2e10]
 
 
 def test_cost_asks_for_more_as_stakes_and_uncertainty_rise() -> None:

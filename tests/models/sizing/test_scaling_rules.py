@@ -108,7 +108,7 @@ def test_keda_looks_at_concurrency() -> None:
         kpa.policy(0.5),
         kpa.policy_held(0.5),
         dynamo.policy(0.5),
-        band.band(1.0, 300),
+        band.engine(0.8, 0.1, 0.25, 120.0, 300.0, ""),
         headroom.policy(2, 8, 3, 300),
     ],
 )
@@ -157,16 +157,6 @@ def test_dynamo_raises_to_its_floor_and_steps_by_one() -> None:
 def test_dynamo_shrinks_only_where_one_less_stays_below_its_load() -> None:
     assert Player(dynamo.policy(1.0)).sees(served_30=7.0) == 9
     assert Player(dynamo.policy(1.0)).sees(served_30=7.3) == 10
-
-
-@pytest.mark.parametrize(("n", "expected"), [(5, 8), (9, 9), (20, 12)])
-def test_band_moves_only_to_its_edges(n: int, expected: int) -> None:
-    player = Player(band.band(1.0, 300))
-    assert player.sees(ready=n, upper=7.5, lower=11.2, work_30=1) == expected
-
-
-def test_band_rises_with_present_work_and_its_backlog() -> None:
-    assert Player(band.band(0.8, 100)).sees(work_30=16, backlog=200, upper=3, lower=5) == 22
 
 
 def test_a_proposal_is_a_whole_number() -> None:

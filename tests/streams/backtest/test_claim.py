@@ -4,13 +4,15 @@ import math
 
 import numpy as np
 import pytest
+from bench.scaling.rows import geometric
 from hypothesis import given, strategies as st
 
-from flyball_streams.backtest.policies.groups import HPA, KPA
+from flyball_streams.backtest.policies.groups import POLICY_GROUPS
 from flyball_streams.backtest.report import claim
 from flyball_streams.backtest.report.claim import cost_at, front
 from flyball_streams.backtest.sweep import BILLED, COLUMNS, LATE, REQUESTS, Configuration, Result
 
+HPA, KPA = POLICY_GROUPS["hpa"], POLICY_GROUPS["kpa"]
 LINE = Configuration("x", 300.0, 5)
 points = st.lists(st.tuples(st.floats(1, 100), st.floats(0, 1)), min_size=1, max_size=20)
 
@@ -51,7 +53,7 @@ def test_a_known_ratio_comes_back_with_an_interval_around_it() -> None:
     ratio, each = claim.ratio(ours, base)
     assert ratio.value == pytest.approx(0.8)
     assert each == pytest.approx(0.8)  # paired: the days cancel
-    assert claim.geometric([(ratio, each)] * 3).value == pytest.approx(0.8)
+    assert geometric([(ratio, each)] * 3).value == pytest.approx(0.8)
     assert ratio.percent() == "-20.0 % [-20.0, -20.0]"
 
 
@@ -63,7 +65,7 @@ def test_a_side_that_never_gets_there_is_not_compared() -> None:
     ratio, each = claim.ratio(claim.costs(bad, 0.99, weights), base)
     assert math.isnan(ratio.value)
     assert ratio.percent() == "not reached"
-    assert math.isnan(claim.geometric([(ratio, each)]).value)
+    assert math.isnan(geometric([(ratio, each)]).value)
 
 
 def test_settings_are_tuned_on_the_first_half_alone() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
-from flyball_streams.backtest.events import text, whole
+from flyball_streams.backtest.events import run, text
 from flyball_streams.backtest.events.confirm import Confirmation, Pair, days_of
 from flyball_streams.backtest.report.page import page
 from flyball_streams.backtest.report.text import method
@@ -89,7 +89,7 @@ def test_a_short_demand_can_be_tuned_with_single_requests(monkeypatch: pytest.Mo
     assert all(row.billed_hours for row in found.rows)
     assert found.decisions
     assert all(" leads " in decision.reason for decision in found.decisions)
-    monkeypatch.setattr(whole, "MOST_REQUESTS", 1000)
+    monkeypatch.setattr(run, "MOST_REQUESTS", 1000)
     with pytest.raises(ValueError, match="both"):
         study([demand_of(1)], study_config)
 

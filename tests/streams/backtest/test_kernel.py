@@ -18,7 +18,7 @@ POLICIES = [
     kpa.policy(0.7),
     kpa.policy_held(0.7),
     dynamo.policy(0.6),
-    band.band(0.8, 60),
+    band.engine(0.8, 0.1, 0.25, 120.0, 60.0, ""),
 ]
 LIMITS = (0, 5)
 

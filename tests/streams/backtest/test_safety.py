@@ -30,7 +30,6 @@ SEEING = [
     kpa.policy(0.7),
     kpa.policy_held(0.7),
     dynamo.policy(0.6),
-    band.band(0.8, 120.0),
     band.engine(0.8, 0.1, 0.25, 120.0, 300.0, ""),
     headroom.policy(2.0, 5, 10, 300.0),
     headroom.tracking(0.99, 0.05, 5, 10, 300.0, 5.0),

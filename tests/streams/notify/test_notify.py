@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from tests.actuators.loop import PARTITIONS, publish, read_all
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.server import LOOPBACK, Server, free_ports
 from tests.cli.test_incidents import incident
 from tests.conftest import ROOT
 from tests.streams.notify.receivers import Receiver, receiving
@@ -20,8 +22,6 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Incident
 from flyball_contracts.topics import DEAD_LETTERS, INCIDENTS
-from flyball_streams.broker import EmbeddedBroker
-from flyball_streams.broker.server import LOOPBACK, Server, free_ports
 from flyball_streams.notify import NotifierReport, run as running, run_notifier
 from flyball_streams.notify.targets import Alertmanager, Poster, Refused, Target, Webhook
 

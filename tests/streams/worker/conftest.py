@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
 from tests.streams.worker.rig import Rig
-
-from flyball_streams.broker import Broker, EmbeddedBroker
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 

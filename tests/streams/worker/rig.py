@@ -13,6 +13,8 @@ from typing import Any, Self, cast
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.brokers.base import Broker
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Config, FleetConfig, KafkaConfig, WorkerConfig
@@ -20,7 +22,6 @@ from flyball_contracts.kafka import Place, bounds, consumer_settings, producer_s
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
 from flyball_simulator import Fleet
-from flyball_streams.broker import Broker, EmbeddedBroker
 from flyball_streams.engine import Engine, Incoming
 
 PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}

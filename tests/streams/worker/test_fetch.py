@@ -4,11 +4,11 @@ from typing import Any, cast
 
 from confluent_kafka import Producer
 from faust.types import TP
+from tests.brokers.embedded import EmbeddedBroker
 from tests.streams.worker.rig import PARTITIONS
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.topics import TELEMETRY
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.worker.fetch import Fetch
 
 PLACE = TP(TELEMETRY.name, 0)

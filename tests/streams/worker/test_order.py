@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from faust.types import TP
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.faults import ApiKey, Fault
 from tests.streams.engine.recorded import SMALL
 from tests.streams.engine.scene import START_NS
 from tests.streams.worker.rig import PARTITIONS, incoming
@@ -18,7 +20,6 @@ from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import TransportError
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_simulator import Fleet
-from flyball_streams.broker import ApiKey, EmbeddedBroker, Fault
 from flyball_streams.engine import Incoming
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.host import LaneHost

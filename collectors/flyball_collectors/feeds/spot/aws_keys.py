@@ -1,6 +1,6 @@
 """Source of an AWS access key: the environment, or the role of the machine that the feed runs on."""
 
-from typing import Protocol
+from collections.abc import Callable
 
 import msgspec
 
@@ -17,24 +17,8 @@ _SPARE_NS = 300 * NS_PER_S
 _REMEDY = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role"
 
 
-class Keys(Protocol):
-    """Returns the currently valid key; raises :class:`FeedError`."""
-
-    def key(self, now_ns: int) -> AwsKey:
-        """Key to sign with at ``now_ns``."""
-        ...
-
-
-class FixedKey:
-    """One permanent key."""
-
-    def __init__(self, key: AwsKey) -> None:
-        self._key = key
-
-    def key(self, now_ns: int) -> AwsKey:
-        """The key."""
-        del now_ns
-        return self._key
+Keys = Callable[[int], AwsKey]
+"""Returns the key to sign with at a wall time in nanoseconds; raises :class:`FeedError`."""
 
 
 class _Credentials(msgspec.Struct, rename="pascal"):

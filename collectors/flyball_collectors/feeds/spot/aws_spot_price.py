@@ -64,7 +64,7 @@ class AwsSpotPrice:
     def _page(self, query: dict[str, str], where: str, now_ns: int) -> tuple[list[float], str]:
         host = urlsplit(self._client.where("/")).netloc
         target = Target(host, self._settings.region, "ec2")
-        headers = signed_headers(self._keys.key(now_ns), target, "/", query, now_ns)
+        headers = signed_headers(self._keys(now_ns), target, "/", query, now_ns)
         body = self._client.get("/", query, {"Accept": "text/xml", **headers}, now_ns, keep=False)
         try:
             root = ElementTree.fromstring(body)

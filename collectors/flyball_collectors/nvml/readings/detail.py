@@ -4,11 +4,11 @@ from ctypes import byref, c_ulonglong
 from pathlib import Path
 
 from flyball_collectors.base import NAN
+from flyball_collectors.kernel import numbers, text_of
 from flyball_collectors.nvml.calls.abi import FABRIC_V2, SRAM_V1, Fabric, RemapHistogram, SramErrors
 from flyball_collectors.nvml.calls.fields import Field, FieldBatch
 from flyball_collectors.nvml.calls.gate import Gate
 from flyball_collectors.nvml.devices.topology import MAX_LINKS, LinkStates
-from flyball_collectors.nvml.readings.aer import AerCounters
 from flyball_collectors.nvml.readings.gpm import Activity
 from flyball_collectors.nvml.readings.link_errors import LinkErrors, sum_of
 from flyball_collectors.nvml.readings.samples import POWER, Ring
@@ -53,6 +53,39 @@ _EXCEEDED = _column("nvidia.gpu.ecc.sram.threshold")
 _LIMITS = [_column(f"hw.temperature.limit{{limit=high.{limit}}}") for limit in ("degraded", "critical")]
 _SLOWDOWN, _SHUTDOWN = 1, 0  # nvmlTemperatureThresholds_t
 _AGGREGATE, _DRAM, _SRAM = 1, 2, 7  # nvmlEccCounterType_t, nvmlMemoryLocation_t
+_FILES = {"correctable": "aer_dev_correctable", "non_fatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
+_TOTALS = {"correctable": "TOTAL_ERR_COR", "non_fatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
+_PARTS = {"bad_tlp": "BadTLP", "bad_dllp": "BadDLLP"}
+_COLUMNS = {kind: GPU_DETAIL.column(f"nvidia.gpu.pcie.errors{{type={kind}}}") for kind in (*_FILES, *_PARTS)}
+
+
+class AerCounters:
+    """Counters of one PCI device under ``root``, readable by everyone; a kernel without them is queried once."""
+
+    def __init__(self, root: Path, address: str | None) -> None:
+        self._folder = root / "sys/bus/pci/devices" / address if address else None
+
+    def put(self, row: list[float]) -> None:
+        """Fill unknown count columns of ``row`` (of :data:`GPU_DETAIL`)."""
+        if self._folder is None or all(row[column] == row[column] for column in _COLUMNS.values()):
+            return
+        found: dict[str, float] = {}
+        for kind, name in _FILES.items():
+            counts = _counts(text_of(self._folder / name))
+            found[kind] = counts.get(_TOTALS[kind], NAN)
+            if kind == "correctable":
+                found |= {part: counts.get(word, NAN) for part, word in _PARTS.items()}
+        if all(count != count for count in found.values()):
+            self._folder = None
+        for kind, column in _COLUMNS.items():
+            if row[column] != row[column]:
+                row[column] = found.get(kind, NAN)
+
+
+def _counts(text: str) -> dict[str, float]:
+    """Lines of a name and a number each; others are skipped."""
+    pairs = [line.split() for line in text.splitlines()]
+    return {pair[0]: float(value[0]) for pair in pairs if len(pair) == 2 and (value := numbers(pair[1:]))}
 
 
 def _named(name: str, attribute: str, ids: dict[str, int], scale: float = 1.0) -> tuple[Field, ...]:

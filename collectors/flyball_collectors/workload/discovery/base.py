@@ -1,6 +1,13 @@
 """The result of discovery, and the interface of all its sources."""
 
-from typing import Literal, NamedTuple, Protocol
+import logging
+import threading
+from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple
+
+from flyball_collectors.workload.scraping.fetch import FetchError
+
+_LOG = logging.getLogger(__name__)
 
 
 class DiscoveredReplica(NamedTuple):
@@ -21,32 +28,49 @@ class DiscoveredReplica(NamedTuple):
     pending: bool = False
 
 
-class Watch(Protocol):
-    """Discovers replicas periodically, in a thread of its own.
+class Watch(ABC):
+    """Looks for replicas every ``period_s``, in a thread of its own named ``who``.
 
-    ``found`` is the last result, however old it is; ``problem`` says why there is no newer or complete one, empty if
-    there is none and ``None`` before the first result. ``errors`` counts failed attempts.
+    ``found`` is the last result, however old it is, and the same object while nothing has changed; ``problem`` says why
+    there is no newer or complete one, empty if there is none and ``None`` before the first result. ``errors`` counts
+    failed attempts. The log shows a new problem after ``warning``.
     """
 
-    @property
-    def found(self) -> tuple[DiscoveredReplica, ...]:
-        """The current replicas; the same object while nothing has changed."""
-        ...
+    warning: str
 
-    @property
-    def problem(self) -> str | None:
-        """Why discovery is incomplete."""
-        ...
-
-    @property
-    def errors(self) -> int:
-        """Number of failed attempts."""
-        ...
+    def __init__(self, who: str, period_s: float, patience_s: float) -> None:
+        self.errors = 0
+        self.problem: str | None = None
+        self.found: tuple[DiscoveredReplica, ...] = ()
+        self._period_s = period_s
+        self._patience_s = patience_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=who, daemon=True)
+        self._thread.start()
 
     def hurry(self) -> None:
-        """Abort a request that takes too long."""
-        ...
+        """Abort a request that takes too long, if there are requests."""
+        return
 
     def close(self) -> None:
-        """End the thread."""
-        ...
+        """End the thread, unless a call holds it for longer than its patience."""
+        self._stop.set()
+        self._thread.join(self._patience_s)
+
+    @abstractmethod
+    def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
+        """The current replicas, and why they are not complete."""
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                found, problem = self._look()
+                if found != self.found:
+                    self.found = found
+            except Exception as error:  # whatever it is: the replicas that are known stay known
+                self.errors += 1
+                problem = str(error) if isinstance(error, FetchError) else f"{type(error).__name__}: {error}"
+            if problem and problem != self.problem and not self._stop.is_set():
+                _LOG.warning(self.warning, problem)
+            self.problem = problem
+            self._stop.wait(self._period_s)

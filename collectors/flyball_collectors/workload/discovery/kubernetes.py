@@ -7,19 +7,16 @@ and ``flyball.dev/server`` names whose series it has. Further annotations: ``fly
 models on the page it is). The replica is named after the pod.
 """
 
-import logging
-import threading
 from collections.abc import Mapping
 from urllib.parse import quote
 
 import msgspec
 
 from flyball_collectors.parameters import KubernetesParameters
-from flyball_collectors.workload.discovery.base import DiscoveredReplica
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
 from flyball_contracts.errors import ConfigError
 
-_LOG = logging.getLogger(__name__)
 _LIST_BYTES = 32 * 1024 * 1024
 _LIVE = ("Pending", "Running")
 
@@ -93,51 +90,34 @@ def _found(pod: _Pod) -> DiscoveredReplica | None:
     )
 
 
-class PodWatch:
-    """Queries every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+class PodWatch(Watch):
+    """Queries the API server. Raises :class:`ConfigError` without one."""
 
-    Raises :class:`ConfigError` without an API server.
-    """
+    warning = "pods of this node cannot be listed: %s; those found before are kept"
 
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
-        self.errors = 0
-        self.problem: str | None = None
-        self.found: tuple[DiscoveredReplica, ...] = ()
-        self._settings = settings
         name = quote(settings.node or node, safe="")
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
         url = settings.url.rstrip("/") or _in_cluster(environ)
         token = token_of(settings.token_file)
         self._server = Fetcher(url, timeout_s, _LIST_BYTES, token, settings.ca_file)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kubernetes-pods", daemon=True)
-        self._thread.start()
-        self._timeout_s = timeout_s
+        super().__init__("kubernetes-pods", settings.period_s, 2 * timeout_s)
 
     def hurry(self) -> None:
         """Abort a request that takes too long."""
         self._server.hurry()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread and its request."""
         self._stop.set()
         self._server.abort()
-        self._thread.join(2 * self._timeout_s)
+        super().close()
+
+    def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
+        return pods_of(self._server.get(self._path, "application/json")), ""
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                found = pods_of(self._server.get(self._path, "application/json"))
-                if found != self.found:
-                    self.found = found
-                self.problem = ""
-            except Exception as error:  # whatever it is: the pods that are known stay known
-                self.errors += 1
-                problem = str(error) if isinstance(error, FetchError) else f"{type(error).__name__}: {error}"
-                if problem != self.problem and not self._stop.is_set():
-                    _LOG.warning("pods of this node cannot be listed: %s; those found before are kept", problem)
-                self.problem = problem
-            self._stop.wait(self._settings.period_s)
+        super()._run()
         self._server.close()
 
 

@@ -10,9 +10,7 @@ needs no privilege; and the kernel shows those of each process to its own user a
 exists as long as its control group does.
 """
 
-import logging
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -20,9 +18,8 @@ from pathlib import Path
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
 from flyball_collectors.parameters import SlurmParameters
-from flyball_collectors.workload.discovery.base import DiscoveredReplica
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 
-_LOG = logging.getLogger(__name__)
 _PREFIX = "FLYBALL_"
 # Version 2 of the control groups, then version 1, where each controller has a tree.
 _GROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*")
@@ -67,45 +64,16 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
         )
 
 
-class JobWatch:
-    """Checks every ``period_s``; see :class:`~flyball_collectors.workload.discovery.base.Watch`.
+class JobWatch(Watch):
+    """Checks the control groups; the kernel blocks readers of the environment of a process that hangs in it."""
 
-    It has a thread of its own because the kernel blocks readers of the environment of a process that hangs in it.
-    """
+    warning = "what Slurm jobs announce: %s"
 
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
-        self.errors = 0
-        self.problem: str | None = None
-        self.found: tuple[DiscoveredReplica, ...] = ()
-        self._settings = settings
         self._node = node
         self._root = root
         self._folder = root / settings.folder.lstrip("/")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
-        self._thread.start()
-
-    def hurry(self) -> None:
-        """Do nothing: there are no requests."""
-
-    def close(self) -> None:
-        """End the thread, unless the kernel blocks it."""
-        self._stop.set()
-        self._thread.join(1.0)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                found, problem = self._look()
-                if found != self.found:
-                    self.found = found
-            except Exception as error:  # whatever it is: the jobs that are known stay known
-                self.errors += 1
-                problem = f"{type(error).__name__}: {error}"
-            if problem and problem != self.problem:
-                _LOG.warning("what Slurm jobs announce: %s", problem)
-            self.problem = problem
-            self._stop.wait(self._settings.period_s)
+        super().__init__("slurm-jobs", settings.period_s, 1.0)
 
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
         jobs = find_jobs(self._root)

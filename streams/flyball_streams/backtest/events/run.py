@@ -1,5 +1,6 @@
 """One run of the event-driven engine; the result has the fluid engine's columns and request-level sums."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,10 @@ from flyball_streams.backtest import kernel as fluid
 from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.events import kernel
 from flyball_streams.backtest.events.replicas import Service
-from flyball_streams.backtest.events.requests import Requests
+from flyball_streams.backtest.events.requests import Requests, Source
 from flyball_streams.backtest.kernel import Bounds, Faults, Floats
+from flyball_streams.backtest.policies.groups import Setting
+from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.run import (
     NO_BOUNDS,
     Run,
@@ -22,9 +25,49 @@ from flyball_streams.backtest.run import (
     sums_of,
     world_of,
 )
+from flyball_streams.backtest.sweep import Engine
 
 WORKING_LOAD = 0.7
 RESIDENCE_S = fluid.Plant(0).residence_s
+MOST_REQUESTS = 3_000_000
+"""More requests would take hours to tune with."""
+
+
+def single_requests(demands: Sequence[Demand], source: Source) -> Engine:
+    """Return an engine that simulates every request of the demands, which are in the order of their seeds.
+
+    Raises ``ValueError`` for demand of more than :data:`MOST_REQUESTS`.
+    """
+    count = sum(float(demand.requests.sum()) for demand in demands)
+    if count > MOST_REQUESTS:
+        raise ValueError(
+            f"{demands[0].name}: {count:,.0f} requests are too many to tune with one by one; tune with the fluid "
+            "engine and let single requests confirm it (engine 'both')"
+        )
+    requests = [source(demand, [(0, len(demand.work))], seed)[0] for seed, demand in enumerate(demands)]
+    service = service_for(requests[0])
+
+    def engine(
+        seed: int,
+        shared: PreparedDemand,
+        setting: Setting,
+        world: Scenario,
+        *,
+        record: bool = False,
+        delays_from_s: int = 0,
+    ) -> Run:
+        return simulate(
+            shared.demand,
+            requests[seed],
+            setting.policy,
+            world,
+            setting.bounds,
+            service=service,
+            record=record,
+            delays_from_s=delays_from_s,
+        ).run
+
+    return engine
 
 
 class Served(NamedTuple):
@@ -33,21 +76,6 @@ class Served(NamedTuple):
     run: Run
     given: int
     tally: Floats
-
-    @property
-    def waiting(self) -> int:
-        """Requests that no replica had started at the end."""
-        return self.given - int(self.tally[kernel.BEGUN])
-
-    @property
-    def unfinished(self) -> int:
-        """Requests that a replica had started but not finished."""
-        return int(self.tally[kernel.BEGUN] - self.tally[kernel.FINISHED])
-
-    @property
-    def mean_time_s(self) -> float:
-        """Mean time of a request in the system, by Little's law."""
-        return float(self.tally[kernel.IN_SYSTEM]) / max(1, self.given)
 
 
 def service_for(requests: Requests, fixed: float = Service(1).fixed) -> Service:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_models.forecast import conformal, damped
+from flyball_models.forecast._scale import as_logs, in_units
 from flyball_streams.backtest.demands.demand import DAY_S, WEEK_S, Demand, Floats
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
@@ -131,12 +132,13 @@ def _scan(y: jax.Array, settings: _Forecast) -> tuple[list[jax.Array], list[jax.
     everyone = np.ones(y.shape[1], bool)
 
     def tick(state: _State, now: jax.Array) -> tuple[_State, tuple[list[jax.Array], list[jax.Array]]]:
-        smooth, point = damped.step(state[0], now, everyone, config=settings.smooth)
-        bands, found = conformal.step(state[1], now, everyone, point, config=settings.bands)
-        off = jnp.where(levels > 0.5, jnp.abs(found.coverage - levels), 0.0).max(axis=1)
+        smooth, point = damped.ahead(state[0], now, everyone, config=settings.smooth)
+        bands, found = conformal.around(state[1], now, everyone, as_logs(in_units(point)), config=settings.bands)
+        quantiles = in_units(found.quantiles)
+        off = jnp.where(levels > 0.5, jnp.abs(found.coverage.T - levels), 0.0).max(axis=1)
         trusted = (found.resolved >= settings.trust_after) & (off <= settings.trust_tolerance)
-        up = [found.quantiles[:, lead - 1 : last].max(axis=1) for lead, last in settings.spans]
-        down = [found.quantiles[:, :last, settings.down].max(axis=1) for _, last in settings.spans]
+        up = [quantiles[:, lead - 1 : last].max(axis=1) for lead, last in settings.spans]
+        down = [quantiles[:, :last, settings.down].max(axis=1) for _, last in settings.spans]
         bounds = [jnp.where(trusted[:, None], x, jnp.nan) for x in up], [jnp.where(trusted, x, jnp.nan) for x in down]
         return (smooth, bands), bounds
 

@@ -176,107 +176,95 @@ def _shadow_selection(conditions: Conditions) -> list[Setting]:
     ]
 
 
-STATIC = PolicyGroup("static", "static", "one number of replicas for all the time", _static)
-HPA = PolicyGroup(
-    "hpa",
-    "HPA on utilisation",
-    "Kubernetes autoscaler: replicas follow their mean utilisation",
-    _one_knob(hpa.policy, 0.2, 0.98),
-)
-HPA_LOAD = PolicyGroup(
-    "hpa_load",
-    "HPA on arriving work",
-    "the same, on the work that arrives, whether or not it can be served",
-    _one_knob(hpa.load, 0.2, 0.98),
-)
-HPA_QUEUE = PolicyGroup(
-    "hpa_queue", "HPA on queue", "the same, on requests that wait for each replica", _one_knob(hpa.queue, 0.02, 20.0)
-)
-KEDA = PolicyGroup(
-    "keda",
-    "KEDA-like",
-    "arriving work and its queue over what a replica is set to take, scale to the larger",
-    _one_knob(hpa.keda, 0.22, 1.6),
-)
-KPA = PolicyGroup(
-    "kpa", "KPA", "Knative autoscaler: requests in flight, with a panic window", _one_knob(kpa.policy, 0.2, 1.1)
-)
-KPA_HELD = PolicyGroup(
-    "kpa_held",
-    "KPA + 600 s hold",
-    "the same, and nothing goes for 600 s after the last peak",
-    _one_knob(kpa.policy_held, 0.3, 2.0),
-)
-DYNAMO = PolicyGroup(
-    "dynamo",
-    "Dynamo-like",
-    "a planner that forecasts the next interval and provides for it",
-    _one_knob(dynamo.policy, 0.2, 1.0),
-)
-SCHEDULE = PolicyGroup("schedule", "schedule", "the same hour of the days before", _schedule, by_delay=True)
-FORECAST_BAND = PolicyGroup(
-    "forecast_band",
-    "Flyball forecast band",
-    "a quantile of the forecast at the cold start",
-    _forecast_band,
-    ours=True,
-    forecasts=True,
-)
-HEADROOM = PolicyGroup(
-    "headroom",
-    "Flyball fixed headroom",
-    "the level of five minutes and a fixed multiple of its spread",
-    _headroom,
-    by_delay=True,
-    ours=True,
-)
-SLO_HEADROOM = PolicyGroup(
-    "slo_headroom",
-    "Flyball SLO headroom",
-    "the level of five minutes and as many spreads as the objective has needed, raised by a forecast",
-    _slo_headroom,
-    by_delay=True,
-    ours=True,
-    forecasts=True,
-)
-LEAD_TIME_HEADROOM = PolicyGroup(
-    "lead_time_headroom",
-    "Flyball lead-time headroom",
-    "the same, with the spread over one cold start",
-    _lead_time_headroom,
-    by_delay=True,
-    ours=True,
-    forecasts=True,
-)
-SHADOW_SELECTION = PolicyGroup(
-    "shadow_selection",
-    "Flyball shadow selection",
-    "many policies run in the shadow; the one that would have cost least acts",
-    _shadow_selection,
-    by_delay=True,
-    ours=True,
-)
-ORACLE = PolicyGroup(
-    "oracle", "oracle-A", "knows the demand of the next cold start; no real policy can", _oracle, by_delay=True
-)
 POLICY_GROUPS = {
-    f.key: f
-    for f in (
-        STATIC,
-        HPA,
-        HPA_LOAD,
-        HPA_QUEUE,
-        KEDA,
-        KPA,
-        KPA_HELD,
-        DYNAMO,
-        SCHEDULE,
-        SLO_HEADROOM,
-        HEADROOM,
-        LEAD_TIME_HEADROOM,
-        SHADOW_SELECTION,
-        FORECAST_BAND,
-        ORACLE,
+    group.key: group
+    for group in (
+        PolicyGroup("static", "static", "one number of replicas for all the time", _static),
+        PolicyGroup(
+            "hpa",
+            "HPA on utilisation",
+            "Kubernetes autoscaler: replicas follow their mean utilisation",
+            _one_knob(hpa.policy, 0.2, 0.98),
+        ),
+        PolicyGroup(
+            "hpa_load",
+            "HPA on arriving work",
+            "the same, on the work that arrives, whether or not it can be served",
+            _one_knob(hpa.load, 0.2, 0.98),
+        ),
+        PolicyGroup(
+            "hpa_queue",
+            "HPA on queue",
+            "the same, on requests that wait for each replica",
+            _one_knob(hpa.queue, 0.02, 20.0),
+        ),
+        PolicyGroup(
+            "keda",
+            "KEDA-like",
+            "arriving work and its queue over what a replica is set to take, scale to the larger",
+            _one_knob(hpa.keda, 0.22, 1.6),
+        ),
+        PolicyGroup(
+            "kpa", "KPA", "Knative autoscaler: requests in flight, with a panic window", _one_knob(kpa.policy, 0.2, 1.1)
+        ),
+        PolicyGroup(
+            "kpa_held",
+            "KPA + 600 s hold",
+            "the same, and nothing goes for 600 s after the last peak",
+            _one_knob(kpa.policy_held, 0.3, 2.0),
+        ),
+        PolicyGroup(
+            "dynamo",
+            "Dynamo-like",
+            "a planner that forecasts the next interval and provides for it",
+            _one_knob(dynamo.policy, 0.2, 1.0),
+        ),
+        PolicyGroup("schedule", "schedule", "the same hour of the days before", _schedule, by_delay=True),
+        PolicyGroup(
+            "slo_headroom",
+            "Flyball SLO headroom",
+            "the level of five minutes and as many spreads as the objective has needed, raised by a forecast",
+            _slo_headroom,
+            by_delay=True,
+            ours=True,
+            forecasts=True,
+        ),
+        PolicyGroup(
+            "headroom",
+            "Flyball fixed headroom",
+            "the level of five minutes and a fixed multiple of its spread",
+            _headroom,
+            by_delay=True,
+            ours=True,
+        ),
+        PolicyGroup(
+            "lead_time_headroom",
+            "Flyball lead-time headroom",
+            "the same, with the spread over one cold start",
+            _lead_time_headroom,
+            by_delay=True,
+            ours=True,
+            forecasts=True,
+        ),
+        PolicyGroup(
+            "shadow_selection",
+            "Flyball shadow selection",
+            "many policies run in the shadow; the one that would have cost least acts",
+            _shadow_selection,
+            by_delay=True,
+            ours=True,
+        ),
+        PolicyGroup(
+            "forecast_band",
+            "Flyball forecast band",
+            "a quantile of the forecast at the cold start",
+            _forecast_band,
+            ours=True,
+            forecasts=True,
+        ),
+        PolicyGroup(
+            "oracle", "oracle-A", "knows the demand of the next cold start; no real policy can", _oracle, by_delay=True
+        ),
     )
 }
 OURS = "slo_headroom"

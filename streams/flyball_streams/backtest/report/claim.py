@@ -130,18 +130,7 @@ def ratio(ours: tuple[Cost, Floats], other: tuple[Cost, Floats]) -> tuple[Ratio,
     each = ours[1] / other[1]
     if not math.isfinite(ours[0].value / other[0].value):
         return Ratio(math.nan, math.nan, math.nan), each
-    return Ratio(ours[0].value / other[0].value, *_interval(each)), each
-
-
-def geometric(ratios: list[tuple[Ratio, Floats]]) -> Ratio:
-    """Geometric mean over configurations; report beside it those in which one side missed the target."""
-    known = [(r, each) for r, each in ratios if math.isfinite(r.value)]
-    if not known:
-        return Ratio(math.nan, math.nan, math.nan)
-    value = math.exp(float(np.mean([math.log(r.value) for r, _ in known])))
-    logs = np.log([each for _, each in known])
-    some = np.isfinite(logs).any(axis=0)
-    return Ratio(value, *_interval(np.exp(np.nanmean(logs[:, some], axis=0))))
+    return Ratio(ours[0].value / other[0].value, *interval(each)), each
 
 
 def gap_closed(ours: float, base: float, oracle: float) -> float:
@@ -149,7 +138,8 @@ def gap_closed(ours: float, base: float, oracle: float) -> float:
     return (base - ours) / (base - oracle) if base > oracle else math.nan
 
 
-def _interval(values: Floats) -> tuple[float, float]:
+def interval(values: Floats) -> tuple[float, float]:
+    """The middle 95 % of the finite values; NaN without any."""
     known = values[np.isfinite(values)]
     if not len(known):
         return math.nan, math.nan

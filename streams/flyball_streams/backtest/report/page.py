@@ -4,8 +4,7 @@ import html
 from datetime import UTC, datetime
 
 from flyball_streams.backtest.events import text as single
-from flyball_streams.backtest.events.picture import slopes
-from flyball_streams.backtest.report.plots import colours, dated, day, faults, pareto
+from flyball_streams.backtest.report.plots import colours, dated, day, faults, pareto, slopes
 from flyball_streams.backtest.report.text import (
     COLUMNS,
     FAULT_COLUMNS,

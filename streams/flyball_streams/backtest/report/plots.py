@@ -1,8 +1,10 @@
 """The page's charts as inline SVG."""
 
 import io
+import math
 import re
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -12,6 +14,7 @@ from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from flyball_streams.backtest.events.confirm import Confirmation
 from flyball_streams.backtest.safety import MOST_LOST, TITLES
 from flyball_streams.backtest.study import Row, Study
 
@@ -25,6 +28,48 @@ YEAR_S = 365 * 86_400
 MINUTES_FROM_S = 900.0
 """Below this span two marks of an axis would have the same minute."""
 STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "flyball", "font.family": "sans-serif", "font.size": 9.5}
+APART = 0.045
+"""Smallest distance of two labels, as a share of the height."""
+
+
+def slopes(found: Confirmation, colour: dict[str, str]) -> str:
+    """Cost at equal service relative to the baseline: fluid engine on the left, single requests on the right."""
+    figure, axes = new_figure(8.6, 4.6)
+    ratios = [(row, row.fluid.ratio, row.events.ratio) for row in found.rows]
+    known = [(row, (left, right)) for row, left, right in ratios if left is not None and right is not None]
+    for row, both in known:
+        wide = 2.4 if row.ours else 1.5
+        axes.plot((0, 1), both, color=colour[row.key], lw=wide, marker="o", ms=5, zorder=5 if row.ours else 3)
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    axes.set_xlim(-0.75, 1.75)
+    axes.set_xticks((0, 1), ("fluid", "single requests"))
+    axes.grid(axis="x", visible=False)
+    values = [x for _, both in known for x in both]
+    low, high = (min(values) / 1.04, max(values) * 1.04) if values else (0.5, 2.0)
+    axes.set_ylim(low, high)
+    ticks = [x for x in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0) if low <= x <= high]
+    axes.set_yticks(ticks, [f"{100 * (x - 1):+.0f} %" for x in ticks])
+    axes.set_ylabel("cost at equal service against the baseline", color=QUIET)
+    for side, place, align in ((0, -0.04, "right"), (1, 1.04, "left")):
+        at = _apart([both[side] for _, both in known], low, high)
+        for (row, both), y in zip(known, at, strict=True):
+            text = f"{row.title}  {100 * (both[side] - 1):+.1f} %"
+            weight = "bold" if row.ours else "normal"
+            axes.text(place, y, text, color=colour[row.key], ha=align, va="center", fontsize=9, fontweight=weight)
+    return svg_of(figure)
+
+
+def _apart(values: list[float], low: float, high: float) -> list[float]:
+    """Heights of labels on a log axis, shifted so that no two overlap."""
+    step = (high / low) ** APART
+    order = sorted(range(len(values)), key=values.__getitem__)
+    up, down = list(values), list(values)
+    for before, after in pairwise(order):
+        up[after] = max(up[after], up[before] * step)
+    for after, before in pairwise(reversed(order)):
+        down[before] = min(down[before], down[after] / step)
+    return [math.sqrt(a * b) for a, b in zip(up, down, strict=True)]
 
 
 def colours(study: Study) -> dict[str, str]:

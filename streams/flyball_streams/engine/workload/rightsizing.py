@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Proposal, Resources, Tick, Usage
-from flyball_models import bucket
-from flyball_models.rightsizing import cost, mig, usage, vpa
+from flyball_models import bucket, grow
+from flyball_models.rightsizing import cost, mig, usage
 from flyball_models.rightsizing.histogram import Floats, Grid, percentile
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import arrays, like, wiped
@@ -75,9 +76,7 @@ class Rightsizing:
         self.cell = cell
         self.config = config
         self.directory = directory
-        by_cost = config.policy == "cost"
-        cpu, memory = (cost.CPU, cost.MEMORY) if by_cost else (vpa.CPU, vpa.MEMORY)
-        settings = (cpu, memory, cpu._replace(grid=SHARE), memory)
+        settings = (cost.CPU, cost.MEMORY, cost.CPU._replace(grid=SHARE), cost.MEMORY)
         self.settings: dict[str, usage.Config] = dict(zip(KINDS, settings, strict=True))
         self.slots: dict[str, int] = {}
         self.seen_s: dict[str, float] = {}
@@ -133,7 +132,7 @@ class Rightsizing:
         rows = np.array([self.slots[name] for name in usage_of], np.int64)
         for kind, settings in self.settings.items():
             if capacity > len(self.states[kind].peak):
-                self.states[kind] = usage.resize(self.states[kind], capacity, settings)
+                self.states[kind] = grow(self.states[kind], capacity, partial(usage.init, config=settings))
             x = np.full(capacity, np.nan)
             x[rows] = [_sample(kind, u) for u in usage_of.values()]
             self.states[kind] = usage.step(self.states[kind], x, x < MOST, now_s, settings)
@@ -191,7 +190,7 @@ class Rightsizing:
                 id=record_id("Proposal", "resize", self.cell, name, tick.index),
                 action="resize",
                 workload=name,
-                reason=f"each replica should ask for {' and '.join(phrases)}, by what was used ({self.config.policy})",
+                reason=f"each replica should ask for {' and '.join(phrases)}, by what was used (cost)",
                 observed_replicas=demands[name].replicas,
                 resources=Resources(
                     cpu=cpu.wanted if cpu else None,
@@ -210,11 +209,9 @@ class Rightsizing:
 
     def _recommended(self, kind: str, rows: NDArray[np.int64], now_s: float) -> tuple[Floats, ...]:
         """Lower bound, target and upper bound of some workloads, then the percentiles 50, 90 and 95 of their usage."""
-        settings, state, config = self.settings[kind], self.states[kind], self.config
-        weights = usage.weights(state, rows, now_s, settings)
+        settings = self.settings[kind]
+        weights = usage.weights(self.states[kind], rows, now_s, settings)
         shown = tuple(percentile(weights, p, settings.grid) for p in (0.5, 0.9, 0.95))
-        if config.policy == "vpa":
-            return *vpa.recommend(weights, now_s - state.since_s[rows], settings.grid), *shown
         if kind not in ("memory_bytes", "gpu_memory_bytes"):
             target = cost.slowing(weights, settings.grid, cost.SLOW._replace(stakes=SLOW_RATIO))
             return target, target, target, *shown
@@ -301,7 +298,7 @@ def _sample(kind: str, used: Usage) -> float:
     value = getattr(used, kind)
     if kind == "memory_bytes" and used.oom and used.oom > 0:
         had = min(max(used.memory_bytes or 0.0, used.memory_limit_bytes or 0.0), MOST)
-        value = float(vpa.after_oom(np.array(had)))
+        value = float(cost.after_oom(np.array(had)))
     return math.nan if value is None else value
 
 

@@ -136,16 +136,6 @@ def test_it_keeps_quiet(changes: dict[str, Any]) -> None:
     assert resizes(run(cell(**changes), 0, 600, host=HOST)) == []
 
 
-def test_vpa_leaves_what_is_within_its_bounds_alone() -> None:
-    young = {"cpu.time": 5.0, "cpu.limit": 4.0}
-    assert resizes(run(cell(policy="vpa"), 0, 400, host=young, shown=Values())) == []
-    killed = HOST | {"memory.oom": 1.0, "memory.limit": 16.0 * GIB}
-    (proposal,) = resizes(run(cell(policy="vpa", after_s=480.0), 0, 600, host=killed, shown=Values()))
-    assert proposal.resources is not None
-    assert proposal.resources.memory_bytes == pytest.approx(1.15 * 1.2 * 20 * GIB, rel=0.05)
-    assert proposal.resources.cpu is None
-
-
 def test_an_oom_kill_asks_for_more_than_the_limit() -> None:
     killed = {"memory.working_set": 15.0 * GIB, "memory.limit": 16.0 * GIB, "memory.oom": 1.0}
     (proposal,) = resizes(run(cell(), 0, 600, host=killed, shown=Values()))

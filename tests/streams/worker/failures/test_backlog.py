@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from faust.types import TP
+from tests.brokers.embedded import EmbeddedBroker
 from tests.streams.engine.scene import PERIOD_NS, Agent, inventory
 from tests.streams.worker.rig import PARTITIONS, wait_until
 
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.topics import TELEMETRY
-from flyball_streams.broker import EmbeddedBroker
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.fetch import Fetch
 from flyball_streams.worker.host import BACKLOG, LaneHost

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 from faust.types import TP
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.kafka import RealKafka
 from tests.streams.engine.recorded import SMALL
 from tests.streams.engine.scene import START_NS
 from tests.streams.worker.rig import DEADLINE_S, PARTITIONS, Process, Rig, Simulated, incoming, wait_until
@@ -18,7 +20,6 @@ from flyball_contracts.frame import decode_frame
 from flyball_contracts.records import DemandTick
 from flyball_contracts.topics import DEMAND, EVENTS, STATE, TELEMETRY
 from flyball_simulator import Fleet
-from flyball_streams.broker import EmbeddedBroker, RealKafka
 from flyball_streams.engine import Incoming
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.snapshots import SnapshotShelf, cut, state_of

@@ -4,10 +4,11 @@ import signal
 from collections.abc import Callable
 from typing import cast
 
+from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.faults import ApiKey, Fault
 from tests.streams.worker.rig import Process, Rig, Simulated
 
 from flyball_contracts.topics import TELEMETRY
-from flyball_streams.broker import ApiKey, EmbeddedBroker, Fault
 
 FAILED = 70
 REFUSALS = 50

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
+from tests.brokers.kafka import RealKafka
 from tests.contracts.strategies import samples
 
 from flyball_cli.topics import create_topics
@@ -14,7 +15,6 @@ from flyball_contracts.codec import record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import producer_settings
 from flyball_contracts.topics import TOPICS, WORKLOADS
-from flyball_streams.broker import RealKafka
 from flyball_streams.worker.tables import TableReader
 
 pytestmark = pytest.mark.integration

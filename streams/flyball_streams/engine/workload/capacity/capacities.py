@@ -8,7 +8,7 @@ import numpy as np
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Architecture, Capacity, Demand, Method, Tick, WorkloadSpec
-from flyball_models import bucket
+from flyball_models import bucket, grow
 from flyball_models.capacity import gpus, static, tracker
 from flyball_models.capacity.base import FIELDS, Limits, empty
 from flyball_models.capacity.hybrid import METHODS
@@ -167,7 +167,7 @@ class Capacities:
         self.known = wiped(self.known, tracker.init(self.room), freed)
         if len(self.slots) + need > self.room:
             self.room = bucket(len(self.slots) + need)
-            self.known = tracker.resize(self.known, self.room)
+            self.known = grow(self.known, self.room, tracker.init)
         self._reset_specs()
 
     def _reset_specs(self) -> None:

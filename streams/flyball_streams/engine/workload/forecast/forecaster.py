@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models import bucket
+from flyball_models import bucket, grow
 from flyball_models.forecast import conformal
 from flyball_streams.engine.packing import arrays, like, wiped, with_series
 from flyball_streams.engine.parameters import ForecastParameters
@@ -184,5 +184,5 @@ class Forecaster:
             self.slots[name] = len(self.slots)
         if len(self.slots) > self.capacity:
             self.capacity = bucket(len(self.slots))
-            self.smooth = self.points.resize(self.smooth, self.capacity)
-            self.bands = conformal.resize(self.bands, self.capacity, self.conformal_config)
+            self.smooth = grow(self.smooth, self.capacity, self.points.init)
+            self.bands = grow(self.bands, self.capacity, lambda n: conformal.init(n, self.conformal_config))

@@ -1,6 +1,6 @@
 """The configured point forecast behind one interface: a smoothing, or an ensemble of experts."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,28 +22,6 @@ class Step(NamedTuple):
     weights: NDArray[np.float32]
 
 
-class Points(Protocol):
-    """A stateless point forecast: each step takes a state and returns the new one."""
-
-    experts: tuple[str, ...]
-
-    def init(self, n: int) -> Any:
-        """Return the state of `n` series without values."""
-
-    def resize(self, state: Any, n: int) -> Any:
-        """Return the state with room for `n` series."""
-
-    def step(
-        self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
-    ) -> Step:
-        """Update with `y[N]` where `mask[N]`, and the quantiles around it."""
-        ...
-
-    def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
-        """Return the state after y [T, S], NaN where missing, with parameters fitted offline where possible."""
-        ...
-
-
 class Damped:
     """Damped exponential smoothing by the configured rates."""
 
@@ -55,10 +33,6 @@ class Damped:
     def init(self, n: int) -> Any:
         """Return the state of `n` series without values."""
         return damped.init(n, self.settings)
-
-    def resize(self, state: Any, n: int) -> Any:
-        """Return the state with room for `n` series."""
-        return damped.resize(state, n, self.settings)
 
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
@@ -89,10 +63,6 @@ class Ensemble:
         """Return the state of `n` series without values."""
         return ensemble.init(n, self.settings)
 
-    def resize(self, state: Any, n: int) -> Any:
-        """Return the state with room for `n` series."""
-        return ensemble.resize(state, n, self.settings)
-
     def step(
         self, state: Any, bands: conformal.State, y: NDArray[np.float32], mask: NDArray[np.bool_], c: conformal.Config
     ) -> Step:
@@ -104,6 +74,10 @@ class Ensemble:
     def fitted(self, state: Any, y: NDArray[np.float32]) -> Any:
         """Return the state after y [T, S], NaN where missing, the smoothings fitted."""
         return history.fitted(y, state, self.settings)
+
+
+Points = Damped | Ensemble
+"""A stateless point forecast: each step takes a state and returns the new one."""
 
 
 def points(config: ForecastParameters) -> Points:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Tick
+from flyball_models import grow
 from flyball_models.sizing import hpa, slo_headroom
 from flyball_streams.engine.packing import arrays, like, wiped
 
@@ -238,7 +239,7 @@ class Columns:
         self.partial.ticks.fill(0.0)
 
     def _widen(self, room: int) -> None:
-        self.need, self.rival = slo_headroom.resize(self.need, room), hpa.resize(self.rival, room)
+        self.need, self.rival = grow(self.need, room, slo_headroom.init), grow(self.rival, room, hpa.init)
         for name, fresh in (("request_work", _request_work(room)), ("partial", _partial(room))):
             for new, old in zip(fresh, getattr(self, name), strict=True):
                 new[: self.room] = old

@@ -20,15 +20,15 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.brokers.secured import Secured
+from tests.brokers.server import LOOPBACK, Server, accepts, free_ports
 
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import bounds, consumer_settings
-from flyball_streams.broker.secured import Secured
-from flyball_streams.broker.server import LOOPBACK, Server, accepts, free_ports
 
 JARS_VARIABLE = "FLYBALL_KAFKA_JARS"
 DEFAULT_JARS = Path(".cache/kafka/lib")
-_INFRA = Path(__file__).resolve().parents[3] / "infra" / "kafka"
+_INFRA = Path(__file__).resolve().parents[2] / "infra" / "kafka"
 _HEAP = "-Xmx1g"
 _READY_S = 90.0
 _REQUEST_S = 30.0

@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
+from bench.profiles.draws import Doubles, Draws
+from bench.profiles.work import Work
 from numpy.typing import NDArray
-
-from flyball_simulator.profiles.draws import Doubles, Draws
-from flyball_simulator.profiles.work import Work
 
 
 class Load(NamedTuple):

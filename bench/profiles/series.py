@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
+from bench.profiles.draws import Doubles, Draws, Part
+from bench.profiles.labels import FAMILIES
+from bench.profiles.load import Load, loads
+from bench.profiles.work import STAGES, Work, drawn
 from numpy.typing import NDArray
 
 from flyball_contracts.metrics import GPU, HOST, WORKLOAD
-from flyball_simulator.profiles.draws import Doubles, Draws, Part
-from flyball_simulator.profiles.labels import FAMILIES
-from flyball_simulator.profiles.load import Load, loads
-from flyball_simulator.profiles.work import STAGES, Work, drawn
 
 Floats = NDArray[np.float32]
 GPM = [GPU.column("nvidia.gpu.sm.activity") + i for i in range(8)]
@@ -22,7 +22,7 @@ class Series(NamedTuple):
     """T samples of N GPUs, each of another workload; a sample covers the second before it.
 
     ``gpu`` float32[T, N, metrics], ``host`` and ``page`` (workload frames) accordingly; NaN if not reported.
-    ``times_s`` [T], ``devices`` and ``on_node`` [N] as in :class:`~flyball_simulator.profiles.work.Work`; ``step_s``
+    ``times_s`` [T], ``devices`` and ``on_node`` [N] as in :class:`~bench.profiles.work.Work`; ``step_s``
     [N] is the true length of a training step, NaN for other kinds.
     """
 
@@ -50,7 +50,7 @@ def generate(
     """Draw ``count`` workloads and their telemetry over ``seconds``, sampled every ``every_s``.
 
     The same arguments give the same series. ``part`` selects the part of each range from which parameters are drawn,
-    see :data:`~flyball_simulator.profiles.draws.FIFTHS`.
+    see :data:`~bench.profiles.draws.FIFTHS`.
     """
     draws = Draws(np.random.default_rng([seed, count, *map(ord, part)]), count, part)
     work = drawn(draws, families)

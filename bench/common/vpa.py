@@ -16,8 +16,6 @@ CPU = Config(Grid(0.01, 1.05, 1_000.0), DAY_S)
 """Cores, by samples; the original weighs a sample by the request in force, which a series does not have."""
 MEMORY = Config(Grid(1e7, 1.05, 1e12), DAY_S, DAY_S)
 """Bytes, by the peak of each day."""
-OOM_RATIO = 1.2
-OOM_BYTES = 100 * 2.0**20
 
 
 class Settings(NamedTuple):
@@ -48,8 +46,3 @@ def recommend(weights: Floats, age_s: Floats, grid: Grid, settings: Settings = D
         for p in (settings.lower, settings.target, settings.upper)
     )
     return Recommendation(lower * (1.0 + 0.001 / days) ** -2.0, target, upper * (1.0 + 1.0 / days))
-
-
-def after_oom(x: Floats) -> Floats:
-    """Sample [S] for a process that was killed with `x` [S] bytes in use or requested."""
-    return np.maximum(x * OOM_RATIO, x + OOM_BYTES)

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from bench.profiles.draws import Doubles, Draws
+from bench.profiles.labels import BOUNDS, KINDS
+from bench.profiles.traits import TRAITS, Traits
 from numpy.typing import NDArray
-
-from flyball_simulator.profiles.draws import Doubles, Draws
-from flyball_simulator.profiles.labels import BOUNDS, KINDS
-from flyball_simulator.profiles.traits import TRAITS, Traits
 
 STAGES = ("compute", "memory_bandwidth", "interconnect", "network", "storage", "input", "memory_capacity")
 """Bottlenecks of an iteration, in the order of :attr:`Traits.stages`; the last is offloading to the host."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flyball_streams.broker.server import LOOPBACK
+from tests.brokers.server import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
