@@ -40,8 +40,8 @@ class Absences:
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
     and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
     until they send again. ``gone`` are silent nodes that the lane has dropped: they stay reported until they send
-    again, or their inventory is removed. ``ended`` are the nodes whose silence ended since the last tick, with its ticks;
-    ``doubted`` the count at which a node that had been reported came back.
+    again, or their inventory is removed. ``ended`` are the nodes whose silence ended since the last tick, with its
+    ticks; ``doubted`` the count at which a node that had been reported came back.
     """
 
     def __init__(self) -> None:
