@@ -96,7 +96,8 @@ def merged(seen: Iterable[Seen]) -> dict[str, Row]:
         decisions, found = of.setdefault(one.driver, ([], []))
         decisions += [msgspec.structs.replace(decision, id=f"{i}/{decision.id}") for decision in one.decisions]
         found += [msgspec.structs.replace(outcome, decision=f"{i}/{outcome.decision}") for outcome in one.outcomes]
-    return {driver: found[driver] for driver, both in of.items() if driver in (found := rows(*both))}
+    judged = {driver: rows(decisions, found) for driver, (decisions, found) in of.items()}
+    return {driver: made[driver] for driver, made in judged.items() if driver in made}
 
 
 def table(seen: Mapping[str, Row]) -> list[str]:

@@ -50,8 +50,8 @@ def verify(
 
     config = configured(config_path, bootstrap, log_level)
     if not path.is_file():
-        found = "is no file" if path.exists() else "there is no such file"
-        raise click.BadParameter(f"{path}: {found}; actuator.audit names it", param_hint="PATH")
+        why = "is no file" if path.exists() else "there is no such file"
+        raise click.BadParameter(f"{path}: {why}; actuator.audit names it", param_hint="PATH")
     named = [(text, "the anchor given") for text in given]
     if not offline:
         found = read_anchors(config.kafka, since * DAY_S)
