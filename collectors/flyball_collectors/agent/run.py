@@ -1,7 +1,5 @@
 """Runs the agent: opens what it needs, ticks, and closes."""
 
-import ctypes
-import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from flyball_collectors.agent.delivery.spooling import open_spool
 from flyball_collectors.agent.identity import Identity, identify, look
 from flyball_collectors.agent.inventory import build_inventory, rows_of
 from flyball_collectors.agent.loop import AgentLoop, AgentReport
+from flyball_collectors.agent.memory import give_back
 from flyball_collectors.agent.reload import ConfigSource
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.sources import open_sources
@@ -29,32 +28,6 @@ from flyball_contracts.records.events import node_event
 _STARTED_TICKS = 2
 """Two reads are what counters need, and with them every buffer is made."""
 _EVENTS_EVERY_S = 0.5  # an event must not wait for the tick where the period is long
-_M_ARENA_MAX = -8
-_ARENAS = 1
-
-
-def share_one_arena() -> None:
-    """Let threads that start from now on allocate from one arena: each of librdkafka's would keep its own free memory.
-
-    The agent allocates too little for threads to wait for each other there.
-    """
-    if mallopt := _of_libc("mallopt"):
-        mallopt(_M_ARENA_MAX, _ARENAS)
-
-
-def give_back() -> None:
-    """Give memory that only the start needed back to the system."""
-    gc.collect()
-    if trim := _of_libc("malloc_trim"):
-        trim(0)
-
-
-def _of_libc(name: str) -> Callable[..., int] | None:
-    """A function of the C library, ``None`` where it has none of that name or is linked statically."""
-    try:
-        return getattr(ctypes.CDLL(None), name, None)
-    except OSError:
-        return None
 
 
 class Snapshot(NamedTuple):
