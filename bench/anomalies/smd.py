@@ -41,8 +41,8 @@ def read(folder: Path) -> list[Machine]:
     found: list[Machine] = []
     for name in halves[0]["machine"].unique().sort().to_list():
         before, scored = (half.filter(pl.col("machine") == name) for half in halves)
-        values = (half.select(series).to_numpy().astype(np.float64) for half in (before, scored))
-        found.append(Machine(name, *values, scored["label"].to_numpy().astype(bool)))
+        old, new = (half.select(series).to_numpy().astype(np.float64) for half in (before, scored))
+        found.append(Machine(name, old, new, scored["label"].to_numpy().astype(bool)))
     return found
 
 

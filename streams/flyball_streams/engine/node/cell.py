@@ -22,15 +22,7 @@ from flyball_contracts.records import (
     TableOffsets,
     Tick,
 )
-from flyball_streams.engine.budget import (
-    BUDGET_S,
-    GPUS_SHARE,
-    HELD_UP_SHARE,
-    HOSTS_SHARE,
-    SILENCE_SHARE,
-    SUBSPACE_SHARE,
-    score,
-)
+from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HELD_UP_SHARE, HOSTS_SHARE, SILENCE_SHARE, score
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import demand_ticks
@@ -402,7 +394,7 @@ class NodeCell:
 
         rate = self._rate_of_a_node()
         yield from self.pressure.step(tick, self.hosts, means, work, HELD_UP_SHARE * rate, noisy_neighbour)
-        yield from self.subspaces.step(tick, self.hosts, means, work, SUBSPACE_SHARE * rate)
+        yield from self.subspaces.step(tick, self.hosts, means, work, rate)
 
     def _rate_of_a_node(self) -> float:
         """Budget of false incidents a second of a node with as many GPUs as nodes have here."""

@@ -17,7 +17,7 @@ from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.metrics import HOST
 from flyball_contracts.records import Anomaly, Evidence, Tick
 from flyball_models.anomaly import subspace, tail
-from flyball_streams.engine.budget import BUDGET_S, score
+from flyball_streams.engine.budget import BUDGET_S, SUBSPACE_SHARE, score
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.packing import arrays, like, wiped
@@ -91,9 +91,10 @@ class Subspaces:
     ) -> Iterator[Anomaly]:
         """Hosts that left their usual variation, in the window that ends a minute.
 
-        ``work`` [N] numbers the work of hosts, equal numbers for the same work, -1 for none. ``rate`` is how often a
-        healthy host may be reported, per second.
+        ``work`` [N] numbers the work of hosts, equal numbers for the same work, -1 for none. ``rate`` is the whole
+        budget of false incidents of a host, per second.
         """
+        rate *= SUBSPACE_SHARE
         x = means.values[:, COLUMNS].T / np.where(_COUNTS, tick.period_ns / NS_PER_S, 1.0)[:, None]
         known = np.isfinite(x)
         self.total += np.where(known, x, 0.0)
