@@ -13,7 +13,7 @@ distribution"), here with a prior that weighs as much as `prior_n` sizes:
     shape = (sum log(x_j / u) + prior_n prior_shape) / (k - 1 + prior_n)
     P(|e| > x) = (k / n) (x / u)^(-1 / shape)
 
-The surprise of a window is -log10 of the least P of all. There are shifts of several rates because nobody knows
+The surprise of a window is -log10 of the least P of all. There are shifts of several rates because it is not known
 beforehand how long the next one lasts. It needs no scale and no floor, and early, when
 little was seen, it requests more than later. Once `forget` windows were seen every second size is dropped and n halved,
 so that old extremes fade. Only the past and the present are used.

@@ -10,7 +10,7 @@ variance. With their directions v,
 
 where both terms have the mean 1 while nothing changes (Jackson and Mudholkar 1979, "Control procedures for residuals
 associated with principal component analysis"; Lakhina, Crovella and Diot 2004, "Diagnosing network-wide traffic
-anomalies"). The distance is one quadratic form in z, which is computed anew every `refresh_s`, and more often while
+anomalies"). The distance is one quadratic form in z, which is computed again every `refresh_s`, and more often while
 little was seen. The score is a running mean of the distance over `event_s`: what lasts counts, and what is huge counts
 at once. A window updates mean and covariance with the weight min(1, `trusted` / distance): an anomaly becomes usual
 only if it lasts. Only the past and the present are used. Times are seconds, whatever a window is.
@@ -133,7 +133,7 @@ def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Confi
 
 
 def _refreshed(state: State, slots: NDArray[np.int64], noise: Floats, config: Config) -> State:
-    """The state with scales and forms of some slots computed anew."""
+    """The state with scales and forms of some slots, computed from the covariance."""
     covariance = np.moveaxis(state.covariance[:, :, slots], -1, 0).astype(np.float64)
     seen, each = np.isfinite(state.mean[:, slots]).T, np.arange(len(noise))
     covariance[:, each, each] += np.where(seen, noise.astype(np.float64) ** 2, 0.0)
