@@ -14,9 +14,9 @@ distribution"), here with a prior that weighs as much as `prior_n` sizes:
     P(|e| > x) = (k / n) (x / u)^(-1 / shape)
 
 The surprise of a window is -log10 of the least P of all. There are shifts of several rates because it is not known
-beforehand how long the next one lasts. It needs no scale and no floor, and early, when
-little was seen, it requests more than later. Once `forget` windows were seen every second size is dropped and n halved,
-so that old extremes fade. Only the past and the present are used.
+beforehand how long the next one lasts. It needs no scale and no floor, and early, when little was seen, it requests
+more than later. Once `forget` windows were seen every second size is dropped and n halved, so that old extremes fade.
+Only the past and the present are used.
 
 Shapes: N series, F fast rates, B times of day. The method is ours; only the estimator is Hill's.
 """
