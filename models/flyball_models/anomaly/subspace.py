@@ -115,17 +115,17 @@ def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Confi
     before = np.where(state.smooth > 0, state.smooth, distance)
     smooth = before + np.float32(_gain(elapsed_s, config.event_s)) * (distance - before)
     passed = here * np.float32(elapsed_s)
-    updated = State(
-        seen_s=state.seen_s + passed,
-        windows=state.windows + here,
-        stale_s=state.stale_s + passed,
-        smooth=np.where(ready, smooth, state.smooth),
-        mean=mean + pace * away,
-        scale=state.scale,
-        covariance=state.covariance + pace * (outer - state.covariance),
-        form=state.form,
+    new = (
+        state.seen_s + passed,
+        state.windows + here,
+        state.stale_s + passed,
+        np.where(ready, smooth, state.smooth),
+        mean + pace * away,
+        state.scale,
+        state.covariance + pace * (outer - state.covariance),
+        state.form,
     )
-    updated = State._make(array.astype(np.float32, copy=False) for array in updated)
+    updated = State._make(np.asarray(array, np.float32) for array in new)
     due = here & (updated.stale_s >= np.minimum(config.refresh_s, 0.1 * updated.seen_s))
     if due.any():
         updated = _refreshed(updated, np.flatnonzero(due), noise, config)
@@ -142,10 +142,10 @@ def _refreshed(state: State, slots: NDArray[np.int64], noise: Floats, config: Co
     values, vectors = found[:, ::-1], vectors[:, :, ::-1]
     usual = np.cumsum(values, axis=1) - values < config.explained * values.sum(axis=1, keepdims=True)
     rank, rest = usual.sum(axis=1, keepdims=True), np.where(usual, 0.0, values).sum(axis=1, keepdims=True)
-    weight = np.where(usual, 1.0 / np.maximum(rank * values, _LEAST), 1.0 / np.maximum(rest, _LEAST))
+    divisor = np.maximum(np.where(usual, rank * values, rest), _LEAST)
     scale, form, stale_s = state.scale.copy(), state.form.copy(), state.stale_s.copy()
     scale[:, slots], stale_s[slots] = scales.T, 0.0
-    form[:, :, slots] = np.moveaxis(np.einsum("nik,nk,njk->nij", vectors, weight, vectors), 0, -1)
+    form[:, :, slots] = np.moveaxis(np.einsum("nik,nk,njk->nij", vectors, 1.0 / divisor, vectors), 0, -1)
     return state._replace(scale=scale, form=form, stale_s=stale_s)
 
 

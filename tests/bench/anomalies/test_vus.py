@@ -13,7 +13,7 @@ Floats = np.ndarray[Any, Any]
 def slowly(score: Floats, label: Floats, width: int, thresholds: int) -> float:
     """The area for one buffer, by the words of the definition."""
     n, runs = len(score), [(int(a), int(b)) for a, b in anomalies(label)]
-    soft = []
+    soft: list[float] = []
     for i in range(n):
         near = [max(a - i, i - b, 0) for a, b in runs]
         inside = [np.sqrt(1 - d / width) for d in near if 0 < d <= width // 2]

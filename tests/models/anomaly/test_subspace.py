@@ -23,7 +23,7 @@ def hosts(ticks: int, n: int, seed: int = 1) -> Floats:
 
 def run(x: Floats, config: subspace.Config = CONFIG, state: subspace.State | None = None) -> tuple[Any, Floats, Floats]:
     now = subspace.init(x.shape[2], SERIES) if state is None else state
-    scores, parts = [], []
+    scores, parts = list[Floats](), list[Floats]()
     for window in x:
         now, found = subspace.step(now, window, NOISE, TICK_S, config)
         scores.append(found.score)
