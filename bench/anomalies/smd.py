@@ -48,8 +48,8 @@ def read(folder: Path) -> list[Machine]:
 
 def tuned(machines: list[Machine]) -> set[str]:
     """Half of the machines, by a fixed seed: those that were looked at while constants were chosen."""
-    order = np.random.default_rng(16).permutation(len(machines))[: len(machines) // 2]
-    return {machines[i].name for i in order.tolist()}
+    order: list[int] = np.random.default_rng(16).permutation(len(machines)).tolist()
+    return {machines[i].name for i in order[: len(machines) // 2]}
 
 
 def streamed(machines: list[Machine], config: subspace.Config = subspace.DEFAULT) -> list[Floats]:
@@ -78,7 +78,7 @@ def pca(rank: float, t2: bool = False, event_s: float = 0.0) -> Callable[[Machin
         old, new = (machine.before - mean) / scale, np.clip((machine.scored - mean) / scale, -50.0, 50.0)
         found, vectors = np.linalg.eigh(np.cov(old.T))
         values, vectors = found[::-1], vectors[:, ::-1]
-        kept = int(rank) if rank >= 1 else int(np.searchsorted(np.cumsum(values), rank * values.sum())) + 1
+        kept = int(rank) if rank >= 1 else int((np.cumsum(values) < rank * values.sum()).sum()) + 1
         basis = vectors[:, :kept]
 
         def parts(z: Floats) -> tuple[Floats, Floats]:

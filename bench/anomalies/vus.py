@@ -31,8 +31,10 @@ def anomalies(label: NDArray[np.bool_]) -> NDArray[np.int64]:
 def buffered(label: NDArray[np.bool_], runs: NDArray[np.int64], width: int) -> Floats:
     """Labels in 0..1 with a buffer of ``width`` points around each run."""
     found, half, n = label.astype(np.float64), width // 2, len(label)
-    for first, last in runs.tolist():
-        after, before = np.arange(last + 1, min(last + half + 1, n)), np.arange(max(first - half, 0), first)
+    spans: list[tuple[int, int]] = runs.tolist()
+    for first, last in spans:
+        after: NDArray[np.int64] = np.arange(last + 1, min(last + half + 1, n))
+        before: NDArray[np.int64] = np.arange(max(first - half, 0), first)
         if width:
             found[after] += np.sqrt(1.0 - (after - last) / width)
             found[before] += np.sqrt(1.0 - (first - before) / width)
