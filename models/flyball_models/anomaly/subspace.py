@@ -142,7 +142,7 @@ def _refreshed(state: State, slots: NDArray[np.int64], noise: Floats, config: Co
     values, vectors = found[:, ::-1], vectors[:, :, ::-1]
     usual = np.cumsum(values, axis=1) - values < config.explained * values.sum(axis=1, keepdims=True)
     rank, rest = usual.sum(axis=1, keepdims=True), np.where(usual, 0.0, values).sum(axis=1, keepdims=True)
-    divisor = np.where(usual, rank * values, rest).clip(_LEAST)
+    divisor: NDArray[np.float64] = np.maximum(rest + usual * (rank * values - rest), _LEAST)
     scale, form, stale_s = state.scale.copy(), state.form.copy(), state.stale_s.copy()
     scale[:, slots], stale_s[slots] = scales.T, 0.0
     form[:, :, slots] = np.moveaxis(np.einsum("nik,nk,njk->nij", vectors, 1.0 / divisor, vectors), 0, -1)
