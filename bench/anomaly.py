@@ -19,7 +19,8 @@ nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd
 was chosen have a row of their own. ``silent`` are nodes that send nothing, on fleets whose agents restart and are late
 (``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and silences
 (``bench/anomalies/healthy_hosts.py``). With ``--data`` NAB by its own rules and SMD without point adjustment follow
-(not with ``--quick``): there each series is alone, as those of services are, and those of devices are not.
+(not with ``--quick``): there each series is alone, as those of services are, and those of devices are not. ``smd`` are
+all series of a host together, by VUS-PR without point adjustment, beside PCA (``bench/anomalies/smd.py``).
 """
 
 import argparse
@@ -37,7 +38,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import absences, budget as kept, confusion, gangs as gangs, healthy_hosts, record_ratio
+from bench.anomalies import absences, budget as kept, confusion, gangs as gangs, healthy_hosts, record_ratio, smd
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -398,7 +399,7 @@ def _gang_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 DETECTORS = ("departure", "record_ratio")
-PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "speed")
+PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "smd", "speed")
 ROUNDS = 4
 """Stories of each kind and seed."""
 
@@ -459,6 +460,8 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
                 yield from kept.budget_rows(f"pods, {name}, {'peers' if peers else 'alone'}", series, budgets)
         if not quick:
             yield from (*kept.nab_rows(data), *kept.smd_rows(data, 10))
+    elif part == "smd" and data is not None:
+        yield from smd.rows(data, quick)
     elif part == "speed":
         yield kept.throughput()
 
@@ -478,6 +481,9 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
     if "hosts" in parts:
         hosts = "Healthy hosts: false incidents by rules of fixed limits, and by those that keep a budget"
         yield _table(hosts, healthy_hosts.TITLES, list(healthy_hosts.rows_of(rows)))
+    if "smd" in parts:
+        title = "SMD without point adjustment: hosts by all their series together"
+        yield _table(title, smd.TITLES, list(smd.rows_of(rows)))
     if {"budget", "public", "speed"} & {*parts}:
         yield from _kept_tables(rows)
 

@@ -38,7 +38,6 @@ DISPLAY_ONLY: dict[str, tuple[str, ...]] = {
     ),
     "host": (
         "system.cpu.time{mode=user}",
-        "system.cpu.time{mode=system}",
         "system.cpu.time{mode=idle}",
         "system.cpu.time{mode=steal}",
         "system.memory.limit",
@@ -46,8 +45,6 @@ DISPLAY_ONLY: dict[str, tuple[str, ...]] = {
         "system.memory.linux.available",
         "system.paging.*",
         "system.linux.psi.total_time{resource=*,stall=full}",
-        "system.disk.operation_time{direction=*}",
-        "system.process.count",
         "system.uptime",
         "hw.energy{type=*}",
         *AGENT,

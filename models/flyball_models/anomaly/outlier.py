@@ -1,9 +1,9 @@
 """Outliers: how rarely a series without peers goes so far, by the largest residuals that it had itself.
 
-A value arrives once a window, which is minutes long. Three residuals e of a series with value v:
+A value arrives once a window, which is minutes long. Residuals e of a series with value v:
 
     level     v - slow          slow: running mean that replaces `slow_rate` of itself per window
-    shift     fast - slow       fast: the same with `fast_rate`, v included
+    shift     fast - slow       fast: the same with each of `fast_rates`, v included
     season    v - s[b]          s: running mean of each time of day b, used after two visits
 
 Sizes above the smallest u of the `KEPT` largest so far, x_1 >= .. >= x_k = u out of n windows, follow a Pareto
@@ -13,11 +13,12 @@ distribution"), here with a prior that weighs as much as `prior_n` sizes:
     shape = (sum log(x_j / u) + prior_n prior_shape) / (k - 1 + prior_n)
     P(|e| > x) = (k / n) (x / u)^(-1 / shape)
 
-The surprise of a window is -log10 of the least P of the three. It needs no scale and no floor, and early, when
-little was seen, it requests more than later. Once `forget` windows were seen every second size is dropped and n halved,
-so that old extremes fade. Only the past and the present are used.
+The surprise of a window is -log10 of the least P of all. There are shifts of several rates because it is not known
+beforehand how long the next one lasts. It needs no scale and no floor, and early, when little was seen, it requests
+more than later. Once `forget` windows were seen every second size is dropped and n halved, so that old extremes fade.
+Only the past and the present are used.
 
-Shapes: N series, B times of day. The method is ours; only the estimator is Hill's.
+Shapes: N series, F fast rates, B times of day. The method is ours; only the estimator is Hill's.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT, RESIDUALS = 16, 3
+KEPT = 16
 _LEAST_KNOWN = 4
 """A residual counts only after so many sizes above 0."""
 Floats = NDArray[np.float32]
@@ -36,11 +37,11 @@ class Config(NamedTuple):
 
     bins: int = 96
     slow_rate: float = 0.002
-    fast_rate: float = 0.2
+    fast_rates: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
     season_rate: float = 0.05
     warm: int = 50
     prior_n: float = 4.0
-    prior_shape: float = 0.4
+    prior_shape: float = 0.5
     most: float = 6.0
     forget: float = 16_384.0
 
@@ -49,9 +50,10 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """`n` windows, of which `seen` were not forgotten, `slow` and `fast`, all [N]; `largest` [KEPT, RESIDUALS, N].
+    """`n` windows, of which `seen` were not forgotten, and `slow`, all [N]; `fast` [F, N].
 
-    `season` [B, N] are means and `visits` [B, N] their numbers, which end at 255.
+    `largest` [KEPT, 2 + F, N] has the sizes of level, shifts and season in this order. `season` [B, N] are means and
+    `visits` [B, N] their numbers, which end at 255.
     """
 
     seen: Floats
@@ -75,9 +77,10 @@ class Found(NamedTuple):
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series that have had no value."""
-    seen, windows, slow, fast = (np.zeros(n, np.float32) for _ in range(4))
+    seen, windows, slow = (np.zeros(n, np.float32) for _ in range(3))
     season = np.zeros((config.bins, n), np.float32)
-    largest = np.zeros((KEPT, RESIDUALS, n), np.float32)
+    rates = len(config.fast_rates)
+    fast, largest = np.zeros((rates, n), np.float32), np.zeros((KEPT, 2 + rates, n), np.float32)
     return State(seen, windows, slow, fast, largest, season, np.zeros((config.bins, n), np.uint8))
 
 
@@ -89,11 +92,12 @@ def step(
     now: Floats = np.where(known, x, 0.0).astype(np.float32)
     begins, each = known & (state.seen == 0), np.arange(len(now))
     slow, fast = (np.where(begins, now, mean) for mean in (state.slow, state.fast))
-    fast = fast + np.float32(config.fast_rate) * (now - fast)
+    fast = fast + np.array(config.fast_rates, np.float32)[:, None] * (now - fast)
     at = np.minimum((day_share * config.bins).astype(np.int64), config.bins - 1)
     usual, visits = state.season[at, each], state.visits[at, each]
     seasonal = visits >= 2
-    sizes = np.stack([np.abs(now - slow), np.abs(fast - slow), np.where(seasonal, np.abs(now - usual), 0.0)])
+    residuals = [(now - slow)[None], fast - slow, np.where(seasonal, now - usual, 0.0)[None]]
+    sizes: Floats = np.abs(np.concatenate(residuals)).astype(np.float32)
     n = state.n + known
     surprise = _surprise(state.largest, sizes, n, config)
     speaks = known & (n >= config.warm)
@@ -110,7 +114,7 @@ def step(
     slower = slow + np.maximum(np.float32(config.slow_rate), 1.0 / (state.seen + 1.0)) * (now - slow)
     best = surprise.argmax(axis=0)
     scores = np.where(speaks, surprise[best, each], 0.0).astype(np.float32)
-    expected = np.where(known & ~begins, np.where((best == RESIDUALS - 1) & seasonal, usual, slow), np.nan)
+    expected = np.where(known & ~begins, np.where((best == len(sizes) - 1) & seasonal, usual, slow), np.nan)
     updated = State(
         seen=state.seen + known,
         n=n.astype(np.float32),
@@ -124,7 +128,7 @@ def step(
 
 
 def _surprise(largest: Floats, sizes: Floats, n: Floats, config: Config) -> Floats:
-    """-log10 P of each residual [RESIDUALS, N], at least 0."""
+    """-log10 P of each residual [2 + F, N], at least 0."""
     k = (largest > 0.0).sum(axis=0)
     floor = np.take_along_axis(largest, np.maximum(k - 1, 0)[None], axis=0)[0]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,8 +2,9 @@
 
 BUDGET_S = 1000 * 86_400.0
 """Period of the budget in s: a thousand GPU-days."""
-GPUS_SHARE, HOSTS_SHARE, STEPS_SHARE = 0.7, 0.1, 0.05
-"""Shares of the budget for departures of GPUs, departures of hosts, and changes of step times."""
+GPUS_SHARE, HOSTS_SHARE, SUBSPACE_SHARE, STEPS_SHARE = 0.7, 0.05, 0.05, 0.05
+"""Shares of the budget for departures of GPUs, departures of hosts, hosts by all their series together, and changes of
+step times."""
 HELD_UP_SHARE, SILENCE_SHARE, COURSES_SHARE = 0.05, 0.05, 0.05
 """Shares for hosts that hold work up, silent nodes, and the course of services."""
 

@@ -33,6 +33,7 @@ from flyball_streams.engine.node.detectors.hangs import Hangs
 from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.detectors.neighbours import Neighbours
 from flyball_streams.engine.node.detectors.pressure import Pressure
+from flyball_streams.engine.node.detectors.subspaces import Subspaces
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.links import Links
 from flyball_streams.engine.node.profile import Profiles
@@ -108,6 +109,7 @@ class NodeCell:
         self.gangs = Gangs(directory)
         self.absences = Absences()
         self.pressure = Pressure(cell, self.hosts.capacity)
+        self.subspaces = Subspaces(cell, self.hosts.capacity)
         self.neighbours = Neighbours()
 
     def note_late(self, nodes: Iterable[str]) -> None:
@@ -182,6 +184,7 @@ class NodeCell:
             "meter": self.meter.state(),
             "absences": self.absences.state(),
             "pressure": self.pressure.state(),
+            "subspaces": self.subspaces.state(),
             "neighbours": self.neighbours.state(),
         }
 
@@ -209,6 +212,8 @@ class NodeCell:
         if "pressure" in state:
             self.pressure.load(state["pressure"], self.hosts.capacity)
             self.neighbours.load(state["neighbours"])
+        if "subspaces" in state:
+            self.subspaces.load(state["subspaces"], self.hosts.capacity)
 
     def _update_inventories(self, entries: list[Entry], tick: Tick) -> None:
         """Apply the inventories that this tick's frames refer to, and drop nodes that were silent for long."""
@@ -245,7 +250,9 @@ class NodeCell:
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
         other = [s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
         self.hosts.forget(other)
-        self.pressure.wipe([s for s in other if s < len(self.pressure.waits.seen_s)])
+        followed = [s for s in other if s < len(self.pressure.waits.seen_s)]
+        self.pressure.wipe(followed)
+        self.subspaces.wipe(followed)
 
     def _apply_inventory(self, new: Inventory, old: Inventory | None) -> None:
         if old is not None and old.boot_id != new.boot_id:
@@ -334,6 +341,7 @@ class NodeCell:
             row = self.host_rows[node] = self.hosts.rows((node,), node)
             if self.hosts.recycled:
                 self.pressure.wipe(self.hosts.recycled)
+                self.subspaces.wipe(self.hosts.recycled)
         return row
 
     def _anomalies(self, table: SubjectTable, means: Means, tick: Tick, group: NDArray[np.int32]) -> Iterator[Anomaly]:
@@ -378,9 +386,10 @@ class NodeCell:
         )
 
     def _held_up(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
-        """Nodes with work that their hosts slow down."""
+        """Nodes with work that their hosts slow down, and hosts that leave their usual variation."""
         if self.hosts.capacity != len(self.pressure.waits.seen_s):
             self.pressure.resize(self.hosts.capacity)
+            self.subspaces.resize(self.hosts.capacity)
         work, numbers = np.full(self.hosts.capacity, -1, np.int32), dict[frozenset[str], int]()
         for node, held in self.tenancy.workloads_of_node.items():
             slot = self.hosts.slots.get(node)
@@ -391,8 +400,9 @@ class NodeCell:
         def noisy_neighbour(node: str, resource: str) -> Evidence | None:
             return self.neighbours.noisy_neighbour(self.inventories[node], resource, tick.end_ns)
 
-        rate = HELD_UP_SHARE * self._rate_of_a_node()
-        yield from self.pressure.step(tick, self.hosts, means, work, rate, noisy_neighbour)
+        rate = self._rate_of_a_node()
+        yield from self.pressure.step(tick, self.hosts, means, work, HELD_UP_SHARE * rate, noisy_neighbour)
+        yield from self.subspaces.step(tick, self.hosts, means, work, rate)
 
     def _rate_of_a_node(self) -> float:
         """Budget of false incidents a second of a node with as many GPUs as nodes have here."""

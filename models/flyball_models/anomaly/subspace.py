@@ -1,0 +1,154 @@
+"""The subspace method, streamed: how far all series of a subject together leave the way in which they usually vary.
+
+A subject, such as a host, has M series x with running means m and covariance C. Each series adds the variance of a
+noise, which is given, to its own, so that the tremble of a still series is nothing; with the deviation s of the sum z =
+(x - m) / s. Of the eigenvalues l of the covariance of z, in descending order, the first r explain `explained` of the
+variance. With their directions v,
+
+    SPE = |z|^2 - sum_(j<=r) (v_j z)^2        T2 = sum_(j<=r) (v_j z)^2 / l_j
+    distance = SPE / sum_(j>r) l_j + T2 / r
+
+where both terms have the mean 1 while nothing changes (Jackson and Mudholkar 1979, "Control procedures for residuals
+associated with principal component analysis"; Lakhina, Crovella and Diot 2004, "Diagnosing network-wide traffic
+anomalies"). The distance is one quadratic form in z, which is computed again every `refresh_s`, and more often while
+little was seen. The score is a running mean of the distance over `event_s`: what lasts counts, and what is huge counts
+at once. A window updates mean and covariance with the weight min(1, `trusted` / distance): an anomaly becomes usual
+only if it lasts. Only the past and the present are used. Times are seconds, whatever a window is.
+
+Shapes: N subjects, M series, arrays [M, N] with the subjects last. The running weights are ours.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_models._padding import grow
+
+Floats = NDArray[np.float32]
+
+
+class Config(NamedTuple):
+    """Time constants, s; share of the variance that is usual variation; largest |z|; distance with full weight.
+
+    Nothing is scored before `warm_s` and `warm_n` windows.
+    """
+
+    learn_s: float = 7 * 86_400.0
+    event_s: float = 900.0
+    refresh_s: float = 3600.0
+    warm_s: float = 6 * 3600.0
+    warm_n: float = 200.0
+    explained: float = 0.8
+    most: float = 50.0
+    trusted: float = 50.0
+
+
+DEFAULT = Config()
+_LEAST = 1e-9
+"""Smallest variance that is divided by, where the first directions explain everything."""
+
+
+class State(NamedTuple):
+    """`seen_s`, `windows`, `stale_s` since the form was computed, and `smooth`, the score so far, all [N].
+
+    `mean` [M, N], NaN where a series had no value yet, and `scale` [M, N]. `covariance` of x and `form`, the distance
+    as a quadratic form in z, are [M, M, N].
+    """
+
+    seen_s: Floats
+    windows: Floats
+    stale_s: Floats
+    smooth: Floats
+    mean: Floats
+    scale: Floats
+    covariance: Floats
+    form: Floats
+
+
+class Found(NamedTuple):
+    """`score` [N], 2 on average while nothing changes, 0 while too little was seen or nothing came.
+
+    `part` [M, N] is by how much this window's distance would fall if that series alone were as the others suggest
+    (Alcala and Qin 2009, "Reconstruction-based contribution for process monitoring"). `expected` [M, N] are the means,
+    NaN where there is none.
+    """
+
+    score: Floats
+    part: Floats
+    expected: Floats
+
+
+def init(n: int, series: int) -> State:
+    """Return the state of `n` subjects of `series` series that have had no value."""
+    one, row, square = (n,), (series, n), (series, series, n)
+    state = State._make(np.zeros(shape, np.float32) for shape in (one, one, one, one, row, row, square, square))
+    return state._replace(mean=np.full(row, np.nan, np.float32))
+
+
+def resize(state: State, n: int) -> State:
+    """Return the state with room for `n` subjects, its content kept."""
+    series = len(state.mean)
+    return grow(state, n, lambda size: init(size, series))
+
+
+def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Config = DEFAULT) -> tuple[State, Found]:
+    """Score and fit the windows `x` [M, N] of `elapsed_s`, NaN where a series has no value.
+
+    `noise` [M] is the standard deviation that means nothing, more than 0, in the unit of each series. A series without
+    a value is taken as usual. A subject without any value keeps its state.
+    """
+    known = np.isfinite(x)
+    here = known.any(axis=0)
+    mean = np.where(np.isnan(state.mean), np.where(known, x, np.float32(np.nan)), state.mean)
+    away: Floats = np.where(known, x - mean, np.float32(0.0)).astype(np.float32)
+    ready = here & (state.seen_s >= config.warm_s) & (state.windows >= config.warm_n)
+    scale = np.where(state.scale > 0, state.scale, np.float32(1.0))
+    z = np.clip(away / scale, -config.most, config.most).astype(np.float32)
+    slope = np.einsum("ijn,jn->in", state.form, z)
+    distance = (z * slope).sum(axis=0)
+    part = np.where(known, slope**2 / np.maximum(np.einsum("iin->in", state.form), np.float32(_LEAST)), np.float32(0.0))
+    weight = np.where(here, np.minimum(1.0, config.trusted / np.maximum(distance, config.trusted)), 0.0)
+    pace = (weight * np.maximum(_gain(elapsed_s, config.learn_s), 1.0 / (state.windows + 1.0))).astype(np.float32)
+    outer = away[:, None] * ((np.float32(1.0) - pace) * away)[None]
+    before = np.where(state.smooth > 0, state.smooth, distance)
+    smooth = before + np.float32(_gain(elapsed_s, config.event_s)) * (distance - before)
+    passed = here * np.float32(elapsed_s)
+    new = (
+        state.seen_s + passed,
+        state.windows + here,
+        state.stale_s + passed,
+        np.where(ready, smooth, state.smooth),
+        mean + pace * away,
+        state.scale,
+        state.covariance + pace * (outer - state.covariance),
+        state.form,
+    )
+    updated = State._make(np.asarray(array, np.float32) for array in new)
+    due = here & (updated.stale_s >= np.minimum(config.refresh_s, 0.1 * updated.seen_s))
+    if due.any():
+        updated = _refreshed(updated, np.flatnonzero(due), noise, config)
+    return updated, Found(np.where(ready, updated.smooth, np.float32(0.0)), part, state.mean)
+
+
+def _refreshed(state: State, slots: NDArray[np.int64], noise: Floats, config: Config) -> State:
+    """The state with scales and forms of some slots, computed from the covariance."""
+    covariance = np.moveaxis(state.covariance[:, :, slots], -1, 0).astype(np.float64)
+    seen, each = np.isfinite(state.mean[:, slots]).T, np.arange(len(noise))
+    covariance[:, each, each] += np.where(seen, noise.astype(np.float64) ** 2, 0.0)
+    scales = np.where(seen, np.sqrt(covariance[:, each, each]), 1.0)
+    found, vectors = np.linalg.eigh(covariance / (scales[:, :, None] * scales[:, None, :]))
+    values, vectors = found[:, ::-1], vectors[:, :, ::-1]
+    usual = np.cumsum(values, axis=1) - values < config.explained * values.sum(axis=1, keepdims=True)
+    rank, rest = usual.sum(axis=1, keepdims=True), np.where(usual, 0.0, values).sum(axis=1, keepdims=True)
+    divisor: NDArray[np.float64] = np.maximum(rest + usual * (rank * values - rest), _LEAST)
+    scale, form, stale_s = state.scale.copy(), state.form.copy(), state.stale_s.copy()
+    scale[:, slots], stale_s[slots] = scales.T, 0.0
+    form[:, :, slots] = np.moveaxis(np.einsum("nik,nk,njk->nij", vectors, 1.0 / divisor, vectors), 0, -1)
+    return state._replace(scale=scale, form=form, stale_s=stale_s)
+
+
+def _gain(elapsed_s: float, constant_s: float) -> float:
+    """Weight of a window in a running mean."""
+    return -math.expm1(-elapsed_s / constant_s)

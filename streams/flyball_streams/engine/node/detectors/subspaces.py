@@ -1,0 +1,195 @@
+"""Hosts whose series together leave the way in which they usually vary, though none of them alone need be remarkable.
+
+A host with more disk reads, more waits and less network than its CPU time goes with may be well within the range of
+each of these. Means of a minute are compared with the usual variation of the host itself
+(:mod:`flyball_models.anomaly.subspace`); the largest scores of all hosts of the cell go into a tail, which has the
+limit. Of hosts that do the same work and depart together only the one that goes furthest is reported.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.metrics import HOST
+from flyball_contracts.records import Anomaly, Evidence, Tick
+from flyball_models.anomaly import subspace, tail
+from flyball_streams.engine.budget import BUDGET_S, SUBSPACE_SHARE, score
+from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.window import Means
+from flyball_streams.engine.packing import arrays, like, wiped
+
+DETECTOR = "subspace"
+NOISE = {
+    "system.cpu.utilization": 0.01,
+    "system.cpu.time{mode=system}": 0.2,
+    "system.cpu.time{mode=iowait}": 0.2,
+    "system.memory.utilization": 0.003,
+    "system.memory.usage{state=cached}": 1e9,
+    "system.paging.faults{type=major}": 5.0,
+    "system.linux.psi.total_time{resource=cpu,stall=some}": 0.01,
+    "system.linux.psi.total_time{resource=memory,stall=some}": 0.01,
+    "system.linux.psi.total_time{resource=io,stall=some}": 0.01,
+    "system.disk.io{direction=read}": 1e7,
+    "system.disk.io{direction=write}": 1e7,
+    "system.disk.operation_time{direction=read}": 0.01,
+    "system.disk.operation_time{direction=write}": 0.01,
+    "system.network.io{direction=receive}": 1e7,
+    "system.network.io{direction=transmit}": 1e7,
+    "system.process.count": 10.0,
+}
+"""Standard deviation that means nothing, in the unit of the metric, of counters a second."""
+COLUMNS = [HOST.column(key) for key in NOISE]
+_METRICS = [HOST.metrics[column] for column in COLUMNS]
+_COUNTS = np.array([metric.instrument == "counter" for metric in _METRICS])
+_NOISE = np.array(list(NOISE.values()), np.float32)
+WINDOW_S = 60.0
+AGAIN_NS = 6 * 3600 * NS_PER_S
+"""What was reported is reported again within this time only where it goes further."""
+SCORES = tail.Config(
+    least=1.0, prior_n=1.0, prior_s=86_400.0, prior_excess=(0.4, 0.4), excess_n=4.0, prior_shape=(0.05, 0.05)
+)
+"""Sizes are log10 of scores. As long as nothing was seen a healthy host goes beyond 10, five times its mean, daily."""
+SHOWN = 3
+
+
+class Subspaces:
+    """Monitors the hosts of one cell.
+
+    ``total`` and ``count`` [M, N] sum up a window of ``elapsed_s``; ``peak`` [N] is the size of what has not ended.
+    ``reported`` has the time, ns, and size of the last report, by host.
+    """
+
+    def __init__(self, cell: str, capacity: int) -> None:
+        self.cell = cell
+        self.model = subspace.init(capacity, len(NOISE))
+        self.total, self.count = np.zeros((len(NOISE), capacity)), np.zeros((len(NOISE), capacity))
+        self.peak = np.zeros(capacity)
+        self.elapsed_s = 0.0
+        self.tail = tail.init(1, 1.0 / BUDGET_S, SCORES)
+        self.reported: dict[str, tuple[int, float]] = {}
+
+    def resize(self, capacity: int) -> None:
+        """Make room for more hosts."""
+        more = capacity - len(self.peak)
+        self.model = subspace.resize(self.model, capacity)
+        self.total, self.count = (np.pad(sums, ((0, 0), (0, more))) for sums in (self.total, self.count))
+        self.peak = np.pad(self.peak, (0, more))
+
+    def wipe(self, slots: list[int]) -> None:
+        """Reset slots that belong to another host now, or do other work."""
+        if slots:
+            self.model = wiped(self.model, subspace.init(len(self.peak), len(NOISE)), slots)
+            self.total[:, slots] = self.count[:, slots] = 0.0
+            self.peak[slots] = 0.0
+
+    def step(
+        self, tick: Tick, table: SubjectTable, means: Means, work: NDArray[np.int32], rate: float
+    ) -> Iterator[Anomaly]:
+        """Hosts that left their usual variation, in the window that ends a minute.
+
+        ``work`` [N] numbers the work of hosts, equal numbers for the same work, -1 for none. ``rate`` is the whole
+        budget of false incidents of a host, per second.
+        """
+        rate *= SUBSPACE_SHARE
+        x = means.values[:, COLUMNS].T / np.where(_COUNTS, tick.period_ns / NS_PER_S, 1.0)[:, None]
+        known = np.isfinite(x)
+        self.total += np.where(known, x, 0.0)
+        self.count += known
+        self.elapsed_s += means.elapsed_s
+        if self.elapsed_s < WINDOW_S:
+            return
+        with np.errstate(invalid="ignore"):
+            window: NDArray[np.float32] = (self.total / self.count).astype(np.float32)
+        elapsed_s, self.elapsed_s = self.elapsed_s, 0.0
+        self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
+        self.model, found = subspace.step(self.model, window, _NOISE, elapsed_s)
+        size, limit = np.log10(np.maximum(found.score, 1.0)).astype(np.float64), float(self.tail.limit[0])
+        self._learn(size, work, float((found.score > 0).sum()) * elapsed_s, elapsed_s, rate)
+        self.reported = {name: at for name, at in self.reported.items() if 0 <= tick.end_ns - at[0] < AGAIN_NS}
+        taken = set[int]()
+        loud: list[int] = np.flatnonzero(size >= limit).tolist()
+        for slot in sorted(loud, key=lambda one: (-float(size[one]), one)):
+            name, together = table.names[slot], int(work[slot])
+            is_news = size[slot] > self.reported.get(name, (0, 0.0))[1]
+            self.reported[name] = max(self.reported.get(name, (0, 0.0)), (tick.end_ns, float(size[slot])), key=_size)
+            if is_news and together not in taken:
+                yield self._anomaly(tick, name, window[:, slot], found, slot, rate)
+            taken |= {together} - {-1}
+
+    def _learn(
+        self, size: NDArray[np.float64], work: NDArray[np.int32], exposure_s: float, elapsed_s: float, rate: float
+    ) -> None:
+        """Add what has ended, at less than half of its largest score; of hosts that do the same work, the largest."""
+        peak = np.maximum(self.peak, size)
+        slot = np.flatnonzero((size < peak - math.log10(2.0)) & (peak > SCORES.least))
+        place = np.where(work[slot] >= 0, work[slot], len(work) + slot)
+        order = np.lexsort((-peak[slot], place))
+        first = np.append(True, np.diff(place[order]) != 0)[: len(slot)]
+        value = peak[slot][order][first]
+        self.peak = np.where(size < peak - math.log10(2.0), size, peak)
+        self.tail = tail.step(
+            self.tail,
+            np.zeros(len(value), np.int64),
+            value,
+            np.array([exposure_s]),
+            elapsed_s,
+            rate,
+            len(value),
+            SCORES,
+        )
+
+    def _anomaly(
+        self, tick: Tick, name: str, x: NDArray[np.float32], found: subspace.Found, slot: int, rate: float
+    ) -> Anomaly:
+        part = found.part[:, slot]
+        most: list[int] = np.argsort(-part, kind="stable")[:SHOWN].tolist()
+        size = np.array([math.log10(float(found.score[slot]))])
+        expected_false = float(tail.rates(self.tail, np.zeros(1, np.int64), size, SCORES)[0])
+        return Anomaly(
+            id=record_id("Anomaly", self.cell, name, DETECTOR, tick.index),
+            subject=name,
+            cell=self.cell,
+            node=name,
+            time_ns=tick.end_ns,
+            detector=DETECTOR,
+            score=score(expected_false, rate),
+            evidence=tuple(
+                Evidence(
+                    name=_METRICS[k].key,
+                    value=float(x[k]),
+                    expected=float(found.expected[k, slot]),
+                    unit=_METRICS[k].unit + ("/s" if _COUNTS[k] else ""),
+                )
+                for k in most
+                if part[k] > 0.0
+            ),
+            since_ns=max(0, tick.end_ns - round(WINDOW_S * NS_PER_S)),
+            false_per_1000_gpu_days=expected_false * BUDGET_S,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {
+            "model": arrays(self.model),
+            "sums": arrays((self.total, self.count, self.peak)),
+            "elapsed_s": self.elapsed_s,
+            "tail": arrays(self.tail),
+            "reported": {name: list(at) for name, at in self.reported.items()},
+        }
+
+    def load(self, state: dict[str, Any], capacity: int) -> None:
+        """Replace the state by that of a snapshot."""
+        self.model = like(subspace.init(capacity, len(NOISE)), state["model"])
+        fresh = np.zeros((len(NOISE), capacity)), np.zeros((len(NOISE), capacity)), np.zeros(capacity)
+        self.total, self.count, self.peak = like(fresh, state["sums"])
+        self.elapsed_s = state["elapsed_s"]
+        self.tail = like(self.tail, state["tail"])
+        self.reported = {name: (at_ns, size) for name, (at_ns, size) in state["reported"].items()}
+
+
+def _size(report: tuple[int, float]) -> float:
+    return report[1]

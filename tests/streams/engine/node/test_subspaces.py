@@ -1,0 +1,84 @@
+"""A host that leaves the way in which its series vary together is reported once, with what does not fit."""
+
+import numpy as np
+from tests.streams.engine.scene import CELL
+
+from flyball_contracts.metrics import HOST
+from flyball_contracts.records import Anomaly, Tick
+from flyball_streams.engine.budget import BUDGET_S
+from flyball_streams.engine.node.cell import HOST_WATCHED
+from flyball_streams.engine.node.detectors.subspaces import DETECTOR, Subspaces
+from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.window import Means
+from flyball_streams.engine.packing import pack, unpack
+
+N, PERIOD_S, FIRST = 4, 60, 29_000_000
+CPU, READ, RECEIVE = (
+    HOST.column(key)
+    for key in ("system.cpu.utilization", "system.disk.io{direction=read}", "system.network.io{direction=receive}")
+)
+DAY = 24 * 60
+
+
+class Hosts:
+    """What a lane learns of four hosts: CPU, disk and network follow their load."""
+
+    def __init__(self) -> None:
+        self.table = SubjectTable(HOST, HOST_WATCHED, 1e-9, N)
+        self.table.rows(tuple(f"node-{i}" for i in range(N)), "")
+        self.detector = Subspaces(CELL, N)
+        self.random = np.random.default_rng(7)
+        self.at = 0
+
+    def run(self, ticks: int, reads: float = 1.0, hosts: tuple[int, ...] = (1,)) -> list[Anomaly]:
+        """``reads`` is how many times as much as usual those hosts read."""
+        found: list[Anomaly] = []
+        for _ in range(ticks):
+            noise = 1.0 + 0.03 * self.random.standard_normal((3, N))
+            load = 0.4 + 0.3 * np.sin(self.at / 60.0) * np.ones(N)
+            values = np.full((N, len(HOST)), np.nan, np.float32)
+            values[:, CPU] = load * noise[0]
+            values[:, READ] = 2e8 * PERIOD_S * load * noise[1]
+            values[:, RECEIVE] = 1e9 * PERIOD_S * load * noise[2]
+            values[list(hosts), READ] *= reads
+            tick = Tick(index=FIRST + self.at, period_ns=PERIOD_S * 10**9)
+            work = np.array([0, 1, 1, 1], np.int32)
+            means = Means(values, np.ones(N, bool), float(PERIOD_S))
+            found += self.detector.step(tick, self.table, means, work, 200.0 / BUDGET_S)
+            self.at += 1
+        return found
+
+    def again(self) -> "Hosts":
+        """The same after a restart."""
+        other = Hosts()
+        other.detector.load(unpack(pack(self.detector.state())), N)
+        other.random.bit_generator.state, other.at = self.random.bit_generator.state, self.at
+        return other
+
+
+def test_a_host_that_reads_what_its_load_does_not_explain_is_reported_once() -> None:
+    hosts = Hosts()
+    assert hosts.run(DAY) == []
+    other, together, new = hosts.again(), hosts.again(), hosts.again()
+    found = hosts.run(120, reads=25.0)
+    assert {(a.detector, a.subject, a.evidence[0].name) for a in found} == {
+        (DETECTOR, "node-1", "system.disk.io{direction=read}")
+    }
+    assert found[0].time_ns <= (FIRST + DAY + 10) * PERIOD_S * 10**9
+    assert found[0].evidence[0].unit == "By/s"
+    assert found[0].evidence[0].value > 5.0 * (found[0].evidence[0].expected or 0.0) > 0.0
+    assert 0.5 <= found[0].score < 1.0
+    assert other.run(120, reads=25.0) == found, "a restart changes nothing"
+    several = together.run(120, reads=25.0, hosts=(1, 2, 3))
+    assert len({a.time_ns for a in several}) == len(several), "of hosts of one work the one that goes furthest"
+    new.detector.wipe([1])
+    assert new.run(120, reads=25.0) == [], "a host with other work starts anew"
+
+
+def test_room_for_more_hosts_changes_nothing() -> None:
+    hosts, more = Hosts(), Hosts()
+    hosts.run(500)
+    more.run(500)
+    more.detector.resize(2 * N)
+    assert len(more.detector.peak) == 2 * N
+    np.testing.assert_array_equal(more.detector.model.form[..., :N], hosts.detector.model.form)
