@@ -93,21 +93,9 @@ class Tenancy:
 
     def demands(self, values: NDArray[np.float32], usage: Sequence[Usage | None] = ()) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
-        (
-            requests,
-            work,
-            active,
-            queued,
-            reported_ready,
-            tokens_in,
-            tokens_out,
-            failed,
-            progress,
-            latency,
-            step,
-            *gpus,
-        ) = self._sums(np.concatenate([self.values[:, _SUMMED].ravel(), values[self._held, _MEASURED].ravel()]))
-        utilization, power = gpus
+        x = np.concatenate([self.values[:, _SUMMED].ravel(), values[self._held, _MEASURED].ravel()])
+        requests, work, active, queued, reported_ready, *others = self._sums(x)
+        tokens_in, tokens_out, failed, progress, latency, step, utilization, power = others
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
             for n, have in zip(reported_ready, self.replicas, strict=True)
