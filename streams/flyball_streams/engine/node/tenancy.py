@@ -33,13 +33,13 @@ COLUMNS = len(_SUMMED) + len(_MEASURED)
 class Known(NamedTuple):
     """Which values of a tick are known, as ``pattern``, and what follows from it.
 
-    ``bins`` are the places of the known values among the sums, ``count`` is the number of known values of the averaged
+    ``bins`` are the places of the known values among the sums, ``numbers`` are those of known values of the averaged
     ones, at least 1, and ``none`` tells where no value is known; both ``[columns, workloads]``.
     """
 
     pattern: bytes
     bins: NDArray[np.int64]
-    count: NDArray[np.int64]
+    numbers: NDArray[np.int64]
     none: NDArray[np.bool_]
 
 
@@ -139,7 +139,7 @@ class Tenancy:
             known = self._known = Known(pattern, bins, np.maximum(count[AVERAGED], 1), count == 0)
         total = np.bincount(known.bins, x[is_known], known.none.size).astype(np.float64, copy=False)
         total = total.reshape(known.none.shape)
-        total[AVERAGED] /= known.count
+        total[AVERAGED] /= known.numbers
         sums = total.astype(np.object_)
         sums[known.none] = None
         columns: list[list[float | None]] = sums.tolist()
