@@ -38,7 +38,7 @@ class Trust(NamedTuple):
 
 
 class TickForecasts:
-    """Forecasts of all slots at one tick; copied to the host when they are read, which in most ticks nobody does.
+    """Forecasts of all slots at one tick; copied to the host when they are read, which most of them never are.
 
     ``shares`` are the weights of the ensemble's ``experts`` at the lead time, ``float32[experts, slots]``.
     """
@@ -65,7 +65,7 @@ class TickForecasts:
         """Which forecasts are trusted, ``bool[slots]``."""
         trust = self._trust
         off = np.abs(self.coverage[trust.above] - trust.levels).max(axis=0)
-        return (np.asarray(self._made.resolved) >= trust.values) & (off <= trust.tolerance)
+        return np.asarray((np.asarray(self._made.resolved) >= trust.values) & (off <= trust.tolerance), np.bool_)
 
 
 class View(NamedTuple):
