@@ -96,8 +96,7 @@ def step(
     """
     peaks, over, exposure, count = state.peaks, state.over, state.exposure_s + exposure_s, state.counted
     since = state.since_s + period_s
-    above = peak > over[stratum]
-    if above.any():
+    if len(peak) and (above := peak > over[stratum]).any():
         peaks, over = _inserted(peaks, over, stratum[above], np.minimum(peak[above], state.limit[stratum[above]]))
         count = count + np.array([above.sum(), events])
     elif since[0] < config.again_s:

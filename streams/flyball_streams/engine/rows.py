@@ -1,6 +1,8 @@
 """Many records of one kind at once, from columns."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +17,15 @@ def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
     has no column or a column no field.
     """
     fields = kind.__struct_fields__
-    if columns.keys() != set(fields):
+    try:
+        in_order = _in_order(fields)(columns)
+    except KeyError:
+        in_order = ()
+    if len(columns) != len(in_order):
         raise TypeError(f"{kind.__name__}: columns are {sorted(columns)}, fields are {sorted(fields)}")
-    return map(kind, *(columns[name] for name in fields))
+    return map(kind, *in_order)
+
+
+@cache
+def _in_order(fields: tuple[str, ...]) -> Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]:
+    return itemgetter(*fields)

@@ -144,7 +144,7 @@ class NodeCell:
         yield from symptoms.messages(self.cell, self.source, tick, first_part=1)
         self.meter.note(self.gpus.values)
         usage = self.meter.drain(self.tenancy) if is_due(tick) else ()
-        demands = self.tenancy.demands(self.gpus.values, self.gpus.mask, usage)
+        demands = self.tenancy.demands(self.gpus.values, usage)
         demands = self.serving.annotate(demands)
         demands = self.gangs.annotate(demands, self.gpus, self.tenancy, self.health.failing())
         demands = self.profiles.annotate(demands, tick, self.tenancy)
@@ -219,7 +219,11 @@ class NodeCell:
         """Apply the inventories that this tick's frames refer to, and drop nodes that were silent for long."""
         changed, index = False, tick.index
         self.gpus.reserve(dict.fromkeys(d.id for new, _ in entries if new.node not in self.rows for d in new.devices))
+        latest: Inventory | None = None
         for new, _ in entries:
+            if new is latest:
+                continue  # the frames of a node come together
+            latest = new
             self.seen[new.node] = index
             self.absences.observe(new.node, index)
             old = self.inventories.get(new.node)

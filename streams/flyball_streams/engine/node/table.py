@@ -97,9 +97,8 @@ class SubjectTable:
         return gone
 
     def clear(self) -> None:
-        """Start a tick: every value missing."""
-        self.values.fill(np.nan)
-        self.mask.fill(False)
+        """Start a tick: every value missing, in new arrays, as the old ones are read later."""
+        self._size(self.capacity)
 
     def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
         """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; of a slot, the last counts."""

@@ -27,26 +27,20 @@ STEP = WORKLOAD.column("flyball.workload.step.time")
 SUMMED = (REQUESTS, WORK, ACTIVE, QUEUED, READY, TOKENS_IN, TOKENS_OUT, FAILED, PROGRESS, LATENCY, STEP)
 AVERAGED = [SUMMED.index(PROGRESS), SUMMED.index(LATENCY), SUMMED.index(STEP)]
 _SUMMED, _MEASURED = np.array(SUMMED), np.array((UTILIZATION, POWER))
+COLUMNS = len(_SUMMED) + len(_MEASURED)
 
 
-class Sums(NamedTuple):
-    """Sums and numbers of known values of several columns for each workload; both ``[columns, workloads]``."""
+class Known(NamedTuple):
+    """Which values of a tick are known, as ``pattern``, and what follows from it.
 
-    total: NDArray[np.float64]
-    known: NDArray[np.int64]
+    ``bins`` are the places of the known values among the sums, ``numbers`` are those of known values of the averaged
+    ones, at least 1, and ``none`` tells where no value is known; both ``[columns, workloads]``.
+    """
 
-    def values(self) -> list[list[float | None]]:
-        """Sum of each workload by column, ``None`` where no value is known."""
-        known_sums = self.total.astype(np.object_)
-        known_sums[self.known == 0] = None
-        columns: list[list[float | None]] = known_sums.tolist()
-        return columns
-
-    def averaged(self, columns: list[int]) -> "Sums":
-        """The same with means over known values in place of the sums of some columns."""
-        total = self.total.copy()
-        total[columns] /= np.maximum(self.known[columns], 1)
-        return Sums(total, self.known)
+    pattern: bytes
+    bins: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    none: NDArray[np.bool_]
 
 
 class Tenancy:
@@ -82,29 +76,30 @@ class Tenancy:
                         self.replica_of_slot[slot] = (a.workload, a.replica)
         self.models, self.model_of_slot = list(models), model_of_slot
         self.workload_of_allocation = np.array(owners, np.int32)
-        self._first = np.arange(len(SUMMED), dtype=np.int64) * len(self.workloads)
         self.replicas = [len(replicas[name]) for name in self.workloads]
         devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
         self.devices: list[int] = devices.tolist()
         self.values = np.full((len(owners), len(WORKLOAD)), np.nan, np.float32)
+        held = np.flatnonzero(self.workload_of_slot >= 0)
+        first = np.arange(COLUMNS) * len(self.workloads)
+        pages = self.workload_of_allocation[:, None] + first[: len(SUMMED)]
+        measured = self.workload_of_slot[held, None] + first[len(SUMMED) :]
+        self._held = held[:, None]
+        self._bins = np.concatenate([pages.ravel(), measured.ravel()])
+        self._known: Known | None = None
         group = self.workload_of_slot * np.int32(max(1, len(models))) + model_of_slot
         group = np.unique(group, return_inverse=True)[1].astype(np.int32)
         self.peer_group = np.where(group < capacity, group, np.int32(-1))
 
-    def demands(
-        self, values: NDArray[np.float32], mask: NDArray[np.bool_], usage: Sequence[Usage | None] = ()
-    ) -> list[Demand]:
+    def demands(self, values: NDArray[np.float32], usage: Sequence[Usage | None] = ()) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
-        sums = self._sums(self.values[:, _SUMMED], self.workload_of_allocation)
-        requests, work, active, queued, reported_ready, tokens_in, tokens_out, failed, progress, latency, step = (
-            sums.averaged(AVERAGED).values()
-        )
+        x = np.concatenate([self.values[:, _SUMMED].ravel(), values[self._held, _MEASURED].ravel()])
+        requests, work, active, queued, reported_ready, *others = self._sums(x)
+        tokens_in, tokens_out, failed, progress, latency, step, utilization, power = others
         ready = [
             have if n is None else round(min(max(n, 0.0), have))
             for n, have in zip(reported_ready, self.replicas, strict=True)
         ]
-        held = np.where(mask, self.workload_of_slot, -1)
-        utilization, power = self._sums(values[:, _MEASURED], held).values()
         return list(
             rows(
                 Demand,
@@ -134,10 +129,18 @@ class Tenancy:
             )
         )
 
-    def _sums(self, x: NDArray[np.float32], owner: NDArray[np.int32]) -> Sums:
-        """Sums over the rows of each owner, of rows ``x[rows, columns]``; an owner below 0 is none."""
-        columns, n = x.shape[1], len(self.workloads)
-        known = np.isfinite(x) & (owner >= 0)[:, None]
-        bins = (owner[:, None] + self._first[:columns])[known]
-        total = np.bincount(bins, x[known].astype(np.float64), n * columns).astype(np.float64, copy=False)
-        return Sums(total.reshape(columns, n), np.bincount(bins, minlength=n * columns).reshape(columns, n))
+    def _sums(self, x: NDArray[np.float32]) -> list[list[float | None]]:
+        """Sum of each workload by column, of some the mean over known values, ``None`` where no value is known."""
+        is_known = np.isfinite(x)
+        pattern, known = is_known.tobytes(), self._known
+        if known is None or known.pattern != pattern:  # hardly ever: an agent reports the same metrics each tick
+            bins = self._bins[is_known]
+            count = np.bincount(bins, minlength=COLUMNS * len(self.workloads)).reshape(COLUMNS, len(self.workloads))
+            known = self._known = Known(pattern, bins, np.maximum(count[AVERAGED], 1), count == 0)
+        total = np.bincount(known.bins, x[is_known], known.none.size).astype(np.float64, copy=False)
+        total = total.reshape(known.none.shape)
+        total[AVERAGED] /= known.numbers
+        sums = total.astype(np.object_)
+        sums[known.none] = None
+        columns: list[list[float | None]] = sums.tolist()
+        return columns

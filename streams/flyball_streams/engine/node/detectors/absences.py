@@ -31,6 +31,7 @@ TRUST_S = 86_400.0
 REPEAT_S = 60.0
 MOST_GONE = 4096
 """Most nodes that are remembered as gone; the oldest are dropped."""
+_NOWHERE, _NO_SIZE = np.zeros(0, np.int64), np.zeros(0)
 
 
 class Absences:
@@ -136,11 +137,12 @@ class Absences:
                 self.doubted[node] = self.count
             longest = max(longest, missed)
         self.ended.clear()
-        size = np.array([longest * period_s / UNIT_S] if longest else [])
-        stratum, seen_s = np.zeros(len(size), np.int64), np.array([nodes * period_s])
-        events = int((size > ENDING.least).sum())
-        known = tail.step(self.tail, stratum, size, seen_s, period_s, rate, events, ENDING)
-        self.tail = known._replace(limit=np.clip(known.limit, SILENT_S / UNIT_S, MOST_S / UNIT_S))
+        size, seen_s = longest * period_s / UNIT_S, np.array([nodes * period_s])
+        stratum, sizes = (np.zeros(1, np.int64), np.array([size])) if longest else (_NOWHERE, _NO_SIZE)
+        known = tail.step(self.tail, stratum, sizes, seen_s, period_s, rate, int(size > ENDING.least), ENDING)
+        if known.limit is not self.tail.limit:
+            known = known._replace(limit=np.clip(known.limit, SILENT_S / UNIT_S, MOST_S / UNIT_S))
+        self.tail = known
 
     def state(self) -> Mapping[str, Any]:
         """State for a snapshot."""

@@ -2,6 +2,7 @@
 
 from functools import cache
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,6 +24,22 @@ SLOWEST = 4
 """Slowest members that a lane names; further stragglers are named once these are gone."""
 
 
+class Members(NamedTuple):
+    """Members of gangs, as long as ``tenancy`` and the ``version`` of the directory stay the same.
+
+    ``whole`` [capacity] is the peer group of each slot in a whole gang, -1 for none. ``slots`` are the members of gangs
+    that may span lanes, with the workload that is their ``owner``, and a number for each owner and model, their
+    ``kind``.
+    """
+
+    tenancy: Tenancy
+    version: int
+    whole: NDArray[np.int32]
+    slots: NDArray[np.int64]
+    owner: NDArray[np.int32]
+    kind: NDArray[np.int64]
+
+
 class Gangs:
     """Which workloads are training gangs, and which of them may span lanes.
 
@@ -32,11 +49,11 @@ class Gangs:
 
     def __init__(self, directory: FleetIndex) -> None:
         self.directory = directory
-        self._known: tuple[Tenancy, int, NDArray[np.int32], NDArray[np.bool_]] | None = None
+        self._known: Members | None = None
 
     def whole(self, tenancy: Tenancy) -> NDArray[np.int32]:
         """Peer group of each slot in its gang, by model; -1 for none, and for gangs that may span lanes."""
-        return self._groups(tenancy)[0]
+        return self._members(tenancy).whole
 
     def annotate(
         self,
@@ -46,18 +63,18 @@ class Gangs:
         failing: set[str],
     ) -> list[Demand]:
         """Return all demands with the clocks of gangs that may span lanes, without ``failing`` devices."""
-        spans = self._groups(tenancy)[1]
-        if not spans.any():
+        _, _, _, slots, owner, kind = self._members(tenancy)
+        if not len(slots):
             return demands
-        (held,) = (spans[tenancy.workload_of_slot] & table.mask & np.isfinite(table.values[:, CLOCK])).nonzero()
+        clock = table.values[slots, CLOCK]
+        here = table.mask[slots] & np.isfinite(clock)
         if failing:
-            held = held[~np.isin(held, [table.slots[device] for device in failing if device in table.slots])]
-        if not len(held):
+            here &= ~np.isin(slots, [table.slots[device] for device in failing if device in table.slots])
+        order = np.lexsort((clock, kind))
+        order = order[here[order]]
+        if not len(order):
             return demands
-        owner = tenancy.workload_of_slot[held]
-        kind = owner.astype(np.int64) * (len(tenancy.models) + 1) + tenancy.model_of_slot[held]
-        order = np.lexsort((table.values[held, CLOCK], kind))
-        slots, owners, kinds = held[order], owner[order], kind[order]
+        slots, owners, kinds = slots[order], owner[order], kind[order]
         ends: list[int] = [*((kinds[1:] != kinds[:-1]).nonzero()[0] + 1).tolist(), len(kinds)]
         annotated, begin = list(demands), 0
         for end in ends:
@@ -67,10 +84,10 @@ class Gangs:
             begin = end
         return annotated
 
-    def _groups(self, tenancy: Tenancy) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Peer groups and spanning gangs, computed again when allocations or specifications change."""
-        version = self.directory.version
-        if self._known is None or self._known[0] is not tenancy or self._known[1] != version:
+    def _members(self, tenancy: Tenancy) -> Members:
+        """Members of gangs, computed again when allocations or specifications change."""
+        version, known = self.directory.version, self._known
+        if known is None or known.tenancy is not tenancy or known.version != version:
             whole = np.zeros(len(tenancy.workloads) + 1, bool)  # the last is for free slots
             spans = whole.copy()
             owner = tenancy.workload_of_slot
@@ -80,8 +97,11 @@ class Gangs:
                 if spec is not None and spec.kind == "training":
                     whole[index] = held[index] >= spec.max_replicas * spec.gpus_per_replica
                     spans[index] = not whole[index]
-            self._known = tenancy, version, np.where(whole[owner], tenancy.peer_group, np.int32(-1)), spans
-        return self._known[2], self._known[3]
+            (slots,) = spans[owner].nonzero()
+            kind = owner[slots].astype(np.int64) * (len(tenancy.models) + 1) + tenancy.model_of_slot[slots]
+            group = np.where(whole[owner], tenancy.peer_group, np.int32(-1))
+            known = self._known = Members(tenancy, version, group, slots, owner[slots], kind)
+        return known
 
 
 def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> Clocks:

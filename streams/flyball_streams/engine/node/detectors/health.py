@@ -135,7 +135,8 @@ class Health:
         for device in sorted(self.recovery_requested):
             if device in slots and values[slots[device], RECOVERY] == 0:
                 self.forget([device])  # the driver no longer requests a recovery: it has been done
-        for slot in (mask & ((values[:, UNCORRECTED] > 0) | (values[:, RECOVERY] > 0))).nonzero()[0].tolist():
+        errors, asks = values[:, UNCORRECTED] > 0, values[:, RECOVERY] > 0
+        for slot in (mask & (errors | asks)).nonzero()[0].tolist() if errors.any() or asks.any() else ():
             if values[slot, RECOVERY] > 0:
                 self.recovery_requested.add(names[slot])
             if names[slot] not in self.broken:

@@ -199,22 +199,23 @@ class Pressure:
         peak, doubt_s = np.maximum(self.waits.peak, size), np.maximum(self.waits.doubt_s - np.float32(period_s), 0.0)
         ended = size < np.float32(0.5) * peak
         stratum, slot = np.nonzero(ended & (peak > HEALTHY.least))
+        value, events = np.zeros(0), 0
         if len(stratum):
             was_reported = peak[stratum, slot] >= self.tail.limit[stratum]
             taken = ~was_reported | (doubt_s[stratum, slot] <= 0.0)
             doubt_s[stratum[was_reported], slot[was_reported]] = TRUST_S
             stratum, slot = stratum[taken], slot[taken]
-        value = peak[stratum, slot].astype(np.float64)
-        place = np.where(work[slot] >= 0, work[slot], len(work) + slot)
-        order = np.lexsort((-value, place, stratum))
-        stratum, place, value = stratum[order], place[order], value[order]
-        first = np.append(True, (np.diff(stratum) != 0) | (np.diff(place) != 0))[: len(value)]
+            value = peak[stratum, slot].astype(np.float64)
+            place = np.where(work[slot] >= 0, work[slot], len(work) + slot)
+            order = np.lexsort((-value, place, stratum))
+            stratum, place, value = stratum[order], place[order], value[order]
+            first = np.append(True, (np.diff(stratum) != 0) | (np.diff(place) != 0))[: len(value)]
+            stratum, value, events = stratum[first], value[first], len(np.unique(place[first]))
         watched = float(np.count_nonzero(self.waits.seen_s >= WARM_S)) * period_s
-        known = tail.step(
-            self.tail, stratum[first], value[first], np.full(KINDS, watched), period_s, rate,
-            len(np.unique(place[first])), HEALTHY,
-        )  # fmt: skip
-        self.tail = known._replace(limit=np.clip(known.limit, 1.0, MOST))
+        known = tail.step(self.tail, stratum, value, np.full(KINDS, watched), period_s, rate, events, HEALTHY)
+        if known.limit is not self.tail.limit:
+            known = known._replace(limit=np.clip(known.limit, 1.0, MOST))
+        self.tail = known
         self.waits = self.waits._replace(
             peak=np.where(ended, size, peak).astype(np.float32), doubt_s=doubt_s.astype(np.float32)
         )

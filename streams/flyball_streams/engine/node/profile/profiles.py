@@ -22,6 +22,7 @@ from flyball_streams.engine.node.profile.places import DECLARED, Places
 from flyball_streams.engine.node.profile.waste import WasteMeter
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
+from flyball_streams.engine.node.window import AT_ONCE
 from flyball_streams.engine.packing import arrays, like, wiped
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.rows import rows
@@ -57,11 +58,13 @@ class Profiles:
         self.meter = WasteMeter(cell, partition)
         self.periods_s = np.full(capacity, np.nan, np.float32)
         self.sampled_ns = 0
+        self._kept: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
         self._places: Places | None = None
         self._turns: tuple[Tenancy, int, NDArray[np.int64]] | None = None
 
     def follow(self, capacity: int, recycled: list[int]) -> None:
         """Resize to the slots of the device table, and reset the ``recycled`` ones."""
+        self._add_kept()
         if capacity != self.capacity:
             self.capacity = capacity
             self.features = features.resize(self.features, capacity)
@@ -77,6 +80,7 @@ class Profiles:
     def forget(self, slots: list[int]) -> None:
         """Reset devices that do other work now."""
         if slots:
+            self._add_kept()
             self.course = wiped(self.course, course.init(self.capacity), slots)
             self.guard.forget(slots)
             self.periods_s[slots] = np.nan
@@ -85,16 +89,16 @@ class Profiles:
         self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
     ) -> Iterator[Record]:
         """Update with a tick; yield memory warnings and, periodically, profiles and waste."""
-        v = gpus.values
-        inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
-        self.features = features.step(self.features, inputs, gpus.mask)
-        has_sm = self.course.weight[AT["sm"]] > 0.0
-        self.waves = waves.step(self.waves, np.where(has_sm, v[:, SM_ACTIVITY], v[:, UTILIZATION]), gpus.mask)
+        self._kept.append((gpus.values, gpus.mask))
         turn_ns = self.partition * NS_PER_S  # partitions take turns
-        if (tick.end_ns + turn_ns) // SAMPLE_NS != (self.sampled_ns + turn_ns) // SAMPLE_NS:
+        is_sample = (tick.end_ns + turn_ns) // SAMPLE_NS != (self.sampled_ns + turn_ns) // SAMPLE_NS
+        is_due = not (tick.index + self.partition) % self.config.profile_every_ticks  # all at once are slow
+        if is_sample or is_due or len(self._kept) == AT_ONCE:
+            self._add_kept()
+        if is_sample:
             yield from self._sample(tick, gpus, hosts, tenancy, inventories)
-        if not (tick.index + self.partition) % self.config.profile_every_ticks:
-            yield from self._profiles(tick, gpus, tenancy)  # partitions take turns: all at once are slow
+        if is_due:
+            yield from self._profiles(tick, gpus, tenancy)
 
     def annotate(self, demands: list[Demand], tick: Tick, tenancy: Tenancy) -> list[Demand]:
         """Return all demands; those of workloads whose turn it is have features."""
@@ -124,6 +128,7 @@ class Profiles:
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
+        self._add_kept()
         return {
             "features": arrays(self.features),
             "waves": arrays(self.waves),
@@ -145,6 +150,16 @@ class Profiles:
         self.periods_s = np.array(state["periods_s"])
         self.sampled_ns = state["sampled_ns"]
         self._places = self._turns = None
+        self._kept = []
+
+    def _add_kept(self) -> None:
+        """Add the ticks since the last time: together, as in :class:`~flyball_streams.engine.node.window.Window`."""
+        has_sm = self.course.weight[AT["sm"]] > 0.0
+        for v, mask in self._kept:
+            inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
+            self.features = features.step(self.features, inputs, mask)
+            self.waves = waves.step(self.waves, np.where(has_sm, v[:, SM_ACTIVITY], v[:, UTILIZATION]), mask)
+        self._kept.clear()
 
     def _sample(
         self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]

@@ -68,8 +68,9 @@ class Capacities:
         self._place([name for name, _, _ in observed])
         seen = np.full((len(FIELDS), self.room), np.nan)
         if observed:
-            seen[:, self._rows] = np.array([_row(demand, period_s) for _, demand, _ in observed], np.float64).T
-            seen[np.abs(seen) > MOST_VALUE] = np.nan
+            here = np.array([_row(demand, period_s) for _, demand, _ in observed], np.float64)
+            here[np.abs(here) > MOST_VALUE] = np.nan
+            seen[:, self._rows] = here.T
         self.known = tracker.add(self.known, seen)
 
     def in_work(self, spec: WorkloadSpec) -> bool:

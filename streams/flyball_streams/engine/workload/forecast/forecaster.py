@@ -1,6 +1,7 @@
 """Forecasts of all workloads of one cell, one compiled step a tick."""
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,26 +25,60 @@ def nearest(levels: tuple[float, ...], level: float) -> int:
     return min(range(len(levels)), key=lambda i: abs(levels[i] - level))
 
 
-class TickForecasts(NamedTuple):
-    """Forecasts of all slots at one tick.
+class Trust(NamedTuple):
+    """A forecast is trusted after so many values, while the coverage of the levels ``above`` 0.5 is near to them.
 
-    ``logs`` are log(1 + quantile), ``float32[levels, horizons, slots]``; ``coverage`` is ``float32[levels, slots]``;
+    Those below are not judged: of a sparse series they are 0 and cover too much. ``levels`` are ``float32[above, 1]``.
+    """
+
+    above: NDArray[np.int64]
+    levels: NDArray[np.float32]
+    values: int
+    tolerance: float
+
+
+class TickForecasts:
+    """Forecasts of all slots at one tick; copied to the host when they are read, which most of them never are.
+
     ``shares`` are the weights of the ensemble's ``experts`` at the lead time, ``float32[experts, slots]``.
     """
 
-    logs: NDArray[np.float32]
-    coverage: NDArray[np.float32]
-    experts: tuple[str, ...]
-    shares: NDArray[np.float32]
+    def __init__(
+        self, made: conformal.Bands, trust: Trust, experts: tuple[str, ...], shares: NDArray[np.float32]
+    ) -> None:
+        self.experts = experts
+        self.shares = shares
+        self._made, self._trust = made, trust
+
+    @cached_property
+    def logs(self) -> NDArray[np.float32]:
+        """log(1 + quantile), ``float32[levels, horizons, slots]``."""
+        return np.asarray(self._made.quantiles)
+
+    @cached_property
+    def coverage(self) -> NDArray[np.float32]:
+        """Share of values at or below each quantile at the lead time, ``float32[levels, slots]``."""
+        return np.asarray(self._made.coverage)
+
+    @cached_property
+    def trusted(self) -> NDArray[np.bool_]:
+        """Which forecasts are trusted, ``bool[slots]``."""
+        trust = self._trust
+        off = np.abs(self.coverage[trust.above] - trust.levels).max(axis=0)
+        return np.asarray((np.asarray(self._made.resolved) >= trust.values) & (off <= trust.tolerance), np.bool_)
 
 
 class View(NamedTuple):
     """Forecast of one workload at the end of a tick; computed from the arrays of all slots when it is read."""
 
     observed: float
-    trusted: bool
     slot: int
     made: TickForecasts
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the quantiles have been right for long enough."""
+        return bool(self.made.trusted[self.slot])
 
     @property
     def quantiles(self) -> NDArray[np.float32]:
@@ -81,11 +116,10 @@ class Forecaster:
         self.capacity = bucket(capacity)
         self.smooth = self.points.init(self.capacity)
         self.bands = conformal.init(self.capacity, self.conformal_config)
-        self.logs = np.zeros((len(config.levels), config.horizon_ticks, self.capacity), np.float32)
+        self.latest: TickForecasts | None = None
         levels = np.array(config.levels, np.float32)
-        self.upper = np.flatnonzero(levels > 0.5)
-        """Levels used for sizing; the others of a sparse series are 0 and cover too much."""
-        self.upper_levels = levels[self.upper, None]
+        above = np.flatnonzero(levels > 0.5)
+        self.trust = Trust(above, levels[above, None], config.trust_after_ticks, config.trust_tolerance)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -125,25 +159,20 @@ class Forecaster:
         mask = np.zeros(self.capacity, bool)
         slots = [self.slots[name] for name in observed]
         y[slots], mask[slots] = list(observed.values()), True
-        self.smooth, self.bands, (bands, covered, resolved), weights = self.points.step(
+        self.smooth, self.bands, made, weights = self.points.step(
             self.smooth, self.bands, y, mask, self.conformal_config
         )
-        self.logs, coverage = np.asarray(bands), np.asarray(covered)
-        off = np.abs(coverage[self.upper] - self.upper_levels).max(axis=0)
-        trusted = (np.asarray(resolved) >= self.config.trust_after_ticks) & (off <= self.config.trust_tolerance)
-        made, judged = TickForecasts(self.logs, coverage, self.points.experts, weights), trusted.tolist()
-        return {
-            name: View(observed[name], judged[slot], slot, made)
-            for name, slot in sorted(zip(observed, slots, strict=True))
-        }
+        latest = self.latest = TickForecasts(made, self.trust, self.points.experts, weights)
+        return {name: View(observed[name], slot, latest) for name, slot in sorted(zip(observed, slots, strict=True))}
 
     def most(
         self, slots: NDArray[np.int64], level: int, first: NDArray[np.int64], last: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Largest forecast, at the level in this place, of some slots from `first` to `last` ticks ahead [J]."""
+        assert self.latest is not None
         ahead = np.arange(1, self.config.horizon_ticks + 1)
         within = (ahead >= first[:, None]) & (ahead <= last[:, None])
-        most = np.where(within, self.logs[level][:, slots].T, -np.inf).max(axis=1)
+        most = np.where(within, self.latest.logs[level][:, slots].T, -np.inf).max(axis=1)
         return np.asarray(np.expm1(most), np.float64)
 
     def skip(self, ticks: int) -> None:

@@ -133,11 +133,18 @@ class Columns:
             self._wipe(gone)
 
     def observe(
-        self, tick: Tick, rows: Ints, seen: Observed, terms: slo_headroom.Terms, usual: Floats, limits: Floats
-    ) -> Floats:
-        """Add a tick of the workloads in `rows`; return their backlog in replica seconds, NaN where unknown.
+        self,
+        tick: Tick,
+        rows: Ints,
+        seen: Observed,
+        terms: slo_headroom.Terms,
+        usual: Floats,
+        least: Floats,
+        most: Floats,
+    ) -> None:
+        """Add a tick of the workloads in `rows`.
 
-        `terms` are [N]; `usual` [J] is the target utilisation, `limits` [2, J] are minimum and maximum replicas.
+        `terms` are [N]; `usual` [J] is the target utilisation, `least` and `most` [J] the limits of replicas.
         """
         switched = rows[self.request_work.in_gpus[rows] == 1.0 - seen.in_gpus]
         if len(switched):
@@ -145,11 +152,6 @@ class Columns:
         self.request_work.in_gpus[rows] = seen.in_gpus
         period_s = tick.period_ns / NS_PER_S
         self._update_request_work(rows, seen, period_s)
-        backlog = self._backlog(rows, seen)
-        in_time = np.full(self.room, np.nan)
-        delay_s = terms.delay_s[rows]
-        known = np.isfinite(backlog)
-        in_time[rows[known]] = (backlog <= delay_s * seen.ready)[known]
         first = (tick.end_ns - tick.period_ns) // SAMPLE_NS
         if self.at is None or first < self.at:
             self.at = first
@@ -159,16 +161,27 @@ class Columns:
         self.partial.total[rows[known]] += seen.work[known]
         self.partial.ticks[rows[known]] += 1.0
         steps = tick.end_ns // SAMPLE_NS - self.at
+        if not steps:
+            return
         with np.errstate(invalid="ignore"):
             sample = self.partial.total / self.partial.ticks
+        in_time, backlog = np.full(self.room, np.nan), self.backlog(rows, seen)
+        known = np.isfinite(backlog)
+        in_time[rows[known]] = (backlog <= terms.delay_s[rows] * seen.ready)[known]
         for _ in range(min(steps, slo_headroom.SILENT_SAMPLES)):
             self._update(sample, in_time, terms)
             if self.at % hpa.EVERY_SAMPLES == 0:
-                self._look(rows, seen, usual, limits)
-        if steps:
-            self.at = tick.end_ns // SAMPLE_NS
-            self._restart()
-        return backlog
+                self._look(rows, seen, usual, least, most)
+        self.at = tick.end_ns // SAMPLE_NS
+        self._restart()
+
+    def backlog(self, rows: Ints, seen: Observed) -> Floats:
+        """Backlog of the workloads in `rows` in replica seconds [J], NaN where unknown."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # what is not finite is not known
+            each = self.request_work.work[rows] / self.request_work.requests[rows]
+            waits = seen.queued * each / seen.capacity
+        waits = np.where(np.isfinite(waits) & (seen.in_gpus == 0.0), waits, np.nan)
+        return np.where(seen.queued == 0.0, 0.0, waits)
 
     def present(self, rows: Ints) -> tuple[Floats, Floats]:
         """Mean work of the last half minute, or of the ticks so far before the first sample.
@@ -203,17 +216,17 @@ class Columns:
         slo_headroom.learn(self.need, self.at % slo_headroom.SAMPLES, sample, in_time, terms)
         self.at += 1
 
-    def _look(self, rows: Ints, seen: Observed, usual: Floats, limits: Floats) -> None:
+    def _look(self, rows: Ints, seen: Observed, usual: Floats, least: Floats, most: Floats) -> None:
         """Update HPA with the work of the last minute, where half of it is known."""
         raw = self.need.raw[:, rows]
         known = np.isfinite(raw)
         count = known.sum(axis=0)
         mean = np.where(known, raw, 0.0).sum(axis=0) / np.maximum(count, 1)
-        work, target, have, least, most = (np.full(self.room, np.nan) for _ in range(5))
+        work, target, have, lowest, highest = (np.full(self.room, np.nan) for _ in range(5))
         work[rows] = np.where(count >= LEAST_LOOK, mean / seen.capacity, np.nan)
         target[rows], have[rows] = usual, seen.replicas
-        least[rows], most[rows] = limits
-        hpa.step(self.rival, work, target, have, least, most)
+        lowest[rows], highest[rows] = least, most
+        hpa.step(self.rival, work, target, have, lowest, highest)
 
     def _update_request_work(self, rows: Ints, seen: Observed, period_s: float) -> None:
         served = (seen.in_gpus == 0.0) & (seen.ready > 0.0)  # what nobody serves shows no work
@@ -226,13 +239,6 @@ class Columns:
         # A request that found nobody is owed the time of a start: until then the clock is below zero.
         since = np.where(seen.ready > 0.0, 0.0, np.where(np.isfinite(seen.cold_start_s), -seen.cold_start_s, 0.0))
         self.request_work.idle_s[rows] = np.where(quiet, self.request_work.idle_s[rows] + period_s, since)
-
-    def _backlog(self, rows: Ints, seen: Observed) -> Floats:
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # what is not finite is not known
-            each = self.request_work.work[rows] / self.request_work.requests[rows]
-            waits = seen.queued * each / seen.capacity
-        waits = np.where(np.isfinite(waits) & (seen.in_gpus == 0.0), waits, np.nan)
-        return np.where(seen.queued == 0.0, 0.0, waits)
 
     def _restart(self) -> None:
         self.partial.total.fill(0.0)

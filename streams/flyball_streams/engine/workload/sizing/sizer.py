@@ -142,12 +142,15 @@ class Sizer:
         seen = _seen(jobs)
         self.objectives.terms.lead[rows] = minutes(seen.cold_start_s)
         observed = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
-        backlog = columns.observe(tick, rows, observed, self.objectives.terms, usual, np.stack([least, most]))
+        columns.observe(tick, rows, observed, self.objectives.terms, usual, least, most)
+        ends = ends_sample(tick)
+        if not ends and seen.replicas.all():
+            return [self._wanted_before(job) for job in jobs]
         waits = seen.queued > 0.0
         demanded = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
-        if not (ends_sample(tick) or (demanded & (seen.replicas == 0.0)).any()):
+        if not (ends or (demanded & (seen.replicas == 0.0)).any()):
             return [self._wanted_before(job) for job in jobs]
-        basis = self.policy.need(self._shown(tick, jobs, rows, seen, backlog, usual))
+        basis = self.policy.need(self._shown(tick, jobs, rows, seen, columns.backlog(rows, observed), usual))
         self.needs = dict(zip((job.spec.workload for job in jobs), basis.replicas.tolist(), strict=True))
         wanted = np.where(np.isfinite(basis.replicas), basis.replicas, seen.replicas)
         idle = (columns.request_work.idle_s[rows] >= sizing.scale_to_zero_after_s) & (
