@@ -156,11 +156,11 @@ class GcpFake(CloudFake):
             group["requests"][which]["state"] = "CANCELLED"
         else:
             return self.refusal(400, "invalid", f"{call.method} {call.path} {query} {call.body}")
-        operation = {
+        operation: dict[str, Any] = {
             "name": f"operation-{len(self._operations) + 1}", "status": "DONE", "clientOperationId": request_id,
             "operationType": what, **fails,
         }  # fmt: skip
-        self._operations[operation["name"] or ""] = operation
+        self._operations[operation["name"]] = operation
         return Reply(200, operation)
 
     def _show_operations(self, name: str | None, query: dict[str, str]) -> Reply:

@@ -67,8 +67,9 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
 
 
 def _all_stopped(stop: Preempt, outcome: Outcome) -> bool:
-    nodes = {} if outcome.observed is None else outcome.observed.nodes
-    return all(nodes.get(victim) == "" for victim in stop.victims)
+    if outcome.observed is None:
+        return not stop.victims
+    return all(outcome.observed.nodes.get(victim) == "" for victim in stop.victims)
 
 
 def _all_or_none(decision: AnyDecision | None) -> bool:

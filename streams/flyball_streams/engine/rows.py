@@ -28,4 +28,5 @@ def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
 
 @cache
 def _in_order(fields: tuple[str, ...]) -> Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]:
-    return itemgetter(*fields)
+    take: Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]] = itemgetter(*fields)
+    return take

@@ -147,7 +147,8 @@ def test_the_example_answers_as_the_document_says(edge: Edge) -> None:
     document = yaml.safe_load((ROOT / "infra" / "webhook.yaml").read_text())
 
     def fits(schema: dict[str, Any], found: Any) -> None:
-        Draft202012Validator({**schema, "components": document["components"]}).validate(found)
+        validator: Any = Draft202012Validator({**schema, "components": document["components"]})
+        validator.validate(found)
 
     decision = scale("more", before=1, after=2)
     posted = ("POST", "/v1/operations", "/v1/operations")
