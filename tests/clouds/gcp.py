@@ -127,9 +127,9 @@ class GcpFake(CloudFake):
                 zero = True
             if zero:
                 return self.refusal(400, "invalid", "requestId must be a UUID, and not zero")
-            for operation in self._operations.values():
-                if operation["clientOperationId"] == request_id:
-                    return Reply(200, operation)
+            for known in self._operations.values():
+                if known["clientOperationId"] == request_id:
+                    return Reply(200, known)
         fails = {} if self.fails is None else {"error": {"errors": [self.fails]}}
         self.fails = None
         if fails and what == "resizeRequests" and which is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -28,5 +28,4 @@ def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
 
 @cache
 def _in_order(fields: tuple[str, ...]) -> Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]:
-    take: Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]] = itemgetter(*fields)
-    return take
+    return cast("Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]", itemgetter(*fields))
