@@ -67,7 +67,7 @@ def test_each_decision_is_planned_on_the_real_state_and_committed(bootstrap: str
     assert actuator.report.decisions == 4
     assert actuator.report.statuses == {"planned": 3, "refused": 1}
     assert actuator.report.refusals == {"invalid": 1}
-    assert actuator.report.delivered == 4
+    assert actuator.report.delivered == 5, "each outcome, and the platform's status"
     assert observed_row(bootstrap, "inventory").planned == 3
 
 

@@ -139,13 +139,14 @@ def test_a_device_that_was_taken_out_is_forgotten() -> None:
 def test_what_is_remembered_of_nodes_that_come_and_go_is_bounded() -> None:
     cell = Cell(inventory("stays", 1))
     stays = cell.agents[0]
-    for n in range(4):
+    lasts = GONE_TICKS + 2 * REPEAT_TICKS
+    for n in range(2):
         passing = Agent(inventory(f"spot-{n}", 40))
         cell.feed(incoming_records(passing.inventory))
-        first = n * (GONE_TICKS + 20)
+        first = n * lasts
         for i in range(first, first + 5):
             cell.feed([*stays.frames(i), *passing.frames(i, sick_many(40))])
-        for i in range(first + 5, first + GONE_TICKS + 20, 10):
+        for i in range(first + 5, first + lasts):
             cell.feed(stays.frames(i, schemas=[1]))
     held = cell.engine.nodes[0].cells["cell-1"]
     assert held.gpus.capacity == 64
