@@ -179,7 +179,7 @@ def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.fl
         part = _WEIGHTS * _beyond(excess, fit)
         total = np.maximum(part.sum(axis=0), 1e-300)
         off = np.log(total) + log_times
-        if (np.abs(off) < 1e-9).all():
+        if (np.abs(off) < 1e-7).all():
             break
         slope = (part / np.maximum(fit.scale + fit.shape * excess, 1e-9)).sum(axis=0)
         excess = np.clip(excess + off * total / slope, low, high)
