@@ -45,10 +45,10 @@ class Config(NamedTuple):
     least: float = 1.0
     prior_n: float = 0.5
     prior_s: float = 86_400.0
-    prior_excess: tuple[float, float] = (0.4, 2.0)
+    prior_excess: tuple[float, float] = (0.3, 2.0)
     excess_n: float = 1.0
-    prior_shape: tuple[float, float] = (0.0, 0.4)
-    shape_n: float = 16.0
+    prior_shape: tuple[float, float] = (-0.15, 0.4)
+    shape_n: float = 32.0
     shapes: tuple[float, float] = (-0.2, 0.6)
     prior_counted: float = 8.0
     again_s: float = 60.0
@@ -183,7 +183,7 @@ def limits(state: State, rate: float, config: Config = DEFAULT) -> NDArray[np.fl
             break
         slope = (part / np.maximum(fit.scale + fit.shape * excess, 1e-9)).sum(axis=0)
         excess = np.clip(excess + off * total / slope, low, high)
-    return state.threshold + excess
+    return np.asarray(state.threshold + excess)
 
 
 def rates(
