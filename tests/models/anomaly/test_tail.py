@@ -23,7 +23,7 @@ def fed(peaks: np.ndarray, per_day: float, rate: float, config: tail.Config = ta
 def test_peaks_pass_as_often_as_requested_for(shape: float, every: float) -> None:
     """200 peaks a day, of which one in a number of days may pass."""
     random = np.random.default_rng(5)
-    share = random.uniform(size=10_000)
+    share = random.uniform(size=40_000)
     peaks = -np.log(share) if shape == 0.0 else (share**-shape - 1.0) / shape
     _, passed = fed(peaks, 200.0, 1.0 / (every * DAY_S))
     requested = len(peaks) / 200.0 / every
