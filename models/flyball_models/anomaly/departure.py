@@ -143,7 +143,7 @@ def step(
     if len(metric):
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
         ended = EndedExcursions(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
-        over = known_tail.over[np.where(ended.peered, metric, metric + len(peaks))]
+        over = known_tail.threshold[np.where(ended.peered, metric, metric + len(peaks))]
         departed = np.unique(device[ended.size > over])
         events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))
         quiet[departed] = np.float32(config.event_s)

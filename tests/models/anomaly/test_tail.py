@@ -70,3 +70,33 @@ def test_strata_that_move_together_may_each_be_reported_more_often() -> None:
         given = np.arange(2), np.full(2, peak), np.full(2, 400.0), 60.0, rate
         apart, together = tail.step(apart, *given, 2), tail.step(together, *given, 1)
     assert (together.limit < apart.limit).all()
+
+
+def test_a_limit_by_few_peaks_allows_for_their_uncertain_shape() -> None:
+    """With a prior that is too light the likeliest shape alone gives a limit that one peak in 90 passes, not 1e-4."""
+    random, shape, config = np.random.default_rng(11), 0.2, tail.Config(least=0.0, prior_shape=(0.0, 0.0))
+    rate, shares = 1e-4 / DAY_S, list[float]()
+    for _ in range(200):
+        peaks = (random.uniform(size=30) ** -shape - 1.0) / shape
+        nobody, exposure = np.zeros(30, np.int64), np.array([30 * DAY_S, 0.0])
+        state = tail.step(tail.init(2, rate, config), nobody, np.minimum(peaks, 20.0), exposure, 60.0, rate, 30, config)
+        shares.append(float((1.0 + shape * state.limit[0]) ** (-1.0 / shape)))
+    assert np.mean(shares) < 2e-3
+
+
+def test_the_threshold_falls_after_two_periods_of_smaller_peaks_and_few_peaks_are_kept() -> None:
+    random, rate, day = np.random.default_rng(7), 1e-3 / DAY_S, np.full(2, DAY_S)
+    state, seldom = (
+        tail.init(2, rate),
+        tail.step(tail.init(2, rate), np.zeros(1, np.int64), np.array([2.0]), np.full(2, DAY_S), 60.0, rate, 1),
+    )
+    thresholds = [1.0]
+    for number in range(60):
+        peaks = 1.0 + random.exponential(3.0 if number < 14 else 0.3, 40)
+        state = tail.step(state, np.zeros(40, np.int64), peaks, day, DAY_S, rate, 40)
+        seldom = tail.step(seldom, np.zeros(0, np.int64), np.zeros(0), day, DAY_S, rate, 0)
+        thresholds.append(float(state.threshold[0]))
+    assert max(thresholds) > 4.0
+    assert thresholds[-1] < 2.5
+    assert seldom.peaks[:, 0].max() == 2.0
+    assert seldom.exposure_s[:, 0].sum() == 61 * DAY_S

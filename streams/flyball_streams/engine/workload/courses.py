@@ -29,7 +29,13 @@ WINDOW_S = 300
 HOLD_NS = 6 * 3600 * NS_PER_S
 GONE_NS = 14 * 86_400 * NS_PER_S
 SURPRISES = tail.Config(
-    least=3.0, prior_n=1.0, prior_s=WINDOW_S * 1e3, prior_excess=(0.43, 0.43), excess_n=8.0, prior_shape=(0.1, 0.1)
+    least=3.0,
+    prior_n=1.0,
+    prior_s=WINDOW_S * 1e3,
+    prior_excess=(0.43, 0.43),
+    excess_n=8.0,
+    prior_shape=(-0.05, -0.05),
+    shape_n=32.0,
 )
 """As surprise is meant: one window in a thousand is over 3, one in ten thousand over 4."""
 Sums = NDArray[np.float64]

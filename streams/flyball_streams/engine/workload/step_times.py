@@ -18,7 +18,7 @@ from flyball_streams.engine.budget import BUDGET_S, STEPS_SHARE, score
 from flyball_streams.engine.packing import arrays, like, wiped
 
 DETECTOR = "step_time"
-TAIL = tail.Config(least=1.0, prior_excess=(0.25, 0.25), prior_shape=(0.1, 0.1))
+TAIL = tail.Config(prior_n=1.0, prior_excess=(0.25, 0.25), prior_shape=(-0.1, -0.1), shape_n=32.0)
 NO_PEERS = 1
 """Stratum of series without peers; the other stratum stays empty."""
 MOST_LIMIT = 30.0

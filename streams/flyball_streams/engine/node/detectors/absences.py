@@ -21,7 +21,7 @@ SILENT_S, MOST_S = 60.0, 240.0
 """A node is reported no sooner than an agent or a broker restarts, and no later than any does."""
 UNIT_S = 30.0
 ENDING = tail.Config(
-    least=1.0, prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), prior_shape=(0.2, 0.2), excess_n=4.0
+    prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), excess_n=4.0, prior_shape=(0.15, 0.15), shape_n=32.0
 )
 """Of silences that end, in ``UNIT_S``: where none was seen, 30 s or more come once in eight days of a node."""
 GONE = 2
