@@ -33,7 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.forecasts import peers
+from bench.forecasts import peers, steps
 from bench.forecasts.panels import SEASON, WEEK, Floats, Panel, by_day, held_out, mean, servegen, unexpected
 from numpy.typing import NDArray
 
@@ -60,7 +60,7 @@ def over_time(model: Any, config: Any) -> Callable[..., Any]:
     """Return the step of a model, run over all ticks of its inputs in one compiled loop."""
 
     def tick(state: Any, row: Any) -> tuple[Any, Any]:
-        return cast("tuple[Any, Any]", model.step(state, *row, config=config))
+        return steps.step(model, state, *row, config=config)
 
     def run(state: Any, rows: Any) -> Any:
         return jax.lax.scan(tick, state, rows)[1]

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+from bench.forecasts import steps
 from numpy.typing import NDArray
 from rich.table import Table
 
@@ -76,16 +77,15 @@ def forecasts(y: Floats, leads: tuple[int, ...]) -> dict[str, dict[int, Floats]]
     rows[0][:, :s], rows[1][:, :s] = y, True
 
     lax: Any = jax.lax
-    model: Any = ensemble
 
     def tick(state: Any, row: Any) -> Any:
-        state, mixed = model.step(state, *row, config=config)
+        state, mixed = steps.step(ensemble, state, *row, config=config)
         return state, mixed.forecast
 
     def over_time(start: Any, x: Any) -> Any:
         return lax.scan(tick, start, x)[1]
 
-    found = cast("Any", jax).jit(over_time)(model.init(n, config), rows)
+    found = cast("Any", jax).jit(over_time)(ensemble.init(n, config), rows)
     mixed = np.asarray(found, np.float64)[:, :s]
     total = np.cumsum(np.concatenate([np.zeros((1, s)), y]), axis=0)
     mean = np.stack([(total[k + 1] - total[max(0, k - 14)]) / min(k + 1, 15) for k in range(t)])
