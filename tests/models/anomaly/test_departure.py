@@ -60,10 +60,10 @@ def test_what_a_peer_did_before_is_nothing_new() -> None:
 
 def test_a_device_without_peers_is_silent_until_its_own_history_is_long() -> None:
     x = noise(900)
-    x[500:, 20] += 30.0
+    x[500:, 20] += 60.0
     assert not published(x, alone_s=600.0).any()
     x = noise(900)
-    x[700:, 20] += 30.0
+    x[700:, 20] += 60.0
     assert published(x, alone_s=600.0)[:, 20].any()
 
 
