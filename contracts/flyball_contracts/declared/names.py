@@ -6,7 +6,7 @@ ANNOTATION = "flyball.dev/workload"
 def foreign(name: str, namespace: str) -> str:
     """Why an object of ``namespace`` must not bear the name in its annotation; empty if it may.
 
-    A name ``namespace/name`` belongs to objects of that namespace, so that nobody claims a workload of another.
+    A name ``namespace/name`` belongs to objects of that namespace, so that no object claims another's workload.
     """
     home, slash, _ = name.partition("/")
     if not slash or home == namespace:
