@@ -59,7 +59,7 @@ class Targets:
                 problem = self._list()
                 if problem is not None:
                     return problem
-            found, misnamed = self._known.get(workload, ()), self._foreign.get(workload, "")
+            found, misnamed = list(self._known.get(workload, ())), self._foreign.get(workload, "")
         spaces = ", ".join(self._namespaces)
         if not found and misnamed:
             return Rejected("unknown_target", misnamed)
