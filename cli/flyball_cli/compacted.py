@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message as KafkaMessage, TopicPartition
 
-from flyball_contracts.codec import decode_record, record_message
+from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import (
@@ -60,9 +60,17 @@ def write_records(kafka: KafkaConfig, records: Sequence[Record], client: str, wh
 
     Raises :class:`TransportError` that names the unacknowledged ones.
     """
+    _send(kafka, [record_message(record, f"/cli/{what}") for record in records], client, what)
+
+
+def remove_keys(kafka: KafkaConfig, topic: Topic, keys: Sequence[str], client: str, what: str) -> None:
+    """Send a tombstone for each key of a topic and wait; errors are those of :func:`write_records`."""
+    _send(kafka, [Message(topic.name, key.encode(), b"", []) for key in keys], client, what)
+
+
+def _send(kafka: KafkaConfig, messages: Sequence[Message], client: str, what: str) -> None:
     settings = producer_settings(kafka.bootstrap, client_id=client, delivery_timeout_s=DELIVERY_S, extra=kafka.client)
     producer = open_producer(settings, log, what, log_errors=False)
-    messages = [record_message(record, f"/cli/{what}") for record in records]
     waiting, reason = {message.key.decode() for message in messages}, ["no answer"]
 
     def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
@@ -74,7 +82,7 @@ def write_records(kafka: KafkaConfig, records: Sequence[Record], client: str, wh
     for m in messages:
         while True:
             try:
-                producer.produce(m.topic, m.value, m.key, headers=cast("Any", m.headers), on_delivery=delivered)
+                producer.produce(m.topic, m.value or None, m.key, headers=cast("Any", m.headers), on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(1.0)

@@ -28,6 +28,7 @@ COMMANDS = {
     "audit": "Verify an actuator's audit trail, or show what it has of one decision.",
     "platforms": "List what each driver promises, and what it was seen to do.",
     "incidents": "List, acknowledge, silence and label what is wrong, and send it to Alertmanager or a webhook.",
+    "nodes": "Remove nodes that are gone for good.",
     "waste": "List the GPU time that is paid for and not used, and what would take it.",
     "policy": "Try the guard's policies on recorded decisions.",
     "stop": "Let no actuator begin anything more, in some cells or all.",

@@ -45,12 +45,14 @@ class Fleet:
         return [str(process.pid) for process in self.running if process.poll() is None]
 
     def step(self):
-        """Start and end processes until there are as many as wanted; those that are named end first."""
-        while self.replicas() < self.wanted:
-            self.running.append(subprocess.Popen(self.command))
-        order = sorted(self.running, key=lambda process: str(process.pid) in self.going)
-        for process in order[self.wanted :]:
+        """End those that are named, whatever else has ended; then start and end others until as many stay as wanted."""
+        self.going &= set(self.names())  # the system gives the number of a process that has ended to another
+        self.replicas()
+        staying = [process for process in self.running if str(process.pid) not in self.going]
+        for process in [*(one for one in self.running if one not in staying), *staying[self.wanted :]]:
             process.terminate()
+        for _ in range(self.wanted - len(staying)):
+            self.running.append(subprocess.Popen(self.command))
 
 
 class Platform:
@@ -71,7 +73,7 @@ class Platform:
                 for operation in self.operations.values():
                     if operation["status"] == "running":
                         operation["observed"] = self.state(operation["expected"].get("nodes", ()))
-                        if self.fleet.replicas() == operation["expected"]["replicas"]:
+                        if not self.fleet.going and self.fleet.replicas() == operation["expected"]["replicas"]:
                             operation |= {"status": "done", "ended_ns": time.time_ns()}
                             self.remember()
             time.sleep(0.2)

@@ -26,6 +26,10 @@ kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-p
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-responder --operation Read --topic flyball.incidents.v1 --topic flyball.responses.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-responder --operation Write --topic flyball.responses.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-responder --operation Read --group flyball-explain --group flyball-incidents
+# remover: flyball nodes remove
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-remover --operation Read --topic flyball.inventory.v1 --topic flyball.telemetry.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-remover --operation Write --topic flyball.inventory.v1
+kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-remover --operation Read --group flyball-explain --group flyball-nodes
 # notifier: flyball incidents notify
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-notifier --operation Read --topic flyball.incidents.v1
 kafka-acls.sh --bootstrap-server $BROKER --command-config $ADMIN --add --allow-principal User:flyball-notifier --operation Write --topic flyball.dlq.v1

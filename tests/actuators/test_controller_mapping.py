@@ -252,6 +252,30 @@ def test_nobody_holds_up_a_workload_of_another_namespace_by_its_name() -> None:
     governed = [policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=4)]
     found = plan([deployment({}), deployment({"workload": "ml/chat"}, namespace="web")], governed, "eu-1")
     assert (list(found.specs), list(found.rejected)) == (["ml/chat"], ["web/chat"])
+    assert found.rejected["web/chat"] == (
+        "flyball.dev/workload is 'ml/chat', of namespace 'ml'; only objects of ml may have that name: "
+        "choose one without '/'"
+    )
+
+
+def test_a_policy_on_an_object_with_a_foreign_name_says_what_is_wrong_with_it() -> None:
+    governed = policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=4)
+    found = plan([deployment({"workload": "meta-llama/Llama-3-8B"})], [governed], "eu-1")
+    assert found.specs == {}
+    verdict = found.verdicts[governed.path]
+    assert (verdict.accepted, "only objects of meta-llama may have that name" in verdict.message) == (False, True)
+
+
+def test_an_object_may_be_called_by_its_own_namespace() -> None:
+    assert list(plan([deployment({"workload": "ml/talk"})], [], "eu-1").specs) == ["ml/talk"]
+
+
+@pytest.mark.parametrize(("given", "workload"), [("ml/chat", ""), ("web/chat", "web/chat"), ("chat", "chat"), ("", "")])
+def test_a_pod_has_no_workload_of_another_namespace(given: str, workload: str) -> None:
+    metadata = {"namespace": "web", "name": "p", "uid": "u", "annotations": {"flyball.dev/workload": given}}
+    found = pod_of({"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    assert found is not None
+    assert found.workload == workload
 
 
 def test_a_carbon_policy_selects_by_labels_and_gives_way_to_a_workload_policy() -> None:

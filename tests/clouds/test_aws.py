@@ -12,7 +12,7 @@ from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.serving import carried_out_by_the_service
 from tests.clouds.strict import ALLOWED, Refusal
 
-from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded
+from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Running, Superseded
 from flyball_contracts.config import PoolConfig
 
 KINDS = ["fleet", "group", "node_group"]
@@ -258,10 +258,18 @@ def test_a_quota_is_told_from_lack_of_capacity(aws: Account) -> None:
 def test_an_update_that_fails_later_is_withdrawn(aws: Account) -> None:
     made = pool(aws, "node_group", 1)
     aws.proxy.update_errors = [{"errorCode": "NodeCreationFailure", "errorMessage": "Limit of vCPUs exceeded"}]
-    failed = carried_out(aws.platform(made), buy(made, 1, 3, "late"))
+    platform = aws.platform(made)
+    handle = submitted(platform, buy(made, 1, 3, "late"))
+    assert isinstance(handle, Handle)
+    aws.proxy.errors["eks:UpdateNodegroupConfig"] = Refusal("ResourceInUseException", "in use", 409)
+    looks = [platform.poll(handle) for _ in range(2)]
+    assert [type(look) for look in looks] == [Running] * 2
+    assert "setting its size to 1 again" in looks[1].answer
+    assert aws.size(made) == 3
+    failed = ended(platform, handle)
     assert isinstance(failed, Failed)
     assert "the update failed: NodeCreationFailure: Limit of vCPUs exceeded" in failed.answer
-    assert "its size is set to 1 again" in failed.answer
+    assert "its size is set to 1 again, and EKS chooses which nodes go" in failed.answer
     assert aws.size(made) == 1
 
 

@@ -19,6 +19,7 @@ from flyball_contracts.records import (
     MachineChoice,
     NodeCondition,
     NodeEvent,
+    PlatformStatus,
     Portion,
     Preempt,
     ProposalTick,
@@ -179,6 +180,17 @@ def test_removed_workloads_and_tombstones_go() -> None:
     assert view.workloads.get("chat-70b") is None
     assert view.workloads.get("risk-sim") is None
     assert summed(view).gpus == 20
+
+
+def test_of_two_actuators_each_says_whether_a_platform_answers_it() -> None:
+    status = PlatformStatus(
+        id="a", subject="platform:slurm/fleet", driver="slurm", cells="fleet", actuator="one", time_ns=scene.NOW,
+        open=True, since_ns=scene.NOW, failures=5, opened=1, problem="no answer",
+    )  # fmt: skip
+    view = viewed([status, replace(status, id="b", actuator="two", time_ns=scene.NOW + 1, open=False)])
+    assert view.silent_platforms({"fleet": scene.NOW}) == [status]
+    view.apply(replace(status, id="c", time_ns=scene.NOW + 2, open=False))
+    assert view.silent_platforms({"fleet": scene.NOW}) == []
 
 
 def test_an_older_specification_does_not_bring_back_a_removed_workload() -> None:

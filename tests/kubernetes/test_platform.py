@@ -79,6 +79,11 @@ def test_who_runs_a_workload_must_be_plain(cluster: Cluster) -> None:
     cluster.deploy("two", 1, workload="chat")
     rejected(cluster.platform().observe(now()), "invalid", "Deployment", "/one", "/two", "flyball.dev/workload")
     rejected(cluster.platform().observe(now(workload="nobody")), "unknown_target", "flyball.dev/workload: nobody")
+    foreign = cluster.platform().observe(now(workload="ml/chat"))
+    rejected(foreign, "unknown_target", "name namespace ml in actuator.platforms")
+    cluster.deploy("three", 1, workload="ml/chat")
+    foreign = cluster.platform().observe(now(workload="ml/chat"))
+    rejected(foreign, "unknown_target", "/three: flyball.dev/workload is 'ml/chat'", "choose one without '/'")
 
 
 def test_what_somebody_changed_meanwhile_is_decided_again(cluster: Cluster) -> None:

@@ -58,6 +58,8 @@ def test_every_command_works_with_its_rights_alone(ground: Ground, tmp_path: Pat
     assert code == 0, errors
     code, errors = ground.run("operator", "controls")
     assert code == 0, errors
+    code, errors = ground.run("remover", "nodes", "remove", "nobody", "--yes")
+    assert (code, ["'nobody' has no inventory" in line for line in errors]) == (2, [True]), errors
     worker = ground.start("worker", "worker")
     first_of(ground, STATE)
     ended(worker)

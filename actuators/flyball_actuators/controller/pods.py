@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flyball_actuators.controller.nodes import GPU, MIG
-from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, owner_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
-from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
+from flyball_actuators.platforms.kubernetes.targets import named
 from flyball_contracts.records import Allocation, Inventory
 
 _ABOVE = {"JobSet": "jobset.sigs.k8s.io/jobset-name", "LeaderWorkerSet": "leaderworkerset.sigs.k8s.io/name"}
@@ -40,7 +40,7 @@ def pod_of(pod: Object) -> Pod | None:
         uid=metadata["uid"],
         node=spec["nodeName"],
         created=metadata.get("creationTimestamp", ""),
-        workload=annotation_of(pod, ANNOTATION),
+        workload=named(pod),
         owner=_owner(pod),
         requests=tuple(sorted(gpu_requests_of(spec).items())),
     )

@@ -10,10 +10,11 @@ import yaml
 
 from flyball_actuators.controller.pods import OBJECT, gpu_requests_of
 from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, annotation_of, owner_of
-from flyball_actuators.platforms.kubernetes.targets import ANNOTATION, workload_of
+from flyball_actuators.platforms.kubernetes.targets import workload_of
 from flyball_contracts.config.reading.yaml_text import YamlLoader
 from flyball_contracts.declared.document import WorkloadDocument
 from flyball_contracts.declared.fields import BY_ANNOTATION, FROM_CLUSTER, PREFIX, camel
+from flyball_contracts.declared.names import ANNOTATION, foreign
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import WorkloadSpec
 
@@ -114,6 +115,8 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
     Its time is 0. Without limits, the replicas are those of the object. A deadline that is a duration starts at the
     object's creation. Raises :class:`ValueError` with what to correct.
     """
+    if problem := foreign(declared.annotations.get(ANNOTATION, ""), declared.namespace):
+        raise ValueError(problem)
     fields: dict[str, Any] = {
         "kind": "training" if declared.kind in _JOBS else "inference",
         "gpus_per_replica": declared.gpus,
@@ -127,7 +130,7 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
         fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
     if declared.kind in _GANGS:
         fields.setdefault("gang_size", max(1, declared.replicas))  # it goes and stops as a whole
-    name = declared.workload if declared.annotated else "unnamed"
+    name = declared.workload.removeprefix(f"{declared.namespace}/") if declared.annotated else "unnamed"
     try:
         document = msgspec.convert({**fields, "workload": name}, WorkloadDocument, strict=False)
     except msgspec.ValidationError as error:

@@ -2,16 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, FlyballError, TransportError
 from flyball_contracts.kafka import bounds, consumer_settings, list_topics, open_consumer
+from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import AnyDecision, Decision, Incident, NodeCondition, Outcome, Record
 from flyball_contracts.topics import DECISIONS, EVENTS, INCIDENTS, INSIGHTS, OUTCOMES, Topic
 
@@ -116,6 +117,21 @@ def read_conditions(kafka: KafkaConfig, since_s: float) -> dict[str, NodeConditi
     return {f"{one.cell}/{one.node}": one for one in sorted(found, key=lambda one: (one.time_ns, one.revision))}
 
 
+def last_sent(kafka: KafkaConfig, topic: Topic, keys: Collection[str], since_s: float) -> dict[str, int]:
+    """When each of some keys was last sent, in ms, if in the last ``since_s`` seconds; :class:`TransportError`.
+
+    It reads the keys' partitions alone, and decodes nothing.
+    """
+    from_ms = round((time.time() - since_s) * 1e3)
+    found: dict[str, int] = {}
+    with _reading(kafka) as consumer:
+        for message, sent_ms in _messages(consumer, topic, from_ms, keys=keys):
+            key = (message.key() or b"").decode("utf-8", "replace")
+            if key in keys and sent_ms >= from_ms:
+                found[key] = max(sent_ms, found.get(key, 0))
+    return found
+
+
 @contextmanager
 def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
     settings: dict[str, Any] = {
@@ -157,7 +173,19 @@ def _read(
     consumer: Consumer, topic: Topic, from_ms: int, enough: Callable[[int], bool] = lambda _: False
 ) -> Iterator[_Read]:
     """Records of a topic that were sent since a time; a partition ends where ``enough`` returns true for a time."""
-    ends, starts = _span(consumer, topic, from_ms)
+    for message, sent_ms in _messages(consumer, topic, from_ms, enough):
+        yield from _decoded(topic, message, sent_ms)
+
+
+def _messages(
+    consumer: Consumer,
+    topic: Topic,
+    from_ms: int,
+    enough: Callable[[int], bool] = lambda _: False,
+    keys: Collection[str] = (),
+) -> Iterator[tuple[Message, int]]:
+    """Messages and the times when they were sent; with ``keys``, of the partitions of those alone."""
+    ends, starts = _span(consumer, topic, from_ms, keys)
     left = {p: ends[p] for p, start in starts.items() if start < ends[p]}
     consumer.assign([TopicPartition(topic.name, p, starts[p]) for p in left])
     give_up_s = time.monotonic() + ANSWER_S
@@ -175,15 +203,19 @@ def _read(
             if message.error() is not None or offset + 1 >= left[partition] or enough(sent_ms):
                 del left[partition]
             if message.error() is None and not enough(sent_ms):
-                yield from _decoded(topic, message, sent_ms)
+                yield message, sent_ms
 
 
-def _span(consumer: Consumer, topic: Topic, from_ms: int) -> tuple[dict[int, int], dict[int, int]]:
+def _span(
+    consumer: Consumer, topic: Topic, from_ms: int, keys: Collection[str] = ()
+) -> tuple[dict[int, int], dict[int, int]]:
     """Ends of the partitions, and the offsets of the first messages sent since a time.
 
     A broker that cannot report the first message's time (the demo's) has no times: then the offsets are the beginning.
     """
     partitions = list(list_topics(consumer, ANSWER_S).topics[topic.name].partitions)
+    if keys:
+        partitions = sorted({partition_of(key.encode(), len(partitions)) for key in keys})
     found = bounds(consumer, ((topic.name, p) for p in partitions), ANSWER_S)
     ends = {p: found[topic.name, p].following for p in partitions}
     first, since = (

@@ -67,9 +67,8 @@ def _row(driver: str, outcomes: list[Outcome], by_id: Mapping[str, AnyDecision])
 
 
 def _all_stopped(stop: Preempt, outcome: Outcome) -> bool:
-    if outcome.observed is None:
-        return not stop.victims
-    return all(outcome.observed.nodes.get(victim) == "" for victim in stop.victims)
+    seen = outcome.observed
+    return seen is not None and all(seen.nodes.get(victim) == "" for victim in stop.victims)
 
 
 def _all_or_none(decision: AnyDecision | None) -> bool:

@@ -16,7 +16,7 @@ from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
-from flyball_collectors.workload.discovery.targets import configured, discovered, foreign
+from flyball_collectors.workload.discovery.targets import configured, discovered, misnamed
 from flyball_collectors.workload.scraping.meter import ServerReading
 from flyball_collectors.workload.scraping.poller import Limits
 from flyball_collectors.workload.scraping.scraper import Scraper, Target
@@ -211,8 +211,8 @@ class WorkloadCollector(Collector):
         self._followed = answers
         there: dict[DiscoveredReplica, None] = {}
         for found in (found for answer in answers for found in answer):
-            if problem := foreign(found):
-                _LOG.warning("%s; it is not counted as that", problem)
+            if problem := misnamed(found):
+                _LOG.warning("%s; the pod is not counted until then", problem)
             else:
                 there[found] = None
         for gone in self._found.keys() - there.keys():

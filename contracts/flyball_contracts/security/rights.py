@@ -105,6 +105,9 @@ def roles(config: Config) -> dict[str, Role]:
             (RESPONSES,),
             ("flyball-explain", "flyball-incidents"),
         ),
+        "remover": Role(
+            "flyball nodes remove", (INVENTORY, TELEMETRY), (INVENTORY,), ("flyball-explain", "flyball-nodes")
+        ),
         "notifier": Role("flyball incidents notify", (INCIDENTS,), (DEAD_LETTERS,), ("flyball-notify",)),
         "dashboard": Role(
             "flyball dashboard",

@@ -143,6 +143,26 @@ def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None
     assert edge.alive() == 3
 
 
+def test_who_is_named_ends_although_another_has_ended_meanwhile(edge: Edge) -> None:
+    platform = WebhookPlatform(edge.url, 5.0, token=SECRET)
+    more = submitted(platform, scale("more", before=1, after=4))
+    assert isinstance(more, Handle)
+    assert isinstance(end_of(platform, more), Done)
+    wait_until(lambda: edge.alive() == 4, "four processes", DEADLINE_S)
+    named, crashed, *_ = edge.pids()
+    decision = preempt("less", before=4, after=3, victims=(named,))
+    observed = platform.observe(decision)
+    assert not isinstance(observed, Rejected), observed
+    os.kill(int(crashed), signal.SIGKILL)
+    less = platform.submit(decision, observed, dry_run=False)
+    assert isinstance(less, Handle)
+    done = end_of(platform, less)
+    assert isinstance(done, Done)
+    assert done.observed.nodes[named] == ""
+    wait_until(lambda: edge.alive() == 3, "three processes", DEADLINE_S)
+    assert named not in edge.pids()
+
+
 def test_the_example_answers_as_the_document_says(edge: Edge) -> None:
     document = yaml.safe_load((ROOT / "infra" / "webhook.yaml").read_text())
 

@@ -22,6 +22,18 @@ def test_a_file_that_exists_stays_without_force(tmp_path: Path) -> None:
     assert out.read_text() == "keep"
 
 
+def test_a_file_that_is_read_stays_with_force(tmp_path: Path) -> None:
+    config, trace = tmp_path / "flyball.yaml", tmp_path / "trace"
+    trace.mkdir()
+    inside = trace / "requests.csv"
+    for path in (config, inside):
+        path.write_text("{}")
+    for command in (["record", config, "--config", config], ["import", "azure_llm_2023", trace, inside]):
+        done = flyball(*command, "--force")
+        check_refused(done.returncode, done.stderr, str(command[-1]))
+    assert (config.read_text(), inside.read_text()) == ("{}", "{}")
+
+
 def test_a_recording_that_cannot_be_read_empties_nothing(tmp_path: Path) -> None:
     recording, out = tmp_path / "a.parquet", tmp_path / "decisions.jsonl"
     recording.write_text("no Parquet")

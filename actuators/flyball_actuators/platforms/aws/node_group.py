@@ -63,7 +63,7 @@ class NodeGroup:
                 f"node group {self._pool.resource} is set to {current.machines} by somebody else", current.state
             )
         if failed or issues:
-            return self._give_up(operation, group, current, failed or _issues(issues))
+            return self._give_up(operation, group, current, now_ns, failed or _issues(issues))
         if group["status"] == "ACTIVE":
             return Done(
                 current.state, now_ns, f"node group {self._pool.resource} is active with {current.machines} nodes"
@@ -110,12 +110,17 @@ class NodeGroup:
         )  # fmt: skip
         return answer if isinstance(answer, Rejected) else str(answer["update"]["id"])
 
-    def _give_up(self, operation: Operation, group: dict[str, Any], current: PoolState, why: str) -> Progress:
-        """Withdraw the missing nodes, or they would be bought later."""
+    def _give_up(
+        self, operation: Operation, group: dict[str, Any], current: PoolState, now_ns: int, why: str
+    ) -> Progress:
+        """Withdraw the missing nodes, or they would be bought later; until it is too late while the group is in use."""
         if operation.verb == "shrink" or _mark_of(group) != mark(operation.decision):
             return Failed(why, current.state)
         back = self._set(operation.before, mark(f"{operation.decision}/back"))
-        rest = back.detail if isinstance(back, Rejected) else f"its size is set to {operation.before} again"
+        if isinstance(back, Rejected) and back.code == "platform" and now_ns < operation.until_ns:
+            return Running(f"{why}; setting its size to {operation.before} again: {back.detail}")
+        again = f"its size is set to {operation.before} again, and EKS chooses which nodes go"
+        rest = back.detail if isinstance(back, Rejected) else again
         state = SubjectState(replicas=operation.before if isinstance(back, str) else current.machines)
         return Failed(f"{operation.machines} nodes were requested: {why}; {rest}", state)
 

@@ -10,7 +10,7 @@ from flyball_actuators.platforms.karpenter.stay import reason_to_stay
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
 from flyball_actuators.platforms.kubernetes.pods import pod_path
-from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
+from flyball_actuators.platforms.kubernetes.targets import named
 from flyball_contracts.records import WorkloadSpec
 
 SpecLookup = Callable[[str], WorkloadSpec | None]
@@ -66,7 +66,7 @@ class DisruptionBlocker:
         return problem
 
     def _reconcile_pod(self, pod: Object, now_ns: int) -> str:
-        workload, before = annotation_of(pod, ANNOTATION), annotation_of(pod, KEPT)
+        workload, before = named(pod), annotation_of(pod, KEPT)
         spec = self._spec_for(workload) if workload else None
         if spec is None or (annotation_of(pod, DO_NOT_DISRUPT) and not before):
             return ""

@@ -15,8 +15,8 @@ from flyball_actuators.platforms.kubernetes.kinds import (
     owner_of,
     phase_of,
 )
+from flyball_contracts.declared.names import ANNOTATION, foreign
 
-ANNOTATION = "flyball.dev/workload"
 VOLCANO = "batch.volcano.sh/"
 _RELIST_S = 60.0
 
@@ -49,6 +49,7 @@ class Targets:
         self._api, self._namespaces, self._kinds = api, namespaces, kinds
         self._lock = Lock()
         self._known: dict[str, tuple[Target, ...]] = {}
+        self._foreign: dict[str, str] = {}
         self._listed_s = -_RELIST_S
 
     def find(self, workload: str) -> tuple[Target, Object] | Rejected:
@@ -58,15 +59,17 @@ class Targets:
                 problem = self._list()
                 if problem is not None:
                     return problem
-            found = list(self._known.get(workload, ()))
+            found, misnamed = list(self._known.get(workload, ())), self._foreign.get(workload, "")
         spaces = ", ".join(self._namespaces)
+        if not found and misnamed:
+            return Rejected("unknown_target", misnamed)
         if not found:
             kinds = ", ".join(kind.name for kind in self._kinds)
-            return Rejected(
-                "unknown_target",
-                f"no object in namespace {spaces} runs workload {workload!r}; annotate its {kinds} with "
-                f"{ANNOTATION}: {workload}, or name its namespace in actuator.platforms",
-            )
+            home, slash, _ = workload.partition("/")
+            remedy = f"annotate its {kinds} with {ANNOTATION}: {workload}, or name its namespace in actuator.platforms"
+            if slash and home not in self._namespaces:
+                remedy = f"name namespace {home} in actuator.platforms"
+            return Rejected("unknown_target", f"no object in namespace {spaces} runs workload {workload!r}; {remedy}")
         if len(found) > 1:
             return Rejected(
                 "invalid",
@@ -99,6 +102,7 @@ class Targets:
 
     def _list(self) -> Rejected | None:
         known: dict[str, list[Target]] = {}
+        wrong: dict[str, str] = {}
         for namespace in self._namespaces:
             for kind in self._kinds:
                 answer = self._api.listed(kind.path(namespace), (), METADATA)
@@ -109,9 +113,12 @@ class Targets:
                 for obj in answer.body:
                     if owner_of(obj).get("kind") in BY_NAME:  # what commands it is found, too
                         continue
-                    name = obj["metadata"]["name"]
-                    known.setdefault(workload_of(obj), []).append(Target(kind.name, namespace, name))
+                    target = Target(kind.name, namespace, obj["metadata"]["name"])
+                    known.setdefault(workload_of(obj), []).append(target)
+                    if problem := foreign(annotation := annotation_of(obj, ANNOTATION), namespace):
+                        wrong[annotation] = f"{target}: {problem}"
         self._known = {workload: tuple(targets) for workload, targets in known.items()}
+        self._foreign = wrong
         self._listed_s = time.monotonic()
         return None
 
@@ -127,12 +134,12 @@ def _of_volcano(obj: Object) -> bool:
     return str(obj.get("apiVersion", "")).startswith(VOLCANO)
 
 
-def workload_of(obj: Object) -> str:
-    """Workload of an object: its annotation, else ``namespace/name``, as agents name its pods.
+def named(obj: Object) -> str:
+    """Workload that an object's annotation names; empty without one, or if objects of its namespace may not have it."""
+    name = annotation_of(obj, ANNOTATION)
+    return "" if foreign(name, obj["metadata"]["namespace"]) else name
 
-    An annotation of that form that names another namespace is ignored, so that no object claims a workload of another.
-    """
-    named, namespace = annotation_of(obj, ANNOTATION), obj["metadata"]["namespace"]
-    home, slash, _ = named.partition("/")
-    own = f"{namespace}/{obj['metadata']['name']}"
-    return own if not named or (slash and home != namespace) else named
+
+def workload_of(obj: Object) -> str:
+    """Workload of an object: the one that it names, else ``namespace/name``, as agents name its pods."""
+    return named(obj) or f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"

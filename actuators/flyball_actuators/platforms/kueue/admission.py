@@ -7,8 +7,8 @@ from threading import Event, Lock, Thread
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true, owner_of, status_of
-from flyball_actuators.platforms.kubernetes.targets import ANNOTATION
+from flyball_actuators.platforms.kubernetes.kinds import Object, is_true, owner_of, status_of
+from flyball_actuators.platforms.kubernetes.targets import named
 from flyball_actuators.platforms.kueue.check import admit
 from flyball_actuators.platforms.kueue.entry import GROUP, Check, Entry, entries_path
 
@@ -144,7 +144,7 @@ class AdmissionCheckController:
             namespace = entry.obj["metadata"]["namespace"]
             path = f"/apis/{job.get('apiVersion', '')}/namespaces/{namespace}/{job.get('kind', '').lower()}s/"
             found = self._api.get(path + job.get("name", ""))
-            self._is_workload[uid] = found.ok and bool(annotation_of(found.body, ANNOTATION))
+            self._is_workload[uid] = found.ok and bool(named(found.body))
         return self._is_workload[uid]
 
 

@@ -30,7 +30,9 @@ def command(kind: str | None, source: Path | None, out: Path | None, force: bool
         raise click.UsageError(f"there is no importer {kind!r}; known: {', '.join(sorted(IMPORTERS))}")
     if source is None or out is None:
         raise click.UsageError("name the folder of the trace and the file to write")
-    target = output(out, force=force)
+    target = output(out, force=force, beside=[source])
+    if target.is_relative_to(source.resolve()):
+        raise click.UsageError(f"{out}: lies in {source}, which is read; name a file outside")
     with progress_bar(f"importing {kind}") as progress:
         report = IMPORTERS[kind].convert(source, target, progress=progress)
     span_h = (report.to_ns - report.from_ns) / 3.6e12

@@ -36,7 +36,7 @@ def command(
     from flyball_streams.recording.recorder import record
 
     config = configured(config_path, bootstrap, log_level)
-    target = output(out, force=force)
+    target = output(out, force=force, beside=[config_path])
     with until_signal() as stop, progress_bar("recording") as progress:
         preflight(config, "recorder", stop=stop)
         if for_s is not None:

@@ -9,6 +9,7 @@ from flyball_collectors.workload.scraping.meter import Alternatives, Work
 from flyball_collectors.workload.scraping.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import ServerName, TargetSettings
+from flyball_contracts.declared.names import foreign
 from flyball_contracts.errors import ConfigError
 
 _DEFAULT_PATH = "/metrics"
@@ -70,13 +71,11 @@ _TERMS = {
 }
 
 
-def foreign(found: DiscoveredReplica) -> str:
+def misnamed(found: DiscoveredReplica) -> str:
     """Why a pod must not bear the name of its workload, which is ``namespace/name`` of another; empty if it may."""
-    home, slash, _ = found.workload.partition("/")
     namespace = dict(found.labels).get("namespace", "")
-    if found.runtime != "kubernetes" or not slash or home == namespace:
-        return ""
-    return f"pod {namespace}/{found.replica}: flyball.dev/workload is {found.workload!r}, of namespace {home!r}"
+    problem = foreign(found.workload, namespace) if found.runtime == "kubernetes" else ""
+    return problem and f"pod {namespace}/{found.replica}: {problem}"
 
 
 def discovered(found: DiscoveredReplica) -> Target:

@@ -110,7 +110,7 @@ class FleetView:
         self.reports: Bounded[str, Report] = Bounded(MAX_REPORTS)
         self.incidents: Bounded[str, Incident] = Bounded(MAX_INCIDENTS)
         self.conditions: Bounded[str, NodeCondition] = Bounded(MAX_INCIDENTS)
-        self.platforms: Bounded[str, PlatformStatus] = Bounded(256)
+        self.platforms: Bounded[tuple[str, str], PlatformStatus] = Bounded(256)
         self.journal = Journal()
         self.accounts = Accounts()
         self.service = Service()
@@ -148,12 +148,13 @@ class FleetView:
             self.version += 1
 
     def _platform(self, status: PlatformStatus) -> None:
-        known = self.platforms.get(status.subject)
+        key = (status.subject, status.actuator)
+        known = self.platforms.get(key)
         if known is None or status.time_ns >= known.time_ns:
-            self.platforms[status.subject] = status
+            self.platforms[key] = status
 
     def silent_platforms(self, now: dict[str, int]) -> list[PlatformStatus]:
-        """Platforms that do not answer their actuator, by name, at the event time ``now`` of each cell."""
+        """Platforms that do not answer an actuator, by name, at the event time ``now`` of each cell."""
 
         def is_current(one: PlatformStatus) -> bool:
             cells = [
@@ -162,7 +163,7 @@ class FleetView:
             return max(cells, default=0) - one.time_ns < PLATFORM_NS
 
         found = (one for one in self.platforms.values() if one.open and is_current(one))
-        return sorted(found, key=lambda one: one.subject)
+        return sorted(found, key=lambda one: (one.subject, one.actuator))
 
     def refuse(self, reason: str) -> None:
         """Count a message that could not be read."""
