@@ -59,9 +59,9 @@ def test_what_runs_on_a_kafka_of_your_own(bootstrap: str, tmp_path: Path) -> Non
             assert "Traceback" not in command.output
             assert not re.search(r"^error:", command.output, re.M)
         assert "messages delivered" in running["agent"].output
-        recorded = re.search(r"^(\d+) messages in", running["record"].output, re.M)
-        assert recorded is not None, running["record"].output
-        assert int(recorded[1]) > 0
+        counted = re.search(r"^(\d+) messages in", running["record"].output, re.M)
+        assert counted is not None, running["record"].output
+        assert int(counted[1]) > 0
     assert (tmp_path / "monday.parquet").exists()
 
 
