@@ -8,8 +8,10 @@ import importlib
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 import uuid
@@ -33,7 +35,7 @@ DATA_VARIABLE = "FLYBALL_DATA"
 VICTORIA_VARIABLE = "FLYBALL_VICTORIA"
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 DEFAULT_VICTORIA = ROOT / ".cache" / "victoria" / "usr" / "bin" / "victoria-metrics"
-READY_S = 30.0
+READY_S = 90.0
 LARGE = (
     ("jax",),
     ("scipy.optimize", "polars"),
@@ -77,7 +79,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Nothing is kept from run to run, so that each one compiles everything once. The processes that share the tests
     import the same at the same time, so each begins elsewhere and finds the rest compiled.
+
+    SIGTERM ends a run as SIGINT does, so that fixtures stop the servers that they have started.
     """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     if hasattr(config, "workerinput"):  # the process that started this one has set all else
         worker = int(cast(Any, config).workerinput["workerid"].removeprefix("gw"))
         for name in LARGE[worker % len(LARGE)]:

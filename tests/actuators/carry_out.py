@@ -5,7 +5,7 @@ import time
 from flyball_actuators.platforms import Handle, Platform, Progress, Rejected, Running
 from flyball_contracts.records import AnyDecision
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 
 
 def submitted(platform: Platform, decision: AnyDecision, *, dry_run: bool = False) -> Handle | Rejected:

@@ -21,7 +21,7 @@ from flyball_contracts.records import AnyDecision, Outcome, Record, SubjectState
 from flyball_contracts.topics import DECISIONS, OUTCOMES, TOPICS
 
 PARTITIONS = {name: 2 for name in TOPICS}
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 
 
 class FilePlatform:

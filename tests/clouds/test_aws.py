@@ -217,32 +217,31 @@ def test_a_missing_right_is_a_refusal(aws: Account, denied: str, code: str, says
     assert aws.size(made) == 0
 
 
+REFUSALS = [
+    (400, "LimitExceeded", "platform", "raise the account's quota, or request fewer"),
+    (400, "ResourceInUseException", "platform", "decide again when what is under way there has ended"),
+    (403, "ExpiredToken", "platform", "renew the credentials"),
+    (400, "ValidationError", "invalid", "correct the pool in actuator.platforms"),
+    (503, "ServiceUnavailable", "", "HTTP 503"),
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("status", "error", "code", "says"),
-    [
-        (400, "LimitExceeded", "platform", "raise the account's quota, or request fewer"),
-        (400, "ResourceInUseException", "platform", "decide again when what is under way there has ended"),
-        (403, "ExpiredToken", "platform", "renew the credentials"),
-        (400, "ValidationError", "invalid", "correct the pool in actuator.platforms"),
-        (503, "ServiceUnavailable", "", "HTTP 503"),
-    ],
-)
-def test_what_the_cloud_refuses_has_a_remedy_and_buys_nothing(
-    aws: Account, kind: str, status: int, error: str, code: str, says: str
-) -> None:
+def test_what_the_cloud_refuses_has_a_remedy_and_buys_nothing(aws: Account, kind: str) -> None:
     made = pool(aws, kind)
-    for action in BUYS:
-        aws.proxy.errors[action] = Refusal(error, "no", status)
-    decision = buy(made, 0, 2, f"refused-{made.name}-{error}")
-    if not code:  # nobody knows what it has done
-        with pytest.raises(PlatformError, match=says):
-            submitted(aws.platform(made), decision)
-    else:
-        answer = submitted(aws.platform(made), decision)
-        assert isinstance(answer, Rejected)
-        assert (answer.code, says in answer.detail) == (code, True), answer
-    assert aws.size(made) == 0
+    platform = aws.platform(made)
+    for status, error, code, says in REFUSALS:
+        for action in BUYS:
+            aws.proxy.errors[action] = Refusal(error, "no", status)
+        decision = buy(made, 0, 2, f"refused-{made.name}-{error}")
+        if not code:  # nobody knows what it has done
+            with pytest.raises(PlatformError, match=says):
+                submitted(platform, decision)
+        else:
+            answer = submitted(platform, decision)
+            assert isinstance(answer, Rejected)
+            assert (answer.code, says in answer.detail) == (code, True), answer
+        assert aws.size(made) == 0
 
 
 def test_a_quota_is_told_from_lack_of_capacity(aws: Account) -> None:

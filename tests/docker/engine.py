@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from tests.brokers.server import Server
 from tests.docker.proxy import forward
 
-READY_S = 60.0
+READY_S = 90.0
 IMAGE = "flyball-test:1"
 
 

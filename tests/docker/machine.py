@@ -12,7 +12,7 @@ from flyball_actuators.platforms.docker import DockerPlatform
 from flyball_contracts.config import PlatformConfig
 
 IMAGE = "flyball-test:1"
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 class Machine:

@@ -1,18 +1,30 @@
-"""`.ci/run` where `make test` fails: the house checks are shown too, and nothing that was begun goes on."""
+"""`.ci/run` where `make test` fails or the run is interrupted: nothing that was begun goes on."""
 
 import os
 import shutil
+import signal
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FETCHES = [path.parent.name for path in (ROOT / "infra").glob("*/fetch")]
 # Only the tools' names are needed, so that nothing is installed: this run ends before any of them is used.
 TOOLS = ("cc", "systemd-analyze", "openssl", "chromium")
+END_S = 120.0
 MAKE = """#!/bin/sh
 case $1 in
   check) echo "what the checks say" ;;
-  test) while [ "$(ls "$RUNNING" | wc -l)" -lt 5 ]; do sleep 0.1; done; exit 1 ;;
+  test) while [ "$(ls "$RUNNING" | wc -l)" -lt 5 ]; do sleep 0.1; done
+    [ "$HANGS" ] || exit 1
+    trap 'sleep 1.5; touch "$RUNNING/.stopped"; exit 1' TERM
+    sleep 600 &
+    echo $! >"$RUNNING/.0"
+    mv "$RUNNING/.0" "$RUNNING/0"
+    wait ;;
 esac
 """
 FETCH = """#!/bin/sh
@@ -29,7 +41,8 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_failed_run_shows_the_checks_and_leaves_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interrupted", [None, signal.SIGTERM, signal.SIGINT])
+def test_a_failed_or_interrupted_run_leaves_nothing_running(tmp_path: Path, interrupted: signal.Signals | None) -> None:
     assert len(FETCHES) > 5
     (tmp_path / "repository/.ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci/run", tmp_path / "repository/.ci/run")
@@ -39,16 +52,40 @@ def test_a_failed_run_shows_the_checks_and_leaves_nothing_running(tmp_path: Path
     for name in TOOLS:
         program(tmp_path / "bin" / name, "#!/bin/sh\n")
     (tmp_path / "running").mkdir()
-    done = subprocess.run(
-        [tmp_path / "repository/.ci/run"], capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RUNNING": str(tmp_path / "running")},
+    run = subprocess.Popen(
+        [tmp_path / "repository/.ci/run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RUNNING": str(tmp_path / "running"),
+             "HANGS": "yes" if interrupted else ""},
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "what the checks say" in done.stdout
-    assert "make test has failed" in done.stdout
-    begun = [int(file.read_text()) for file in (tmp_path / "running").glob("[0-9]*")]
+    try:
+        if interrupted:
+            until = time.monotonic() + END_S
+            while not (tmp_path / "running/0").exists() and time.monotonic() < until:
+                time.sleep(0.1)
+            run.send_signal(interrupted)
+        said, _ = run.communicate(timeout=END_S)
+        begun = processes(tmp_path)
+        until = time.monotonic() + END_S / 2
+        while any(map(lives, begun)) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert [pid for pid in begun if lives(pid)] == []
+    finally:
+        run.terminate()
+        run.wait(END_S)
+        for pid in processes(tmp_path):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     assert len(begun) >= 5
-    assert [pid for pid in begun if lives(pid)] == []
+    assert run.returncode == (1 if interrupted is None else -interrupted)
+    if interrupted:
+        assert (tmp_path / "running/.stopped").exists(), "the tests have time to stop their servers"
+    else:
+        assert "what the checks say" in said
+        assert "make test has failed" in said
+
+
+def processes(folder: Path) -> list[int]:
+    return [int(file.read_text()) for file in (folder / "running").glob("[0-9]*")]
 
 
 def lives(pid: int) -> bool:

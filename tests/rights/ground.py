@@ -20,7 +20,7 @@ from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.security.rights import Right, roles
 
 ROLES = roles(Config())
-END_S = 60.0
+END_S = 180.0
 
 
 def passwords() -> dict[str, str]:

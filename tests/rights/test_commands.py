@@ -15,7 +15,7 @@ from tests.rights.ground import END_S, Ground
 
 from flyball_contracts.topics import OUTCOMES, STATE, TELEMETRY, Topic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def first_of(ground: Ground, topic: Topic) -> Any:

@@ -9,7 +9,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka.preflight import preflight
 from flyball_contracts.security.rights import Right
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def settled(ground: Ground, role: str, right: Right | None) -> None:

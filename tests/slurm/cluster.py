@@ -17,8 +17,8 @@ from tests.brokers.server import LOOPBACK, Server, free_ports
 from flyball_actuators.platforms.slurm import SlurmPlatform
 from flyball_contracts.config import PlatformConfig
 
-READY_S = 30.0
-DEADLINE_S = 30.0
+READY_S = 90.0
+DEADLINE_S = 90.0
 NODES, GPUS, OFF = 4, 2, 2
 DAEMONS = ("slurmctld", "slurmd", "slurmstepd")
 COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
@@ -158,7 +158,7 @@ class SlurmCluster:
             env={**os.environ, "SLURM_CONF": str(self.conf)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=DEADLINE_S,
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"

@@ -11,7 +11,7 @@ class PlatformStatus(Record, frozen=True, kw_only=True):
     """The circuit breaker of an actuator for a platform.
 
     It is published at the platform's first answer, when it opens or closes, and each minute while it is open. One that
-    is open and not published any more is unknown: its actuator has ended.
+    is open and not published any more is unknown: its actuator may have ended.
 
     ``subject`` is ``platform:DRIVER/CELLS``, with the glob patterns of the ``cells`` that the platform serves. While
     the breaker is ``open``, since ``since_ns``, calls are held back after ``failures`` in a row without an answer;

@@ -161,7 +161,10 @@ def test_a_decision_in_both_partitions_is_carried_out_in_one_and_both_are_commit
     with platform_server(chat=4) as server:
         server.answering.clear()
         with running(live(bootstrap, group, tmp_path, server)):
-            publish(bootstrap, scale(), record_message(scale(), "/test")._replace(partition=OLD))
+            assert server.calls == [], "nothing is looked at before there is a decision"
+            publish(bootstrap, scale())
+            wait_for(lambda: len(server.calls) > 0, "the first look")
+            publish(bootstrap, record_message(scale(), "/test")._replace(partition=OLD))
             wait_for(lambda: len(read_all(bootstrap, DEAD_LETTERS.name)) == 1, "the dead letter of one of them")
             server.answering.set()
             wait_for(ended(bootstrap, 1), "the last word")

@@ -38,7 +38,6 @@ def command(
     # NumPy would start a thread for each core, which the agent has no work for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flyball_collectors.agent.memory import share_one_arena
-
     from flyball_collectors.agent.notify import Notifier
     from flyball_collectors.agent.reload import ConfigWatch
     from flyball_collectors.agent.run import read_once, run_agent
