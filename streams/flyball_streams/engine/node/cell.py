@@ -82,6 +82,7 @@ class NodeCell:
         directory: FleetIndex,
         demand_partitions: int,
         capacity: int = 0,
+        node_partitions: int = 0,
     ) -> None:
         self.cell = cell
         self.partition = partition
@@ -107,7 +108,7 @@ class NodeCell:
         self.serving = ServingMetrics()
         self.pending_events: list[NodeEvent] = []
         self.gangs = Gangs(directory)
-        self.absences = Absences()
+        self.absences = Absences(partition, node_partitions)
         self.pressure = Pressure(cell, self.hosts.capacity)
         self.subspaces = Subspaces(cell, self.hosts.capacity)
         self.neighbours = Neighbours()
