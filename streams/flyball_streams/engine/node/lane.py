@@ -23,7 +23,7 @@ class NodeLane:
 
     ``demand_partitions`` is the number of partitions of the demand topic, each of which gets a message for every tick.
     ``capacity`` is the number of devices to expect, so that the models compile once. ``node_partitions`` is the number
-    of partitions of the telemetry topic (0: unknown): a node whose frames go to another partition is not missed here.
+    of partitions of the telemetry topic (0: unknown): a node whose frames go to another partition is not reported.
 
     It publishes with each tick how far the tables are read. Its own results depend only on specifications, up to the
     offsets of its last snapshot (``offsets``), which is all that a restored lane knows.

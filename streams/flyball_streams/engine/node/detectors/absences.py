@@ -41,7 +41,7 @@ class Absences:
     """Counts the closed ticks since the last frame of each node of a cell.
 
     The lane reads one ``partition`` of the ``partitions`` of the telemetry topic (0: unknown). Frames of a node whose
-    key belongs to another partition since partitions were added come to another lane: it is not missed here.
+    key belongs to another partition since partitions were added come to another lane: this one does not report it.
 
     ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
