@@ -108,6 +108,14 @@ class Directory(FleetIndex):
         self._drop(topic, key)
         self._notify(entry)
 
+    def is_back(self, removed: Entry, following: int) -> bool:
+        """Whether a node was added again after this tombstone of its inventory, before offset ``following``."""
+        key = removed.row.key if isinstance(removed.row, Tombstone) else ""
+        return any(
+            entry[:2] == removed[:2] and removed.offset < entry.offset < following and isinstance(entry.row, Inventory)
+            for entry in self._entries.get((INVENTORY.name, key, ""), ())
+        )
+
     def restore_inventory(self, inventory: Inventory) -> None:
         """Add an inventory from a snapshot: frames may refer to it although compaction has deleted it."""
         self._fold(inventory)

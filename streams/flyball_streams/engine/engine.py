@@ -100,7 +100,13 @@ class Engine:
     def _node(self, partition: int) -> NodeLane:
         lane = self.nodes.get(partition)
         if lane is None:
-            lane = NodeLane(partition, self.config, self.directory, self.partitions[DEMAND.name])
+            lane = NodeLane(
+                partition,
+                self.config,
+                self.directory,
+                self.partitions[DEMAND.name],
+                node_partitions=self.partitions[TELEMETRY.name],
+            )
             self.nodes[partition] = lane
         return lane
 

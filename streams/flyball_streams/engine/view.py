@@ -99,7 +99,7 @@ class View(FleetIndex, Reader):
         """Note that the offsets of a partition start again from 0."""
         self.offsets = from_start(self.offsets, topic, partition)
         for entry in self._unread.pop((topic, partition), []):
-            self._apply(entry)
+            self._apply(entry, following=0)
 
     def inventory(self, node: str, boot_id: str, epoch: int) -> Inventory | None:
         """Inventory that a frame refers to, whatever its time."""
@@ -136,12 +136,12 @@ class View(FleetIndex, Reader):
         return sorted(outcomes, key=lambda o: (o.time_ns, o.decision, o.id))
 
     def take_removed(self) -> list[str]:
-        """Nodes whose inventories were removed since the last call, where the view has no inventories."""
+        """Nodes whose inventories were removed since the last call, and not added again, where the view has none."""
         removed, self._removed = self._removed, []
         return removed
 
     def state(self) -> dict[str, Any]:
-        """State for a snapshot: rows, pending rows, and the offsets that count."""
+        """State for a snapshot: rows, pending rows, the offsets that count, and nodes to be taken as removed."""
         rows: list[Row] = [
             *self.inventories.values(),
             *self.specs.values(),
@@ -154,6 +154,7 @@ class View(FleetIndex, Reader):
             "rows": [_pack_row(row) for row in rows],
             "pending": [_pack_row(row) for _, row in self._pending],
             "offsets": self.offsets,
+            "removed": self._removed,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -162,7 +163,7 @@ class View(FleetIndex, Reader):
         A partition whose read offset is below that of the snapshot was recreated: all of it counts as beyond.
         """
         self._clear(Tables(OUTCOMES_KEPT))
-        self._keys, self._pending, self._unread = set(), [], {}
+        self._keys, self._pending, self._unread, self._removed = set(), [], {}, list(state["removed"])
         for row in map(_unpack_row, state["rows"]):
             self._keys.add(key_of(row))
             self._fold(row)
@@ -185,7 +186,7 @@ class View(FleetIndex, Reader):
             limit = next_offset(offsets, *place)
             count = bisect_left(unread, limit, key=lambda entry: entry.offset)
             for entry in unread[:count]:
-                self._apply(entry)
+                self._apply(entry, limit)
             del unread[:count]
             if not unread:
                 del self._unread[place]
@@ -197,17 +198,19 @@ class View(FleetIndex, Reader):
         for entry in self._before_base():
             if not isinstance(entry.row, Tombstone) and (key := key_of(entry.row)) not in known:
                 known.add(key)
-                self._apply(entry)
+                self._apply(entry, following=0)
 
     def _before_base(self) -> Iterator[Entry]:
         for place, unread in sorted(self._unread.items()):
             yield from (entry for entry in unread if entry.offset < next_offset(self.base, *place))
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry, following: int) -> None:
+        """Apply an entry; entries of its partition before offset ``following`` count, too."""
         row = entry.row
         if isinstance(row, Tombstone):
             self._drop(*row)
-            if row.topic == INVENTORY.name and Inventory not in self.kinds:
+            silences = row.topic == INVENTORY.name and Inventory not in self.kinds
+            if silences and not self.directory.is_back(entry, following):
                 self._removed.append(row.key)
             self._pending = [(at, other) for at, other in self._pending if key_of(other)[:2] != row]
         else:

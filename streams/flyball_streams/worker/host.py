@@ -298,13 +298,12 @@ class LaneHost:
 
     def _make(self, key: Key) -> Lane:
         name, partition = key
-        worker = self.parameters
+        worker, demand, telemetry = self.parameters, self.partitions[DEMAND.name], self.partitions[TELEMETRY.name]
         if name == "node":
-            return NodeLane(partition, worker, self.directory, self.partitions[DEMAND.name])
+            return NodeLane(partition, worker, self.directory, demand, node_partitions=telemetry)
         if name == "workload":
-            demand, telemetry = self.partitions[DEMAND.name], self.partitions[TELEMETRY.name]
             return WorkloadLane(partition, worker, self.directory, demand, self.histories, telemetry)
-        return CellLane(partition, worker, self.directory, self.partitions[DEMAND.name])
+        return CellLane(partition, worker, self.directory, demand)
 
     def _name(self, key: Key) -> str:
         """Name of a lane in snapshots: two apps on one Kafka must not restore each other's state."""

@@ -207,6 +207,33 @@ def test_a_tombstone_beyond_the_offsets_of_a_tick_deletes_nothing_yet() -> None:
     assert view.spec("w") is None
 
 
+def test_a_node_that_was_added_again_is_not_removed_by_the_tombstone_before() -> None:
+    """Where a view has no inventories, it says whose were removed; a snapshot keeps what was not taken."""
+    directory = Directory()
+    for name in "abc":
+        directory.apply(inventory(name, time_ns=START_NS))
+    view = View(directory, CELL, (WorkloadSpec,))
+    view.advance(tick(0))
+    for name in "ab":
+        directory.forget(INVENTORY.name, name)
+    between = directory.offsets
+    directory.apply(inventory("a", epoch=2, time_ns=START_NS + SECOND_NS))
+    early = View(directory, CELL, (WorkloadSpec,))
+    early.load(view.state())
+    early.advance(tick(1), between)
+    assert early.take_removed() == ["a", "b"], "its return is beyond what counts"
+    view.advance(tick(1))
+    kept = View(directory, CELL, (WorkloadSpec,))
+    kept.load(view.state())
+    assert view.take_removed() == kept.take_removed() == ["b"]
+    directory.forget(INVENTORY.name, "c")
+    directory.read(INVENTORY.name, 0, 0)
+    state = view.state()
+    view.advance(tick(2))
+    view.load(state)
+    assert view.take_removed() == ["c"]
+
+
 def test_offsets_that_were_not_read_yet_lose_nothing() -> None:
     directory = Directory()
     requested: TableOffsets = {WORKLOADS.name: (2,)}

@@ -98,7 +98,7 @@ def test_faults_that_follow_each_other_do_not_hold_growth_up_for_good() -> None:
                 here.report(decision, "done")
                 here.know(node("n", 40, replicas(13 + len(grown)), epoch=1 + len(grown)))
     assert rescues == 10
-    assert grown[:1] == [60], "a minute after the first"
+    assert grown[:1] == [61], "a minute after the first, in which the fourth is rescued, and a tick"
     assert len(grown) >= 2
 
 
@@ -115,16 +115,30 @@ def test_who_needs_the_room_of_a_victim_waits_for_its_minute_unless_it_is_down()
         assert found[expected[0]] == [Preempt, Scale]
 
 
-def test_another_victim_whose_minute_is_over_is_taken_instead() -> None:
+@pytest.mark.parametrize(("priority", "expected"), [(0, (11, "other")), (5, (65, "low"))])
+def test_another_victim_is_taken_instead_unless_it_is_more_important(priority: int, expected: tuple[int, str]) -> None:
     first, then = ({f"low/{i}": (i + 2,) for i in range(n)} for n in (5, 30))
     other = {f"other/{i}": (i + 32,) for i in range(8)}
     here = harness(
         node("n", 40, replicas(2) | first | other), spec("a", priority=9, max_replicas=40),
-        spec("low", max_replicas=30, interruptible=True), spec("other", priority=5, max_replicas=8, interruptible=True),
+        spec("low", max_replicas=30, interruptible=True),
+        spec("other", priority=priority, max_replicas=8, interruptible=True),
     )  # fmt: skip
     started(here, "low", 30, replicas(2) | then | other)
-    found = {i: made for i in range(6, 100) if (made := here.want(i, "a", 8))}
-    assert [(d.workload, type(d)) for d in found[11]] == [("other", Preempt), ("a", Scale)]
+    found = [(i, made) for i in range(6, 100) if (made := here.want(i, "a", 8))]
+    at, victim = expected
+    assert found[0][0] == at
+    assert [(d.workload, type(d)) for d in found[0][1]] == [(victim, Preempt), ("a", Scale)]
+
+
+def test_nothing_else_is_decided_about_a_workload_in_the_tick_of_its_rescue() -> None:
+    """The first rescue holds others up for a minute, those of the next minute for their tick only."""
+    here = harness(node("n", 40, replicas(8)), node("m", 8), spec("a", max_replicas=16))
+    here.at(0, move(0, "a", "0", "n", 0))
+    made = here.at(70, move(70, "a", "1", "n", 1), proposal("a", tick(70), 3))
+    assert [type(d) for d in made] == [Migrate]
+    (scale,) = here.at(71, proposal("a", tick(71), 3))
+    assert isinstance(scale, Scale)
 
 
 def test_what_waits_is_in_the_snapshot() -> None:

@@ -24,7 +24,8 @@ LIVES_TICKS = 3
 class Cycle:
     """A tick of a cell while it is decided.
 
-    ``decided`` are the subjects that have a decision in this tick: each has at most one. ``unmet`` says that some
+    ``decided`` are the subjects that have a decision in this tick: each has at most one. ``rescued`` are the workloads
+    of which a replica is moved off a failing device in this tick. ``unmet`` says that some
     workload lacks room.
     """
 
@@ -42,6 +43,7 @@ class Cycle:
             memory.decided, memory.rescued, memory.rising, config.decision_interval_s, self.now_ns
         )
         self.decided: set[str] = set()
+        self.rescued: set[str] = set()
         self.unmet = False
         self._cache = cache
         self._is_refreshed = False
@@ -133,13 +135,22 @@ class Cycle:
         ``target`` is the workload, where that is not the subject. An ``urgent`` decision has a shorter backoff; an
         ``emergency`` is exempt from the rate limit of its target.
         """
-        if subject in self.decided or not (emergency or self.rate_limit.is_due(target or subject)):
+        if subject in self.decided or not (emergency or self.is_due(target or subject)):
             return None
         return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
+
+    def is_due(self, workload: str) -> bool:
+        """Whether a decision about a workload need not wait: its interval is over, and no rescue is of this tick.
+
+        A decision of the same tick does not know where the rescue leaves the workload, and could stop the replica.
+        """
+        return workload not in self.rescued and self.rate_limit.is_due(workload)
 
     def issue(self, subject: str, made: Attempt, target: str = "", *, rescue: bool = False) -> str:
         """Note a decision; return its id."""
         identity = decision_id(self.cell, subject, self.now_ns)
+        if rescue:
+            self.rescued.add(target or subject)
         (self.rate_limit.note_rescue if rescue else self.rate_limit.note)(target or subject)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
@@ -220,6 +231,15 @@ class Cycle:
     def note_infeasible(self, spec: WorkloadSpec, running: int, wanted: int) -> None:
         """Remember that no room can be made for more replicas."""
         self._cache.infeasible[spec.workload] = self._feasibility_key(spec, running, wanted)
+
+    def is_waiting(self, spec: WorkloadSpec, running: int, wanted: int, for_: frozenset[str]) -> bool:
+        """Whether these victims are still waited for: nothing has changed since that was found."""
+        key = self._feasibility_key(spec, running, wanted), for_
+        return self._cache.waiting.get(spec.workload) == key
+
+    def note_waiting(self, spec: WorkloadSpec, running: int, wanted: int, for_: frozenset[str]) -> None:
+        """Remember that these victims, about which nothing may be decided yet, are waited for."""
+        self._cache.waiting[spec.workload] = self._feasibility_key(spec, running, wanted), for_
 
     def _feasibility_key(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
         backoff = self.memory.backoff

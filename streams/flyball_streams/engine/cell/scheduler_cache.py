@@ -15,7 +15,8 @@ class SchedulerCache:
 
     ``reserved`` are the places kept for replicas still to come, by workload. ``unplaced`` are workloads, one for each
     replica, whose reserved room is not there. ``version`` identifies the inputs of the cache. ``infeasible`` maps
-    workloads to the situation in which no room could be made for them.
+    workloads to the situation in which no room could be made for them, and ``waiting`` to that in which they were to
+    wait for victims.
     """
 
     def __init__(self, directory: FleetIndex, cell: str) -> None:
@@ -26,6 +27,7 @@ class SchedulerCache:
         self.unplaced: list[WorkloadSpec] = []
         self.version: Hashable = None
         self.infeasible: dict[str, Hashable] = {}
+        self.waiting: dict[str, Hashable] = {}
         self._holders: tuple[int, Holders] | None = None
         self._price: tuple[int, float | None] | None = None
         self._changes = 0
@@ -41,6 +43,8 @@ class SchedulerCache:
         """
         if len(self.infeasible) > len(self.directory.workloads(self.cell)):
             self.infeasible = {}
+        if len(self.waiting) > len(self.directory.workloads(self.cell)):
+            self.waiting = {}
         orders = self._orders(memory, now)
         moves = [
             (key, move)

@@ -82,6 +82,7 @@ class NodeCell:
         directory: FleetIndex,
         demand_partitions: int,
         capacity: int = 0,
+        node_partitions: int = 0,
     ) -> None:
         self.cell = cell
         self.partition = partition
@@ -107,7 +108,7 @@ class NodeCell:
         self.serving = ServingMetrics()
         self.pending_events: list[NodeEvent] = []
         self.gangs = Gangs(directory)
-        self.absences = Absences()
+        self.absences = Absences(partition, node_partitions)
         self.pressure = Pressure(cell, self.hosts.capacity)
         self.subspaces = Subspaces(cell, self.hosts.capacity)
         self.neighbours = Neighbours()
@@ -207,13 +208,10 @@ class NodeCell:
         self.pending_events = [unpack_struct(raw, NodeEvent) for raw in state["pending_events"]]
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
         self.meter.load(state["meter"], self.tenancy)
-        if "absences" in state:  # old snapshots have none
-            self.absences.load(state["absences"])
-        if "pressure" in state:
-            self.pressure.load(state["pressure"], self.hosts.capacity)
-            self.neighbours.load(state["neighbours"])
-        if "subspaces" in state:
-            self.subspaces.load(state["subspaces"], self.hosts.capacity)
+        self.absences.load(state["absences"])
+        self.pressure.load(state["pressure"], self.hosts.capacity)
+        self.neighbours.load(state["neighbours"])
+        self.subspaces.load(state["subspaces"], self.hosts.capacity)
 
     def _update_inventories(self, entries: list[Entry], tick: Tick) -> None:
         """Apply the inventories that this tick's frames refer to, and drop nodes that were silent for long."""
@@ -286,9 +284,8 @@ class NodeCell:
         """Apply the events of known nodes up to this tick; a worker with a backlog may have read later ones."""
         known = self.inventories
         due = [e for e in self.pending_events if e.time_ns < tick.end_ns and e.node in known]
-        self.pending_events = [e for e in self.pending_events if e.time_ns >= tick.end_ns or e.node not in known][
-            -MAX_PENDING_EVENTS:
-        ]
+        later = [e for e in self.pending_events if e.time_ns >= tick.end_ns or e.node not in known]
+        self.pending_events = later[-MAX_PENDING_EVENTS:]
         instances = {node: _instances(known[node].devices) for node in {event.node for event in due}}
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
             self.absences.note(event, tick.period_ns)
@@ -367,13 +364,7 @@ class NodeCell:
             yield replace(anomaly, since_ns=max(0, since_ns), false_per_1000_gpu_days=expected_false)
 
     def _anomaly(
-        self,
-        table: SubjectTable,
-        slot: int,
-        tick: Tick,
-        detector: str,
-        score: float,
-        evidence: tuple[Evidence, ...],
+        self, table: SubjectTable, slot: int, tick: Tick, detector: str, score: float, evidence: tuple[Evidence, ...]
     ) -> Anomaly:
         subject = table.names[slot]
         workload, _ = self.tenancy.replica_of_slot.get(slot, ("", "")) if table is self.gpus else ("", "")

@@ -22,7 +22,8 @@ class NodeLane:
     """Profiles and monitors the devices of the nodes in one partition of the telemetry topic.
 
     ``demand_partitions`` is the number of partitions of the demand topic, each of which gets a message for every tick.
-    ``capacity`` is the number of devices to expect, so that the models compile once.
+    ``capacity`` is the number of devices to expect, so that the models compile once. ``node_partitions`` is the number
+    of partitions of the telemetry topic (0: unknown): a node whose frames go to another partition is not reported.
 
     It publishes with each tick how far the tables are read. Its own results depend only on specifications, up to the
     offsets of its last snapshot (``offsets``), which is all that a restored lane knows.
@@ -35,6 +36,7 @@ class NodeLane:
         directory: Directory,
         demand_partitions: int,
         capacity: int = 0,
+        node_partitions: int = 0,
     ) -> None:
         self.partition = partition
         self.source = f"node/{partition}"
@@ -42,6 +44,7 @@ class NodeLane:
         self.directory = directory
         self.demand_partitions = demand_partitions
         self.capacity = capacity
+        self.node_partitions = node_partitions
         self.stats = LaneStats()
         self.intake = Intake(config, directory, self.stats)
         self.cells: dict[str, NodeCell] = {}
@@ -108,7 +111,7 @@ class NodeLane:
         if cell is None:
             view = self.views[name] = View(self.directory, name, (WorkloadSpec,), base=self.base, age_ns=self.age_ns)
             cell = self.cells[name] = NodeCell(
-                name, self.partition, self.config, view, self.demand_partitions, self.capacity
+                name, self.partition, self.config, view, self.demand_partitions, self.capacity, self.node_partitions
             )
         return cell
 

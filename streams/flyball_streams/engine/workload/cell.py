@@ -152,7 +152,7 @@ class WorkloadCell:
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])
         self.last_tick = state["last_tick"]
-        if self.silent_lanes is not None and state.get("silent_lanes"):  # snapshots of before have none
+        if self.silent_lanes is not None and state["silent_lanes"]:
             self.silent_lanes.load(state["silent_lanes"])
 
     def _sized(

@@ -11,7 +11,7 @@ from typing import Any
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Inventory, Symptom, Tick
-from flyball_streams.engine.node.detectors.absences import REPEAT_S
+from flyball_streams.engine.node.detectors.absences import LONGEST_S, REPEAT_S
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S = 120.0
@@ -24,6 +24,7 @@ class SilentLanes:
     """Counts the ticks that each known node lane of a cell has missed.
 
     ``missed`` has the first missed tick and their number, by lane; ``reported`` is that number at the last report.
+    A lane that missed ``LONGEST_S`` of ticks is forgotten.
     """
 
     def __init__(self, node_partitions: int) -> None:
@@ -36,11 +37,14 @@ class SilentLanes:
         """Nodes of silent lanes, repeated every ``REPEAT_S``; ``sources`` are the lanes that reported the tick."""
         self.known.update(name for name in sources if name.startswith(OF_NODES))
         before, self.missed = self.missed, {}
+        limit, again, longest = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, REPEAT_S, LONGEST_S))
         for name in self.known.difference(sources):  # ``tick.missing`` is cut off, and forgets those silent for long
             first, count = before.get(name, (tick.index, 0))
-            self.missed[name] = first, count + 1
+            if count < longest:
+                self.missed[name] = first, count + 1
+            else:
+                self.known.discard(name)
         self.reported = {name: count for name, count in self.reported.items() if name in self.missed}
-        limit, again = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, REPEAT_S))
         for name, (first, count) in sorted(self.missed.items()):
             if count < limit or count - self.reported.get(name, -again) < again:
                 continue

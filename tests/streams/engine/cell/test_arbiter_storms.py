@@ -187,19 +187,20 @@ def test_requests_that_nobody_answers_get_through() -> None:
 def ordered(*proposals: Proposal) -> list[str]:
     harness = ArbiterHarness(
         node("n1", 8, {f"a/{i}": (i,) for i in range(4)} | {"low/0": (4,)}), node("n2", 8), spec("a", priority=1),
-        spec("low", priority=9, interruptible=True),
+        spec("low", priority=9, interruptible=True), spec("b"),
     )  # fmt: skip
     return [f"{type(d).__name__} {subject_of(d)}" for d in harness.at(0, *proposals)]
 
 
 def test_failing_devices_come_first_then_straggling_ones_then_the_rest() -> None:
+    """Growth of the workload whose replica is rescued waits for the next tick."""
     at = tick(0)
     slow = proposal("low", at, 0, 1, "migrate", replica="0", node="n1", device="n1/4", observed_replicas=None)
     dead = proposal(
         "a", at, 0, 2, "migrate", replica="1", node="n1", device="n1/1", observed_replicas=None, confidence=0.95
     )
-    found = ordered(proposal("a", at, 6), proposal("low", at, 0, 3, "pause"), slow, dead)
-    assert found == ["Migrate a/1", "Migrate low/0", "Preempt low", "Scale a"]
+    found = ordered(proposal("a", at, 6), proposal("b", at, 2), proposal("low", at, 0, 3, "pause"), slow, dead)
+    assert found == ["Migrate a/1", "Migrate low/0", "Preempt low", "Scale b"]
 
 
 def test_another_direction_and_another_magnitude_do_not_wait() -> None:

@@ -277,6 +277,16 @@ def test_a_dead_node_is_no_room_and_is_reported_until_its_inventory_ends() -> No
     assert granted(cell, 1310, *silent) == 3 * 7, "nodes 0, 3 and 4 have seven free GPUs each"
 
 
+def test_the_last_inventory_of_an_agent_that_died_opens_none_of_its_gpus() -> None:
+    """An agent sends it before the frames of its tick, so it can be newer than the last frame."""
+    cell = Telemetry(2)
+    cell.run(0, 20)
+    cell.engine.feed(incoming_records(replace(cell.agents[1].inventory, time_ns=(FIRST + 20) * PERIOD_NS + 1)))
+    cell.run(20, 150, 1)
+    assert places(cell.open) == [("node", "node-1", "telemetry")]
+    assert granted(cell, 150, 1) == 7
+
+
 def faults(at_index: int, node: str) -> list[NodeEvent]:
     xid = {"severity": "critical", "code": 79, "remedy": "reset_gpu"}
     return [node_event(node, (FIRST + at_index) * PERIOD_NS, "xid", device=f"{node}/0", **xid)]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

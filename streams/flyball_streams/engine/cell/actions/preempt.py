@@ -1,5 +1,6 @@
 """Makes room for more replicas: free room first, then room of less important work, which is preempted."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -30,9 +31,10 @@ class Grant(NamedTuple):
 def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
     """Place replicas one gang after the other, in free room and then in room of victims.
 
-    Victims about which something was decided within the interval are taken last. They are waited for, and with them a
-    smaller part that has room already: the decision about it would keep the rest waiting for longer. A workload that is
-    down waits for none.
+    Victims about which something was decided within the interval are not due. They are waited for where more work has
+    room with them, or where the others are more important than what all victims together would take. What has room
+    already waits, too, if it is the smaller part: the decision about it would keep the rest waiting for longer. A
+    workload that is down waits for none.
     """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
@@ -59,15 +61,24 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     ):
         return Grant(reach, places, mark, free)
     candidates, spare = _candidates(cycle, spec)
-    due = [b for b in candidates if cycle.rate_limit.is_due(b.victim.workload)]
     is_down = cycle.is_down(spec.workload, wanted)
-    search = _search(cycle, spec, candidates if is_down else due, spare)
+    resting = frozenset(name for name in spare if not is_down and not cycle.is_due(name))
+    if resting and cycle.is_waiting(spec, running, wanted, resting):
+        placement.rollback(mark)
+        return Grant(running, [], mark, running)
+    search = _search(cycle, spec, [b for b in candidates if b.victim.workload not in resting], spare)
     now = reach = _reach(search, spec, free, wanted, here)
-    if now < wanted and not is_down and len(due) < len(candidates):
+    highest = _highest(search)
+    if any(now < wanted or b.victim.priority < highest for b in candidates if b.victim.workload in resting):
         placement.rollback(after_free)
-        reach = _reach(_search(cycle, spec, candidates, spare), spec, free, wanted, here)
+        later = _search(cycle, spec, candidates, spare)
+        most = _reach(later, spec, free, wanted, here)
         placement.rollback(after_free)
+        reach = max(now, most)
+        if most >= now and _highest(later) < highest:
+            now = free  # what is due is more important than what will be
         if now - running < reach - now:
+            cycle.note_waiting(spec, running, wanted, resting)
             placement.rollback(mark)
             return Grant(running, [], mark, running)
     if reach == free:
@@ -84,6 +95,11 @@ def _reach(search: Search, spec: WorkloadSpec, reach: int, wanted: int, here: in
             break
         reach = more
     return reach
+
+
+def _highest(search: Search) -> float:
+    """Highest priority among the victims of a search."""
+    return max((bundle.victim.priority for bundle in search.chosen), default=-math.inf)
 
 
 def give_way(cycle: Cycle, spec: WorkloadSpec, grant: Grant) -> Iterator[Preempt]:

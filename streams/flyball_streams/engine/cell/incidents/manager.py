@@ -116,12 +116,13 @@ class IncidentManager:
         """Add the devices of nodes that send nothing to ``unhealthy``, until the next word on their silence is overdue.
 
         Their inventories are what they last sent: GPUs that seem free may be gone with the node. A newer inventory,
-        such as the controller's, says what is there now.
+        such as the controller's, says what is there now. An agent sends its inventory before the frames of a tick, so
+        the last one of an agent that died may be a tick newer than its last frame.
         """
         until_ns = tick.end_ns + round(SILENT_FOR_S * NS_PER_S) + 2 * tick.period_ns
         for symptom in symptoms:
             inventory = self.directory.inventories.get(symptom.node) if symptom.detector == NO_TELEMETRY else None
-            if inventory is not None and inventory.time_ns > symptom.since_ns:
+            if inventory is not None and inventory.time_ns > symptom.since_ns + 2 * tick.period_ns:
                 continue
             for device in inventory.devices if inventory is not None else ():
                 unhealthy[device.id] = max(until_ns, unhealthy.get(device.id, 0))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import NodeEvent, Symptom, Tick
 from flyball_models.anomaly import tail
 from flyball_streams.engine.packing import arrays, like
@@ -29,6 +30,8 @@ GONE = 2
 TRUST_S = 86_400.0
 """A node that was reported and came back moves the tail once in this time."""
 REPEAT_S = 60.0
+LONGEST_S = 7 * 86_400.0
+"""A silence is reported for at most this time, in closed ticks; then the node is forgotten."""
 MOST_GONE = 4096
 """Most nodes that are remembered as gone; the oldest are dropped."""
 _NOWHERE, _NO_SIZE = np.zeros(0, np.int64), np.zeros(0)
@@ -37,15 +40,20 @@ _NOWHERE, _NO_SIZE = np.zeros(0, np.int64), np.zeros(0)
 class Absences:
     """Counts the closed ticks since the last frame of each node of a cell.
 
+    The lane reads one ``partition`` of the ``partitions`` of the telemetry topic (0: unknown). Frames of a node whose
+    key belongs to another partition since partitions were added come to another lane: this one does not report it.
+
     ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
     and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
     until they send again. ``gone`` are silent nodes that the lane has dropped: they stay reported until they send
-    again, or their inventory is removed. ``ended`` are the nodes whose silence ended since the last tick, with its
-    ticks; ``doubted`` the count at which a node that had been reported came back.
+    again, their inventory is removed, or ``LONGEST_S`` is over. ``ended`` are the nodes whose silence ended since the
+    last tick, with its ticks; ``doubted`` the count at which a node that had been reported came back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partition: int = 0, partitions: int = 0) -> None:
+        self.partition = partition
+        self.partitions = partitions
         self.count = 0
         self.last_seen: dict[str, tuple[int, int]] = {}
         self.reported: dict[str, int] = {}
@@ -79,7 +87,7 @@ class Absences:
 
     def drop(self, node: str) -> None:
         """Remember that a node is silent though the lane has dropped it, unless its agent announced its stop."""
-        if node not in self.stopped:
+        if node not in self.stopped and self._is_here(node):
             self.gone[node] = None
             while len(self.gone) > MOST_GONE:
                 del self.gone[next(iter(self.gone))]
@@ -97,6 +105,8 @@ class Absences:
         """
         self.count += 1
         self._learn(tick, len(nodes), rate)
+        longest = ceil(LONGEST_S * NS_PER_S / tick.period_ns)
+        self.gone = {node: None for node in self.gone if self.count - self.last_seen[node][0] <= longest}
         if self.gone:
             nodes = {*nodes, *self.gone}
         for table in (self.last_seen, self.reported, self.stopped, self.doubted):
@@ -105,7 +115,7 @@ class Absences:
         limit, repeat = (ceil(s * NS_PER_S / tick.period_ns) for s in (self.limit_s, REPEAT_S))
         for node in sorted(nodes):
             count, index = self.last_seen.setdefault(node, (self.count, tick.index))
-            if self.count - count < limit or node in self.stopped:
+            if not limit <= self.count - count <= longest or node in self.stopped or not self._is_here(node):
                 continue
             if self.count - self.reported.get(node, -repeat) < repeat:
                 continue
@@ -122,6 +132,10 @@ class Absences:
     def limit_s(self) -> float:
         """The silence after which a node is reported, s."""
         return UNIT_S * float(self.tail.limit[0])
+
+    def _is_here(self, node: str) -> bool:
+        """Whether this lane receives the frames of a node."""
+        return not self.partitions or partition_of(node.encode(), self.partitions) == self.partition
 
     def _learn(self, tick: Tick, nodes: int, rate: float) -> None:
         """Add the silences that ended to the tail: of those that ended in one tick the longest."""
@@ -162,7 +176,7 @@ class Absences:
         self.count = state["count"]
         self.last_seen = {node: (count, index) for node, (count, index) in state["last_seen"].items()}
         self.reported, self.stopped = dict(state["reported"]), dict(state["stopped"])
-        self.gone = dict.fromkeys(state.get("gone", ()))  # old snapshots have none
+        self.gone = dict.fromkeys(state["gone"])
         self.ended, self.doubted = dict(state["ended"]), dict(state["doubted"])
         self.tail = like(_unseen(), state["tail"])
 
