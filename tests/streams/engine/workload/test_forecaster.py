@@ -50,7 +50,7 @@ def test_after_a_restart_it_goes_on_with_the_same_bits(config: ForecastParameter
 @either
 def test_room_made_for_more_workloads_changes_no_bit(config: ForecastParameters) -> None:
     """The mix learns from all workloads, so both see the same ones; one has the room from the start."""
-    growing, roomy = Forecaster(config), Forecaster(config, 256)
+    growing, roomy = Forecaster(config), Forecaster(config, 96)  # compiled once for both in the end
     for tick in range(40):
         more = {f"other-{i}": 1.0 + i for i in range(70)} if tick >= 20 else {}
         assert same(growing.step(values(tick) | more), roomy.step(values(tick) | more))
