@@ -1,6 +1,7 @@
 """Tables of a fleet with derived indexes: running replicas, the GPUs they hold, and grid zones."""
 
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -50,6 +51,11 @@ class FleetIndex:
     def spec(self, workload: str) -> WorkloadSpec | None:
         """Specification of a workload, or ``None`` when there is none or it was removed."""
         return self.tables.spec(workload)
+
+    def kinds(self, workloads: Iterable[str]) -> str:
+        """Kinds of work of some workloads, each once, as far as they are known."""
+        specs = [self.spec(workload) for workload in workloads]
+        return " ".join(sorted({spec.kind for spec in specs if spec is not None}))
 
     def workloads(self, cell: str) -> list[WorkloadSpec]:
         """Specifications of a cell, by name."""

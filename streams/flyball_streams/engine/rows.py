@@ -28,4 +28,6 @@ def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
 
 @cache
 def _in_order(fields: tuple[str, ...]) -> Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]:
+    if len(fields) < 2:  # of one name itemgetter returns the item itself
+        return lambda columns: tuple(columns[field] for field in fields)
     return cast("Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]", itemgetter(*fields))

@@ -86,3 +86,30 @@ def test_missing_values_are_taken_as_usual() -> None:
     assert scores[300:].max() < 8.0
     assert (parts[:, 3, 2] == 0).all()
     assert state.windows[1] == 640
+
+
+def test_broken_late_absent_and_settled_series_spoil_nothing() -> None:
+    x = hosts(1900, 6)
+    whole = x.copy()
+    x[1000, :, 1], x[1010, 2, 1], x[1020, 3, 1] = 1e30, 1e15, 9e14  # a broken agent
+    x[:1000, 1, 2] = np.nan  # appears late
+    x[800:1400, 0, 3] = np.nan
+    x[1400:, :, 4] += 40.0  # other work
+    state, first, _ = run(x[:800])
+    assert np.abs(first[60:62] - 2.0).max() < 0.6, "the first scores are smoothed, too"
+    state, second, _ = run(x[800:1400], state=state)
+    np.testing.assert_allclose(state.scale[:, [1, 3]], run(whole[:1400, :, [1, 3]])[0].scale, rtol=0.1)
+    state, third, _ = run(x[1400:], state=subspace.settle(state, [4]))
+    scores = np.concatenate([first, second, third])
+    assert np.isfinite(scores).all()
+    assert scores[500:, [0, 3, 5]].max() < 6.0
+    assert (scores[1000:1060, 2] == 0).all(), "a host with a new series starts anew"
+    assert scores[1350:, 2].max() < 6.0
+    assert scores[1300:, 1].max() < 6.0
+    assert (scores[1400:1430, 4] == 0).all()
+    assert scores[1440:, 4].min() > 0.0
+    assert scores[1440:, 4].max() < 6.0
+    assert np.isfinite(np.concatenate([array.ravel() for array in state])).all()
+    x[1400:, 1, 2] += 20.0
+    state, late, _ = run(x[900:1500, :, 2:3])
+    assert late[510:, 0].max() > 15.0, "what came late counts like all others"

@@ -243,18 +243,21 @@ class NodeCell:
             self._reset_changed(before, self.tenancy)
 
     def _reset_changed(self, before: Tenancy, now: Tenancy) -> None:
-        """Reset the baselines of devices and hosts whose work has changed: a change of work is no anomaly."""
+        """Reset the baselines of devices and hosts whose work has changed: a change of work is no anomaly.
+
+        Hosts keep what is known of the way in which their series vary together, unless the kinds of work change.
+        """
         old, new = before.replica_of_slot, now.replica_of_slot
         moved = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
         self.gpus.forget(moved)
         self.profiles.forget(moved)
         self.hangs.reset(moved)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
-        other = [s for n, s in at.items() if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
-        self.hosts.forget(other)
-        followed = [s for s in other if s < len(self.pressure.waits.seen_s)]
-        self.pressure.wipe(followed)
-        self.subspaces.wipe(followed)
+        held = now.workloads_of_node
+        other = {s: self.directory.kinds(held[n]) for n, s in at.items() if before.workloads_of_node.get(n) != held[n]}
+        self.hosts.forget(list(other))
+        self.pressure.wipe(list(other))
+        self.subspaces.change(other)
 
     def _apply_inventory(self, new: Inventory, old: Inventory | None) -> None:
         if old is not None and old.boot_id != new.boot_id:
@@ -382,9 +385,9 @@ class NodeCell:
 
     def _held_up(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
         """Nodes with work that their hosts slow down, and hosts that leave their usual variation."""
-        if self.hosts.capacity != len(self.pressure.waits.seen_s):
-            self.pressure.resize(self.hosts.capacity)
-            self.subspaces.resize(self.hosts.capacity)
+        for part in (self.pressure, self.subspaces):
+            if part.capacity != self.hosts.capacity:
+                part.resize(self.hosts.capacity)
         work, numbers = np.full(self.hosts.capacity, -1, np.int32), dict[frozenset[str], int]()
         for node, held in self.tenancy.workloads_of_node.items():
             slot = self.hosts.slots.get(node)

@@ -4,10 +4,12 @@ import numpy as np
 from tests.streams.engine.scene import CELL
 
 from flyball_contracts.metrics import HOST
-from flyball_contracts.records import Anomaly, Tick
+from flyball_contracts.records import Anomaly, Evidence, Tick
 from flyball_streams.engine.budget import BUDGET_S
+from flyball_streams.engine.causes import of_anomaly
 from flyball_streams.engine.node.cell import HOST_WATCHED
-from flyball_streams.engine.node.detectors.subspaces import DETECTOR, Subspaces
+from flyball_streams.engine.node.detectors.pressure import Pressure
+from flyball_streams.engine.node.detectors.subspaces import DETECTOR, NOISE, Subspaces
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.packing import pack, unpack
@@ -30,7 +32,7 @@ class Hosts:
         self.random = np.random.default_rng(7)
         self.at = 0
 
-    def run(self, ticks: int, reads: float = 1.0, hosts: tuple[int, ...] = (1,)) -> list[Anomaly]:
+    def run(self, ticks: int, reads: float | tuple[float, ...] = 1.0, hosts: tuple[int, ...] = (1,)) -> list[Anomaly]:
         """``reads`` is how many times as much as usual those hosts read."""
         found: list[Anomaly] = []
         for _ in range(ticks):
@@ -82,3 +84,51 @@ def test_room_for_more_hosts_changes_nothing() -> None:
     more.detector.resize(2 * N)
     assert len(more.detector.peak) == 2 * N
     np.testing.assert_array_equal(more.detector.model.form[..., :N], hosts.detector.model.form)
+
+
+def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_start_anew() -> None:
+    hosts = Hosts()
+    hosts.detector.change({1: "training", 2: "training"})
+    hosts.run(DAY)
+    hosts.detector.change({1: ""})
+    hosts.detector.change({1: "training", 2: "serving", 5: "training"})
+    assert hosts.run(20, reads=25.0) == [], "the means are not known yet"
+    hosts.run(20)
+    assert (hosts.detector.model.seen_s[1], hosts.detector.model.seen_s[2]) == (60.0 * (DAY + 40), 60.0 * 40)
+    found = hosts.again().run(60, reads=25.0, hosts=(1, 2))
+    assert {a.subject for a in found} == {"node-1"}
+
+
+def test_a_snapshot_between_growth_and_the_end_of_a_window_is_read() -> None:
+    hosts, pressure = Hosts(), Pressure(CELL, N)
+    hosts.run(5)
+    other = Subspaces(CELL, N)
+    other.load(unpack(pack(hosts.detector.state())), 2 * N)
+    np.testing.assert_array_equal(other.model.mean[:, :N], hosts.detector.model.mean)
+    assert other.capacity == 2 * N
+    loaded = Pressure(CELL, N)
+    loaded.load(unpack(pack(pressure.state())), 2 * N)
+    assert loaded.capacity == loaded.ports.errors.shape[1] == 2 * N
+
+
+def test_who_was_silent_behind_another_of_its_work_is_reported_when_that_one_is_well() -> None:
+    hosts = Hosts()
+    hosts.run(DAY)
+    both = hosts.run(60, reads=(200.0, 30.0), hosts=(1, 2))
+    assert {a.subject for a in both} == {"node-1"}
+    later = hosts.run(200, reads=30.0, hosts=(2,))
+    assert {a.subject for a in later} == {"node-2"}
+
+
+def test_the_cause_of_each_series_is_known() -> None:
+    def cause(metric: str) -> str:
+        evidence = (Evidence(name=metric, value=1.0),)
+        return of_anomaly(
+            Anomaly(
+                id="a", subject="n", cell=CELL, node="n", time_ns=1, detector=DETECTOR, score=0.6, evidence=evidence
+            )
+        )[0]
+
+    causes = {metric: cause(metric) for metric in NOISE}
+    assert set(causes.values()) == {"host", "storage", "network"}
+    assert causes["system.disk.io{direction=read}"] == "storage"

@@ -87,6 +87,11 @@ class Pressure:
         self.tail = _unseen()
         self.reported: dict[str, int] = {}
 
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return len(self.waits.seen_s)
+
     def resize(self, capacity: int) -> None:
         """Make room for more hosts."""
         self.waits = resize(self.waits, capacity)
@@ -94,8 +99,8 @@ class Pressure:
 
     def wipe(self, slots: list[int]) -> None:
         """Reset slots that belong to another host now, or do other work."""
-        if slots:
-            self.waits = wiped(self.waits, init(len(self.waits.seen_s)), slots)
+        if slots := [slot for slot in slots if slot < self.capacity]:
+            self.waits = wiped(self.waits, init(self.capacity), slots)
             self.ports = wiped(self.ports, link_errors.init(self.ports.errors.shape[1]), slots)
 
     def step(
@@ -243,9 +248,11 @@ class Pressure:
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Replace the state by that of a snapshot."""
-        self.waits = like(init(capacity), state["waits"])
-        self.ports = like(link_errors.init(capacity), state["ports"])
+        """Replace the state by that of a snapshot, which may have been written before the room for new hosts."""
+        had = state["waits"][-1].shape[-1]
+        self.waits = like(init(had), state["waits"])
+        self.ports = like(link_errors.init(had), state["ports"])
+        self.resize(capacity)
         self.tail = like(_unseen(), state["tail"])
         self.reported = dict(state["reported"])
 

@@ -4,6 +4,11 @@ A host with more disk reads, more waits and less network than its CPU time goes 
 each of these. Means of a minute are compared with the usual variation of the host itself
 (:mod:`flyball_models.anomaly.subspace`); the largest scores of all hosts of the cell go into a tail, which has the
 limit. Of hosts that do the same work and depart together only the one that goes furthest is reported.
+
+A change of the workloads on a host changes the level of its series, seldom the way in which they vary together: as long
+as the kinds of work stay, the means are learned again, in half an hour, and what is known of the variation is kept.
+Only work of other kinds starts a host anew. Owners are not compared: on a shared host they change with every job, and
+it would never be scored.
 """
 
 import math
@@ -41,7 +46,7 @@ NOISE = {
     "system.network.io{direction=transmit}": 1e7,
     "system.process.count": 10.0,
 }
-"""Standard deviation that means nothing, in the unit of the metric, of counters a second."""
+"""Standard deviations below which a change is irrelevant, in the unit of the metric, of counters a second."""
 COLUMNS = [HOST.column(key) for key in NOISE]
 _METRICS = [HOST.metrics[column] for column in COLUMNS]
 _COUNTS = np.array([metric.instrument == "counter" for metric in _METRICS])
@@ -60,7 +65,8 @@ class Subspaces:
     """Monitors the hosts of one cell.
 
     ``total`` and ``count`` [M, N] sum up a window of ``elapsed_s``; ``peak`` [N] is the size of what has not ended.
-    ``reported`` has the time, ns, and size of the last report, by host.
+    ``reported`` has the time, ns, and size of the last report, by host. ``kinds`` names the kinds of work that a host
+    does or did last, by slot.
     """
 
     def __init__(self, cell: str, capacity: int) -> None:
@@ -71,6 +77,12 @@ class Subspaces:
         self.elapsed_s = 0.0
         self.tail = tail.init(1, 1.0 / BUDGET_S, SCORES)
         self.reported: dict[str, tuple[int, float]] = {}
+        self.kinds: dict[int, str] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return len(self.peak)
 
     def resize(self, capacity: int) -> None:
         """Make room for more hosts."""
@@ -80,11 +92,23 @@ class Subspaces:
         self.peak = np.pad(self.peak, (0, more))
 
     def wipe(self, slots: list[int]) -> None:
-        """Reset slots that belong to another host now, or do other work."""
-        if slots:
-            self.model = wiped(self.model, subspace.init(len(self.peak), len(NOISE)), slots)
-            self.total[:, slots] = self.count[:, slots] = 0.0
-            self.peak[slots] = 0.0
+        """Reset slots that belong to another host now."""
+        for slot in slots:
+            self.kinds.pop(slot, None)
+        self.model = wiped(self.model, subspace.init(self.capacity, len(NOISE)), self._restarted(slots))
+
+    def change(self, kinds: dict[int, str]) -> None:
+        """Note that the hosts at these slots have other workloads now, of these kinds of work, empty for none."""
+        new = [slot for slot, kind in kinds.items() if kind and self.kinds.get(slot, kind) != kind]
+        self.wipe(new)
+        self.kinds |= {slot: kind for slot, kind in kinds.items() if kind}
+        self.model = subspace.settle(self.model, self._restarted([slot for slot in kinds if slot not in new]))
+
+    def _restarted(self, slots: list[int]) -> list[int]:
+        """Those of the slots that have state already; their window starts again."""
+        known = [slot for slot in slots if slot < self.capacity]
+        self.total[:, known] = self.count[:, known] = self.peak[known] = 0.0
+        return known
 
     def step(
         self, tick: Tick, table: SubjectTable, means: Means, work: NDArray[np.int32], rate: float
@@ -110,15 +134,14 @@ class Subspaces:
         size, limit = np.log10(np.maximum(found.score, 1.0)).astype(np.float64), float(self.tail.limit[0])
         self._learn(size, work, float((found.score > 0).sum()) * elapsed_s, elapsed_s, rate)
         self.reported = {name: at for name, at in self.reported.items() if 0 <= tick.end_ns - at[0] < AGAIN_NS}
-        taken = set[int]()
-        loud: list[int] = np.flatnonzero(size >= limit).tolist()
-        for slot in sorted(loud, key=lambda one: (-float(size[one]), one)):
-            name, together = table.names[slot], int(work[slot])
-            is_news = size[slot] > self.reported.get(name, (0, 0.0))[1]
-            self.reported[name] = max(self.reported.get(name, (0, 0.0)), (tick.end_ns, float(size[slot])), key=_size)
-            if is_news and together not in taken:
+        reported_work = set[int]()
+        beyond: list[int] = np.flatnonzero(size >= limit).tolist()
+        for slot in sorted(beyond, key=lambda one: (-float(size[one]), one)):
+            name, group = table.names[slot], int(work[slot])
+            if group not in reported_work and size[slot] > self.reported.get(name, (0, 0.0))[1]:
+                self.reported[name] = tick.end_ns, float(size[slot])
                 yield self._anomaly(tick, name, window[:, slot], found, slot, rate)
-            taken |= {together} - {-1}
+            reported_work |= {group} - {-1}
 
     def _learn(
         self, size: NDArray[np.float64], work: NDArray[np.int32], exposure_s: float, elapsed_s: float, rate: float
@@ -179,17 +202,17 @@ class Subspaces:
             "elapsed_s": self.elapsed_s,
             "tail": arrays(self.tail),
             "reported": {name: list(at) for name, at in self.reported.items()},
+            "kinds": self.kinds,
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Replace the state by that of a snapshot."""
-        self.model = like(subspace.init(capacity, len(NOISE)), state["model"])
-        fresh = np.zeros((len(NOISE), capacity)), np.zeros((len(NOISE), capacity)), np.zeros(capacity)
-        self.total, self.count, self.peak = like(fresh, state["sums"])
+        """Replace the state by that of a snapshot, which may have been written before the room for new hosts."""
+        had = state["sums"][-1].shape[-1]
+        sums = np.zeros((len(NOISE), had)), np.zeros((len(NOISE), had)), np.zeros(had)
+        self.model = like(subspace.init(had, len(NOISE)), state["model"])
+        self.total, self.count, self.peak = like(sums, state["sums"])
+        self.resize(capacity)
         self.elapsed_s = state["elapsed_s"]
         self.tail = like(self.tail, state["tail"])
         self.reported = {name: (at_ns, size) for name, (at_ns, size) in state["reported"].items()}
-
-
-def _size(report: tuple[int, float]) -> float:
-    return report[1]
+        self.kinds = dict(state["kinds"])
