@@ -1,8 +1,7 @@
 """Tables of a fleet with derived indexes: running replicas, the GPUs they hold, and grid zones."""
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from flyball_contracts.records import Inventory, WorkloadSpec

@@ -243,10 +243,7 @@ class NodeCell:
             self._reset_changed(before, self.tenancy)
 
     def _reset_changed(self, before: Tenancy, now: Tenancy) -> None:
-        """Reset the baselines of devices and hosts whose work has changed: a change of work is no anomaly.
-
-        Hosts keep what is known of the way in which their series vary together, unless the kinds of work change.
-        """
+        """Reset the baselines of devices and hosts whose work has changed: a change of work is no anomaly."""
         old, new = before.replica_of_slot, now.replica_of_slot
         moved = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
         self.gpus.forget(moved)
