@@ -18,7 +18,7 @@ whatever a window is.
 
 What is missing is filled in by the regression on the other series; to the covariance it adds what that leaves open, as
 in the EM algorithm (Little and Rubin, "Statistical Analysis with Missing Data"), so a gap changes no variance. A
-subject with a series that it never had before starts anew. After a change of level (:func:`settle`) the means are
+subject with a series that it never had before starts again. After a change of level (:func:`settle`) the means are
 learned again, and the covariance is kept.
 
 Shapes: N subjects, M series, arrays [M, N] with the subjects last. The running weights are ours.

@@ -103,7 +103,7 @@ def test_broken_late_absent_and_settled_series_spoil_nothing() -> None:
     scores = np.concatenate([first, second, third])
     assert np.isfinite(scores).all()
     assert scores[500:, [0, 3, 5]].max() < 6.0
-    assert (scores[1000:1060, 2] == 0).all(), "a host with a new series starts anew"
+    assert (scores[1000:1060, 2] == 0).all(), "a host with a new series starts again"
     assert scores[1350:, 2].max() < 6.0
     assert scores[1300:, 1].max() < 6.0
     assert (scores[1400:1430, 4] == 0).all()

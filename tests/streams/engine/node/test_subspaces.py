@@ -19,7 +19,7 @@ CPU, READ, RECEIVE = (
     HOST.column(key)
     for key in ("system.cpu.utilization", "system.disk.io{direction=read}", "system.network.io{direction=receive}")
 )
-LEARNT = 10 * 60
+LEARNT, DAY = 10 * 60, 24 * 60
 
 
 class Hosts:
@@ -86,15 +86,15 @@ def test_room_for_more_hosts_changes_nothing() -> None:
     np.testing.assert_array_equal(more.detector.model.form[..., :N], hosts.detector.model.form)
 
 
-def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_start_anew() -> None:
+def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_start_again() -> None:
     hosts = Hosts()
     hosts.detector.change({1: "training", 2: "training"})
-    hosts.run(LEARNT)
+    hosts.run(DAY)
     hosts.detector.change({1: ""})
     hosts.detector.change({1: "training", 2: "serving", 5: "training"})
     assert hosts.run(20, reads=25.0) == [], "the means are not known yet"
     hosts.run(20)
-    assert (hosts.detector.model.seen_s[1], hosts.detector.model.seen_s[2]) == (60.0 * (LEARNT + 40), 60.0 * 40)
+    assert (hosts.detector.model.seen_s[1], hosts.detector.model.seen_s[2]) == (60.0 * (DAY + 40), 60.0 * 40)
     found = hosts.again().run(60, reads=25.0, hosts=(1, 2))
     assert {a.subject for a in found} == {"node-1"}
 
@@ -113,7 +113,7 @@ def test_a_snapshot_between_growth_and_the_end_of_a_window_is_read() -> None:
 
 def test_who_was_silent_behind_another_of_its_work_is_reported_when_that_one_is_well() -> None:
     hosts = Hosts()
-    hosts.run(LEARNT)
+    hosts.run(DAY)
     both = hosts.run(60, reads=(200.0, 30.0), hosts=(1, 2))
     assert {a.subject for a in both} == {"node-1"}
     later = hosts.run(200, reads=30.0, hosts=(2,))

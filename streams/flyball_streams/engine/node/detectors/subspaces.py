@@ -7,7 +7,7 @@ limit. Of hosts that do the same work and depart together only the one that goes
 
 A change of the workloads on a host changes the level of its series, seldom the way in which they vary together: as long
 as the kinds of work stay, the means are learned again, in half an hour, and what is known of the variation is kept.
-Only work of other kinds starts a host anew. Owners are not compared: on a shared host they change with every job, and
+Only work of other kinds starts a host again. Owners are not compared: on a shared host they change with every job, and
 it would never be scored.
 """
 
