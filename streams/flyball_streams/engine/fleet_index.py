@@ -51,7 +51,7 @@ class FleetIndex:
         """Specification of a workload, or ``None`` when there is none or it was removed."""
         return self.tables.spec(workload)
 
-    def kinds(self, workloads: Iterable[str]) -> str:
+    def kinds_of_work(self, workloads: Iterable[str]) -> str:
         """Kinds of work of some workloads, each once, as far as they are known."""
         specs = [self.spec(workload) for workload in workloads]
         return " ".join(sorted({spec.kind for spec in specs if spec is not None}))

@@ -251,7 +251,11 @@ class NodeCell:
         self.hangs.reset(moved)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
         held = now.workloads_of_node
-        other = {s: self.directory.kinds(held[n]) for n, s in at.items() if before.workloads_of_node.get(n) != held[n]}
+        other = {
+            s: self.directory.kinds_of_work(held[n])
+            for n, s in at.items()
+            if before.workloads_of_node.get(n) != held[n]
+        }
         self.hosts.forget(list(other))
         self.pressure.wipe(list(other))
         self.subspaces.change(other)
