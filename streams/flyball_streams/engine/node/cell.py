@@ -250,12 +250,8 @@ class NodeCell:
         self.profiles.forget(moved)
         self.hangs.reset(moved)
         at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
-        held = now.workloads_of_node
-        other = {
-            s: self.directory.kinds_of_work(held[n])
-            for n, s in at.items()
-            if before.workloads_of_node.get(n) != held[n]
-        }
+        changed = [n for n in at if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
+        other = {at[n]: self.directory.kinds_of_work(now.workloads_of_node[n]) for n in changed}
         self.hosts.forget(list(other))
         self.pressure.wipe(list(other))
         self.subspaces.change(other)
