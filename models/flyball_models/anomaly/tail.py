@@ -152,9 +152,10 @@ def _next_period(state: State, config: Config) -> State:
     both, threshold = -np.sort(-np.concatenate(list(state.peaks), axis=1), axis=1), state.threshold
     few = (both > threshold[:, None]).sum(axis=1) < config.kept // 2
     joined = np.where(both > threshold[:, None], both, 0.0)[:, : config.kept]
+    none, exposure_s = np.zeros(joined.shape), state.exposure_s[0] + few * state.exposure_s[1]
     return state._replace(
-        peaks=np.stack([np.zeros_like(joined), np.where(few[:, None], joined, state.peaks[0])]),
-        exposure_s=np.stack([np.zeros(len(few)), np.where(few, state.exposure_s.sum(axis=0), state.exposure_s[0])]),
+        peaks=np.stack([none, np.where(few[:, None], joined, state.peaks[0])]),
+        exposure_s=np.stack([np.zeros(few.shape), exposure_s]),
         over=np.stack([np.full(len(few), config.least), np.where(few, threshold, state.over[0])]),
         since_s=np.array([state.since_s[0], 0.0]),
         counted=state.counted / 2.0,
