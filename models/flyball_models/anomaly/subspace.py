@@ -131,12 +131,12 @@ def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Confi
         )
         state = state._replace(**dict(zip(("seen_s", "windows", "mean_s", "smooth"), ages, strict=True)))
     ready = here & (state.seen_s >= config.warm_s) & (state.windows >= config.warm_n)
-    settles = ready & (state.mean_s < config.settle_s)
+    settles = here & (state.mean_s < config.settle_s)
     ready &= ~settles
     scale = np.where(state.scale > 0, state.scale, noise[:, None])
     mean = np.where(np.isnan(state.mean), np.where(known, x, np.float32(np.nan)), state.mean)
     z = np.clip(np.where(known, x - mean, np.float32(0.0)) / scale, -config.most, config.most).astype(np.float32)
-    z, unknown = _filled(z, state.covariance, scale, noise, here & ~known & np.isfinite(state.mean))
+    z, unknown = _filled(z, state.covariance, scale, noise, here & ~known & np.isfinite(state.mean), config.most)
     away = z * scale
     slope = np.einsum("ijn,jn->in", state.form, z)
     distance = (z * slope).sum(axis=0)
@@ -168,7 +168,7 @@ def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Confi
 
 
 def _filled(
-    z: Floats, covariance: Floats, scale: Floats, noise: Floats, missing: NDArray[np.bool_]
+    z: Floats, covariance: Floats, scale: Floats, noise: Floats, missing: NDArray[np.bool_], most: float
 ) -> tuple[Floats, Floats | np.float32]:
     """`z` with what is missing filled in by the regression on the others, and the covariance of x that this leaves."""
     slots = np.flatnonzero(missing.any(axis=0))
@@ -182,7 +182,7 @@ def _filled(
     cross = usual * (gone[:, :, None] & ~gone[:, None])
     slope = np.linalg.solve(given, np.swapaxes(cross, 1, 2))
     filled, unknown = z.copy(), np.zeros_like(covariance)
-    filled[:, slots] += np.einsum("nji,nj->ni", slope, z[:, slots].T).T
+    filled[:, slots] = np.clip(z[:, slots] + np.einsum("nji,nj->ni", slope, z[:, slots].T).T, -most, most)
     left = usual * (gone[:, :, None] & gone[:, None]) - cross @ slope
     unknown[:, :, slots] = np.moveaxis(left * units, 0, -1)
     return filled, unknown

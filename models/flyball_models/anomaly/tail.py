@@ -122,7 +122,8 @@ def step(
     exposure[0] += exposure_s
     state = state._replace(since_s=since, exposure_s=exposure)
     if len(peak) and (above := peak > state.over[0, stratum]).any():
-        state = _inserted(state, stratum[above], np.minimum(peak[above], state.limit[stratum[above]]))
+        most = np.maximum(state.limit, np.nextafter(state.threshold, np.inf))  # at the threshold it would not count
+        state = _inserted(state, stratum[above], np.minimum(peak[above], most[stratum[above]]))
         counted = int((peak > state.threshold[stratum]).sum())
         state = state._replace(counted=state.counted + np.array([counted, min(events, counted)]))
     elif since[0] < config.again_s:
@@ -150,7 +151,7 @@ def _inserted(state: State, stratum: NDArray[np.int64], new: NDArray[np.float64]
 def _next_period(state: State, config: Config) -> State:
     """The current period becomes the one before it; where both have few peaks they are joined instead."""
     both, threshold = -np.sort(-np.concatenate(list(state.peaks), axis=1), axis=1), state.threshold
-    few = (both > threshold[:, None]).sum(axis=1) < config.kept // 2
+    few = (both > 0.0).sum(axis=1) < config.kept // 2  # ties at the threshold count: they must not hold it up for good
     joined = np.where(both > threshold[:, None], both, 0.0)[:, : config.kept]
     none, exposure_s = np.zeros(joined.shape), state.exposure_s[0] + few * state.exposure_s[1]
     return state._replace(

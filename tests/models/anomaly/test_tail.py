@@ -100,3 +100,23 @@ def test_the_threshold_falls_after_two_periods_of_smaller_peaks_and_few_peaks_ar
     assert thresholds[-1] < 2.5
     assert seldom.peaks[:, 0].max() == 2.0
     assert seldom.exposure_s[:, 0].sum() == 61 * DAY_S
+
+
+def test_a_limit_that_came_down_to_the_threshold_rises_with_what_passes_it() -> None:
+    rate, hour = 1e-9, np.full(2, 3600.0)
+    state = tail.step(tail.init(2, rate), np.zeros(0, np.int64), np.zeros(0), np.full(2, 1e9), 60.0, rate, 0)
+    assert state.limit.tolist() == [1.0, 1.0]
+    passed = 0
+    for _ in range(100):
+        passed += int(state.limit[0] < 1.5)
+        state = tail.step(state, np.zeros(1, np.int64), np.array([1.5]), hour, 3600.0, rate, 1)
+    assert passed < 20
+
+
+def test_many_equal_peaks_do_not_hold_the_threshold_up_for_good() -> None:
+    random, rate, day = np.random.default_rng(7), 1e-3 / DAY_S, np.full(2, DAY_S)
+    state = tail.step(tail.init(2, rate), np.zeros(200, np.int64), np.full(200, 1e6), day, DAY_S, rate, 1)
+    held = float(state.threshold[0])
+    for _ in range(60):
+        state = tail.step(state, np.zeros(40, np.int64), 1.0 + random.exponential(0.3, 40), day, DAY_S, rate, 40)
+    assert float(state.threshold[0]) < 2.0 < held

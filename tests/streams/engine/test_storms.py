@@ -141,6 +141,18 @@ def test_nothing_else_is_decided_about_a_workload_in_the_tick_of_its_rescue() ->
     assert isinstance(scale, Scale)
 
 
+def test_what_is_down_takes_no_victim_of_a_workload_in_the_tick_of_its_rescue() -> None:
+    here = harness(
+        node("n", 8, replicas(8)), node("m", 1), spec("a", min_replicas=0, max_replicas=8, interruptible=True),
+        spec("b", priority=9, gpus_per_replica=2),
+    )  # fmt: skip
+    first = here.at(0, move(0, "a", "0", "n", 0), proposal("b", tick(0), 1))
+    assert [(type(d), d.workload) for d in first] == [(Migrate, "a")]
+    (preempt, _) = here.at(1, proposal("b", tick(1), 1))
+    assert isinstance(preempt, Preempt)
+    assert "0" not in preempt.victims
+
+
 def test_what_waits_is_in_the_snapshot() -> None:
     here = harness(node("n", 40, replicas(8)), spec("a", max_replicas=40))
 

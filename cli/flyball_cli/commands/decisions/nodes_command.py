@@ -53,5 +53,6 @@ def remove(
         if not sys.stdin.isatty():
             raise click.UsageError("nobody to ask: pass --yes to remove them")
         click.confirm(f"Remove {len(found)} from {config.kafka.bootstrap}?", abort=True)
+        found = removable(config.kafka, nodes, cell)  # one may have come back while the question waited
     remove_nodes(config.kafka, [one.node for one in found])
     click.echo(f"{len(found)} removed from {config.kafka.bootstrap} and acknowledged")

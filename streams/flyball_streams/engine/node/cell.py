@@ -249,7 +249,7 @@ class NodeCell:
         self.gpus.forget(moved)
         self.profiles.forget(moved)
         self.hangs.reset(moved)
-        at = {node: self.hosts.slots[node] for node in now.workloads_of_node if node in self.hosts.slots}
+        at = {node: int(self._host_row(node)[0]) for node in now.workloads_of_node}  # a new one gets its slot here
         changed = [n for n in at if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
         other = {at[n]: self.directory.kinds_of_work(now.workloads_of_node[n]) for n in changed}
         self.hosts.forget(list(other))

@@ -99,6 +99,14 @@ def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_sta
     assert {a.subject for a in found} == {"node-1"}
 
 
+def test_the_first_work_of_a_host_that_idled_starts_it_again() -> None:
+    hosts = Hosts()
+    hosts.run(DAY)
+    hosts.detector.change({1: "training"})
+    assert hosts.run(60, reads=200.0, hosts=(1,)) == []
+    assert hosts.detector.model.seen_s[1] == 60.0 * 60
+
+
 def test_a_snapshot_between_growth_and_the_end_of_a_window_is_read() -> None:
     hosts, pressure = Hosts(), Pressure(CELL, N)
     hosts.run(5)

@@ -34,7 +34,7 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     Victims about which something was decided within the interval are not due. They are waited for where more work has
     room with them, or where the others are more important than what all victims together would take. What has room
     already waits, too, if it is the smaller part: the decision about it would keep the rest waiting for longer. A
-    workload that is down waits for none.
+    workload that is down waits only for those of which a replica is rescued in this tick.
     """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
@@ -62,7 +62,7 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
         return Grant(reach, places, mark, free)
     candidates, spare = _candidates(cycle, spec)
     is_down = cycle.is_down(spec.workload, wanted)
-    resting = frozenset(name for name in spare if not is_down and not cycle.is_due(name))
+    resting = frozenset(name for name in spare if name in cycle.rescued or (not is_down and not cycle.is_due(name)))
     if resting and cycle.is_waiting(spec, running, wanted, resting):
         placement.rollback(mark)
         return Grant(running, [], mark, running)

@@ -99,7 +99,7 @@ class Subspaces:
 
     def change(self, kinds: dict[int, str]) -> None:
         """Note that the hosts at these slots have other workloads now, of these kinds of work, empty for none."""
-        new = [slot for slot, kind in kinds.items() if kind and self.kinds.get(slot, kind) != kind]
+        new = [slot for slot, kind in kinds.items() if kind and self.kinds.get(slot, "") != kind]
         self.wipe(new)
         self.kinds |= {slot: kind for slot, kind in kinds.items() if kind}
         self.model = subspace.settle(self.model, self._restarted([slot for slot in kinds if slot not in new]))
