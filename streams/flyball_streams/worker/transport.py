@@ -32,6 +32,8 @@ ALIVE_S = 30.0
 """Interval of polls of aiokafka, which has no messages: a member that does not poll is removed from the group."""
 HOLD_S = 0.5
 """Interval of the check for partitions that are too far ahead of others."""
+LOOK_S = 2.0
+"""Interval of the check whether the group's leader has assigned every topic."""
 FOLLOW_S = 5.0
 """Interval of the check whether the topics are still the same."""
 T = TypeVar("T")
@@ -81,6 +83,7 @@ class BatchConsumer(driver.Consumer):
         self._polled_at_s = 0.0
         self._held_at_s = 0.0
         self._followed_at_s = 0.0
+        self._looked_at_s = 0.0
         self._followed: set[TP] = set()
         self._pool = ThreadPoolExecutor(1, "fetch")
 
@@ -140,6 +143,9 @@ class BatchConsumer(driver.Consumer):
                 raise
 
     async def _drain_once(self) -> None:
+        if time.monotonic() - self._looked_at_s > LOOK_S:
+            self._looked_at_s = time.monotonic()
+            self._look_for_topics()
         if not self._flows():
             await asyncio.sleep(PAUSE_S)
             return
@@ -168,6 +174,17 @@ class BatchConsumer(driver.Consumer):
                 left -= 1
         finally:
             transport.lanes.expect(-left)
+
+    def _look_for_topics(self) -> None:
+        """Ask for metadata again where a topic had no partitions, as while a broker starts.
+
+        The leader of the group assigns none of such a topic. Once metadata has it the group is balanced again, but
+        aiokafka asks only every five minutes.
+        """
+        thread = cast("Any", self._thread)
+        consumer = None if thread is None else thread._consumer
+        if consumer is not None and 0 in consumer._coordinator._metadata_snapshot.values():
+            thread.thread_loop.call_soon_threadsafe(consumer._client.force_metadata_update)
 
     def _hold(self) -> None:
         transport = cast("BatchTransport", self.transport)

@@ -8,6 +8,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,11 +61,32 @@ class Noting:
             file.write(json.dumps(what) + "\n")
 
 
+def hide_once(topic: str) -> None:
+    """Let metadata lack a topic while partitions are assigned for the first time, as while a broker starts."""
+    cluster: Any = import_module("aiokafka.cluster").ClusterMetadata
+    group: Any = import_module("aiokafka.consumer.group_coordinator").GroupCoordinator
+    assigned, known = group._perform_assignment, cluster.partitions_for_topic
+    hides = [True]
+
+    def partitions_for_topic(self: Any, name: str) -> Any:
+        return None if hides[0] and name == topic else known(self, name)
+
+    async def perform_assignment(self: Any, response: Any) -> Any:
+        try:
+            return await assigned(self, response)
+        finally:
+            hides[0] = False
+
+    cluster.partitions_for_topic, group._perform_assignment = partitions_for_topic, perform_assignment
+
+
 def main() -> None:
-    path, notes, resume, embedded = sys.argv[1:]
+    path, notes, resume, embedded, *hidden = sys.argv[1:]
     logging.basicConfig(level="INFO")
     if embedded == "embedded":
         faust_on_mock.apply()
+    if hidden:
+        hide_once(hidden[0])
     places = {TP(topic, partition): offset for topic, partition, offset in json.loads(resume)}
     host = Noting(Path(notes), places)
     with tempfile.TemporaryDirectory() as scratch:

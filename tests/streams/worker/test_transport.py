@@ -37,10 +37,10 @@ def noted(notes: Path) -> dict[Place, list[int]]:
     return found
 
 
-def start(rig: Rig, notes: Path, resume: dict[Place, int]) -> Process:
+def start(rig: Rig, notes: Path, resume: dict[Place, int], *hidden: str) -> Process:
     places = json.dumps([[*place, offset] for place, offset in resume.items()])
     kind = "embedded" if rig.embedded else "kafka"
-    return rig.python("-m", MODULE, str(rig.path), str(notes), places, kind)
+    return rig.python("-m", MODULE, str(rig.path), str(notes), places, kind, *hidden)
 
 
 def wait_committed(rig: Rig, process: Process) -> None:
@@ -121,3 +121,12 @@ def test_two_share_and_nothing_is_lost_when_one_is_killed(rig: Rig, tmp_path: Pa
     for place, end in ends.items():
         seen = set(chain(noted(first).get(place, []), noted(second).get(place, [])))
         assert seen == set(range(end)), f"{place} lost {sorted(set(range(end)) - seen)[:10]}"
+
+
+def test_a_topic_that_the_leader_did_not_know_is_assigned_when_it_is_known(rig: Rig, tmp_path: Path) -> None:
+    send(rig, 0, 50)
+    process = start(rig, tmp_path / "notes", {}, TELEMETRY.name)
+    wait_committed(rig, process)
+    assert "Ignoring missing topic" in process.text()
+    assert noted(tmp_path / "notes").keys() == rig.ends(*TOPICS).keys()
+    assert process.terminate() == 0
