@@ -228,11 +228,14 @@ class SlurmCluster:
                 os.kill(int(file.read_text()), signal.SIGKILL)
             file.unlink()
 
+    def _nodes_and_jobs(self) -> str:
+        return self.run("sinfo", "-N", "-h", "-o", "%N %T %E") + self.run("squeue", "-h")
+
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Wait until something is so."""
         deadline = time.monotonic() + DEADLINE_S
         while not true():
-            assert time.monotonic() < deadline, f"waited in vain: {what}"
+            assert time.monotonic() < deadline, f"waited in vain: {what}; {self._nodes_and_jobs()}"
             time.sleep(0.05)
 
     def _configure(self, plugins: Path) -> None:
