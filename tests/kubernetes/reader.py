@@ -31,8 +31,12 @@ class Reader:
 
     def undo(self) -> None:
         """Delete what was applied."""
-        for name in reversed(self._made):
+        self.clear(*reversed(self._made))
+        self._plane.request("DELETE", f"/apis/apps/v1/namespaces/{SPACE}/deployments?propagationPolicy=Background")
+
+    def clear(self, *names: str) -> None:
+        """Delete the objects of manifests, which other tests may have made otherwise."""
+        for name in names:
             for document in yaml.safe_load_all((ROOT / name).read_text()):
                 if document and document["kind"] not in KEPT:
                     self._plane.request("DELETE", f"{path_of(document)}?propagationPolicy=Background")
-        self._plane.request("DELETE", f"/apis/apps/v1/namespaces/{SPACE}/deployments?propagationPolicy=Background")

@@ -48,6 +48,7 @@ def test_the_readmes_lines_make_the_provider_and_its_autoscalers(control_plane: 
     for path in sorted((folder / "crds").glob("*.yaml")):  # the second line needs them
         control_plane.apply(yaml.safe_load(path.read_text()))
     reader = Reader(control_plane, tmp_path)
+    reader.clear("infra/kubernetes/autoscaler.yaml")
     try:
         provider, examples = lines("kubectl apply -f infra/kubernetes/autoscaler.yaml")
         assert "deployment.apps/flyball-autoscaler created" in reader.run(provider)
