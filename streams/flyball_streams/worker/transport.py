@@ -182,8 +182,10 @@ class BatchConsumer(driver.Consumer):
         aiokafka asks only every five minutes.
         """
         thread = cast("Any", self._thread)
-        consumer = None if thread is None else thread._consumer
-        if consumer is not None and 0 in consumer._coordinator._metadata_snapshot.values():
+        if thread is None or thread._consumer is None:
+            return
+        consumer = thread._consumer
+        if 0 in consumer._coordinator._metadata_snapshot.values():
             thread.thread_loop.call_soon_threadsafe(consumer._client.force_metadata_update)
 
     def _hold(self) -> None:
