@@ -38,6 +38,18 @@ def test_agent_measures_without_the_worker_packages() -> None:
     assert "system.memory.limit" in done.stdout
 
 
+def test_every_platform_is_there_without_the_worker_packages() -> None:
+    walk = (
+        f"import importlib, pkgutil, sys; [sys.modules.__setitem__(name, None) for name in {HEAVY!r}]\n"
+        "import flyball_actuators as all\n"
+        "for one in pkgutil.walk_packages(all.__path__, 'flyball_actuators.'): importlib.import_module(one.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", walk], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("actuate", "controller", "topics"):  # what runs in the actuator's image
+        assert run_light(command, "--bootstrap", NOBODY, "--help").returncode == 0
+
+
 def test_the_agents_threads_share_one_arena_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 

@@ -34,4 +34,4 @@ def test_the_list_is_a_cyclonedx_document_of_what_is_installed() -> None:
 
 
 def test_the_extras_are_those_of_the_dockerfile() -> None:
-    assert contents().of_dockerfile() == ["agent,otlp", "worker,actuate,kubernetes,dashboard"]
+    assert contents().of_dockerfile() == ["agent,otlp", "worker,dashboard", "actuate,kubernetes,keda,aws,gcp,azure"]

@@ -10,6 +10,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "infra/docker/Dockerfile").read_text().replace("\\\n", " ")
 LINES = [line for line in TEXT.splitlines() if line and not line.startswith("#")]
+IMAGES = ("agent", "worker", "actuator")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -42,11 +43,15 @@ def test_base_image_is_pinned() -> None:
     assert {source for source, _ in STAGES.values()} <= {"${PYTHON}", *STAGES}
 
 
-def test_targets_of_compose_exist() -> None:
+def test_each_image_that_is_named_is_built() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    targets = {service["build"]["target"] for service in services.values() if "build" in service}
-    assert targets == {"agent", "worker"}
-    assert targets <= set(STAGES)
+    built = {name: service for name, service in services.items() if "build" in service}
+    assert {service["build"]["target"] for service in built.values()} == set(IMAGES) <= set(STAGES)
+    for service in built.values():
+        assert service["image"] == f"flyball-{service['build']['target']}:{PROJECT['project']['version']}"
+    ours = {f"flyball-{name}:{PROJECT['project']['version']}" for name in IMAGES}
+    for file in (ROOT / "infra/kubernetes").glob("*.yaml"):
+        assert set(re.findall(r"^\s+image: (\S+)$", file.read_text(), re.MULTILINE)) <= ours, file.name
 
 
 def test_copied_files_exist_and_reach_the_build() -> None:
@@ -69,20 +74,26 @@ def test_stages_that_are_copied_from_exist() -> None:
     assert set(re.findall(r"--from=(\S+)", TEXT)) <= set(STAGES)
 
 
-def test_extras_exist_and_the_agent_brings_only_its_own() -> None:
+def test_extras_exist_and_each_image_brings_only_its_own() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     asked: dict[str, set[str]] = {
         target: set(re.findall(r"\.whl\)\[([\w,]+)\]", "\n".join(_chain(f"install-{target}")))[0].split(","))
-        for target in ("agent", "worker")
+        for target in IMAGES
     }
-    assert asked == {"agent": {"agent", "otlp"}, "worker": {"worker", "actuate", "kubernetes", "dashboard"}}
-    assert asked["agent"] | asked["worker"] <= set(extras)
+    platforms = {"kubernetes", "keda", "aws", "gcp", "azure"}
+    assert asked == {
+        "agent": {"agent", "otlp"},
+        "worker": {"worker", "dashboard"},
+        "actuator": {"actuate", *platforms},
+    }
+    # Whatever is not an extra of a platform is in an image, or is all, or is for people at their desks.
+    assert set(extras) == set.union(*asked.values()) | {"backtest", "all"}
     brought = {re.split(r"\W", wanted)[0] for extra in asked["worker"] for wanted in extras[extra]}
     assert "numba" in brought, "worker.sizing.policy: shadow_selection"
 
 
 def test_final_stages_run_without_privileges_and_build_nothing() -> None:
-    for target in ("agent", "worker"):
+    for target in IMAGES:
         lines = _chain(target)
         users = [line.split()[1] for line in lines if line.startswith("USER ")]
         assert users
@@ -95,7 +106,7 @@ def test_final_stages_run_without_privileges_and_build_nothing() -> None:
 
 def test_packages_are_constrained_and_not_compiled() -> None:
     installs = [line for line in LINES if " install " in line and "pip --python" in line]
-    assert len(installs) == 2
+    assert len(installs) == len(IMAGES)
     for line in installs:
         assert "--constraint /constraints.txt" in line
         assert "--only-binary :all:" in line

@@ -167,6 +167,40 @@ def test_only_what_calls_the_api_server_has_a_token(whole: list[Object]) -> None
     assert all(one["automountServiceAccountToken"] is False for one in accounts)
 
 
+def test_each_part_has_the_image_that_brings_what_it_needs(whole: list[Object]) -> None:
+    images = {name: pod["spec"]["containers"][0]["image"].rpartition("/")[2] for name, pod in pods(whole)}
+    actuator, worker = "flyball-actuator:0.1.0", "flyball-worker:0.1.0"
+    assert images == {
+        "flyball-actuator": actuator, "flyball-controller": actuator, "flyball-topics-1": actuator,
+        "flyball-worker": worker, "flyball-dashboard": worker, "flyball-agent": "flyball-agent:0.1.0",
+    }  # fmt: skip
+
+
+def test_the_actuator_is_somebody_for_a_cloud(helm: Helm, whole: list[Object]) -> None:
+    said = helm.render(
+        *EVERYTHING, "--set", r"actuator.account.annotations.azure\.workload\.identity/client-id=0-1",
+        "--set-string", r"actuator.account.podLabels.azure\.workload\.identity/use=true",
+        "--set", "networkPolicy.clouds.ports={443,80}",
+        "--set", "networkPolicy.clouds.to[0].ipBlock.cidr=169.254.0.0/16",
+        "--set", f"image.actuatorDigest=sha256:{'0' * 64}",
+    )  # fmt: skip
+    accounts = {
+        one["metadata"]["name"]: one["metadata"].get("annotations") for one in said if one["kind"] == "ServiceAccount"
+    }
+    assert accounts.pop("flyball-actuator") == {"azure.workload.identity/client-id": "0-1"}
+    assert not any(accounts.values())
+    labelled = [name for name, pod in pods(said) if "azure.workload.identity/use" in pod["metadata"]["labels"]]
+    assert labelled == ["flyball-actuator"]
+    spec = find(said, "NetworkPolicy", "flyball-clouds")["spec"]
+    assert spec["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "flyball-actuator"}}
+    (out,) = spec["egress"]
+    assert [one["port"] for one in out["ports"]] == [443, 80]
+    assert out["to"] == [{"ipBlock": {"cidr": "169.254.0.0/16"}}]
+    assert not [one for one in whole if one["metadata"]["name"] == "flyball-clouds"]
+    pinned = {name for name, pod in pods(said) if "@sha256:" in pod["spec"]["containers"][0]["image"]}
+    assert pinned == {"flyball-actuator", "flyball-controller", "flyball-topics-1"}
+
+
 def test_the_custom_resources_are_the_generated_ones(whole: list[Object]) -> None:
     generated = list(yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "crds.yaml").read_text()))
     assert [one for one in whole if one["kind"] == "CustomResourceDefinition"] == generated

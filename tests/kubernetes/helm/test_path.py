@@ -156,15 +156,18 @@ def test_from_a_cluster_to_advice_and_to_acting(
                 control_plane.request("DELETE", f"{path}/{one['metadata']['name']}")
     control_plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/flyball-actuator")
     commands = [words(line, cluster, bootstrap) for line in FIRST.splitlines()]
-    assert [command[0] for command in commands] == ["docker", "docker", "helm", "flyball", "flyball"]
+    assert [command[0] for command in commands] == ["for", "helm", "flyball", "flyball"]
     assert len(MORE.splitlines()) == 1
     cluster.deploy("chat", BEFORE, workload="chat", cold_start="2s")
     cluster.ready(cluster.deployments("chat"), BEFORE)
     services: list[Service] = []
     try:
         # The images: what is built is what the chart asks for.
-        built = {command[command.index("--target") + 1]: command[command.index("-t") + 1] for command in commands[:2]}
-        done = installing.run(*commands[2][1:])
+        loop = commands[0]
+        image = loop[loop.index("-t") + 1]
+        built = {name.rstrip(";"): image.replace("$image", name.rstrip(";")) for name in loop[3 : loop.index("do")]}
+        assert set(built) == {"agent", "worker", "actuator"}
+        done = installing.run(*commands[1][1:])
         assert done.returncode == 0, done.stderr
         deployments = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
         for name in ("worker", "actuator", "controller"):
@@ -172,7 +175,7 @@ def test_from_a_cluster_to_advice_and_to_acting(
             ready = 2 if name == "worker" else 1
             cluster.until(let_in(control_plane, path, ready), f"{name}'s pods are let in")
             (container,) = control_plane.get(path)["spec"]["template"]["spec"]["containers"]
-            assert container["image"] == built["worker"]
+            assert container["image"] == built["worker" if name == "worker" else "actuator"]
         daemon = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/flyball-agent"
         assert control_plane.get(daemon)["spec"]["template"]["spec"]["containers"][0]["image"] == built["agent"]
         (tmp_path / "state").mkdir()
@@ -195,13 +198,13 @@ def test_from_a_cluster_to_advice_and_to_acting(
         services[-1].start()
         (tmp_path / "workloads.yaml").write_text(SPEC)
         with Serving(cluster, "chat", f"http://{listen}", CELL):
-            flyball(*commands[3][1:], cwd=tmp_path)
+            flyball(*commands[2][1:], cwd=tmp_path)
             wait_until(lambda: bool(planned(bootstrap)), f"advice: {services[0].tail()}{services[1].tail()}", ADVICE_S)
             # Where the machine is slow the latest may have been too late, and the next one is not.
             explained: list[str] = []
 
             def advised() -> bool:
-                explained.append(flyball(*commands[4][1:], cwd=tmp_path))
+                explained.append(flyball(*commands[3][1:], cwd=tmp_path))
                 return "chat" in explained[-1] and "planned" in explained[-1]
 
             wait_until(advised, "the latest decision is planned", ADVICE_S)

@@ -7,7 +7,7 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end }}
 
-{{/* Image of the worker or the agent: by digest where one is given. */}}
+{{/* Image of the agent, the worker or the actuator: by digest where one is given. */}}
 {{- define "flyball.image" -}}
 {{- $image := .root.Values.image -}}
 {{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}flyball-{{ .what }}
@@ -45,12 +45,15 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- mergeOverwrite $whole (deepCopy $values.config) | toYaml }}
 {{- end }}
 
-{{/* One pod of the worker's image, closed as pod security restricted asks. root, name, args, resources; token: may call
+{{/* One pod, closed as pod security restricted asks. root, name, image, args, resources; account: of a cloud; token: may call
 the API server; probe: is watched by its health file; secret, claim, env, ports: what it has besides. */}}
 {{- define "flyball.pod" -}}
 metadata:
   labels:
     {{- include "flyball.labels" . | nindent 4 }}
+    {{- with (.account | default dict).podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   annotations:
     flyball.dev/config: {{ include "flyball.config" .root | sha256sum }}
 spec:
@@ -87,7 +90,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ trimPrefix "flyball-" .name }}
-      image: {{ include "flyball.image" (dict "root" .root "what" "worker") }}
+      image: {{ include "flyball.image" (dict "root" .root "what" .image) }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       args: {{ toJson .args }}
       {{- with .env }}
@@ -168,6 +171,10 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "flyball.labels" . | nindent 4 }}
+  {{- with (.account | default dict).annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 automountServiceAccountToken: false
 ---
 apiVersion: policy/v1
