@@ -60,7 +60,10 @@ RUN_BY: dict[str, tuple[str, ...]] = {
 `make test`: that is what runs them.
 """
 TAKEN_OTHERWISE: dict[str, tuple[str, str]] = {
-    "docker build": ("tests/kubernetes/helm/test_path.py::test_from_a_cluster_to_advice_and_to_acting", "FIRST, MORE"),
+    "for image in agent worker actuator; do docker build": (
+        "tests/kubernetes/helm/test_path.py::test_from_a_cluster_to_advice_and_to_acting",
+        "FIRST, MORE",
+    ),
     "helm upgrade": ("tests/kubernetes/helm/test_path.py::test_from_a_cluster_to_advice_and_to_acting", "FIRST, MORE"),
     "error:": ("tests/test_readme.py::test_a_mistake_is_told_as_it_is_shown", "error: {raised.value}"),
     "import json": ("tests/test_readme.py::test_the_subscriber_in_python_hears_every_kind_of_decision", "Consumer("),
