@@ -19,9 +19,11 @@ demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on h
 test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
 	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 4 --dist loadfile --no-loadscope-reorder)
 
+# What never ends is found, too: a signal would only make hypothesis try the same input again.
 fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECONDS=300 (ARGS="tests/contracts" for some)
 	@ends=$$(( $$(date +%s) + $(SECONDS) )); while [ $$(date +%s) -lt $$ends ]; do \
-	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_UNTIL=$$ends $(BIN)/pytest -q -m "hypothesis and not integration" $(or $(ARGS),-n 2) \
+	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_UNTIL=$$ends $(BIN)/pytest -q -m "hypothesis and not integration" --timeout-method=thread \
+	    $(or $(ARGS),-n 2) \
 	    || exit 1; done
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them

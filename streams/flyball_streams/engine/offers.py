@@ -8,8 +8,8 @@ from flyball_contracts.config import Offer
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
-LEAST_PART = 1e-3
-"""Smallest share of a GPU."""
+LEAST_PART = 0.01
+"""Smallest share of a GPU; NVIDIA's MPS serves at most 60 clients."""
 Kind = tuple[str, str]
 """GPU model and MIG profile, empty for a whole GPU."""
 

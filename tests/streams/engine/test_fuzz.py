@@ -32,6 +32,7 @@ from flyball_contracts.records import (
     Outcome,
     Proposal,
     ProposalTick,
+    Scale,
     Signal,
     WorkloadSpec,
 )
@@ -118,6 +119,18 @@ def test_a_cell_lane_that_chooses_machines(
         assert readable(cell.step(incoming_records(said))).refusals() == []
         cell.restore(cell.snapshot())
     assert cell.stats.ticks >= 6
+
+
+def test_replicas_that_take_next_to_nothing_fill_a_cell() -> None:
+    """Found by fuzzing: replicas without number, each with its 1e-20 of a GPU, were placed one by one."""
+    endless = spec("w", gpus_per_replica=2.5e-21, min_replicas=3 * 10**10, max_replicas=64)
+    proposal = Proposal(id="p", workload="w", action="scale", replicas=3 * 10**10, reason="a burst")
+    cell, sent = CellLane(0, CONFIG, world(endless)), list[Message]()
+    for i in range(12):
+        said = ProposalTick(cell=CELL, source="workload/0", tick=tick(i), proposals=(proposal,))
+        sent += cell.step(incoming_records(said))
+    (decision,) = Out(sent).of(Scale)
+    assert decision.replicas == 2 + 2 * 100  # two run, and two of the four GPUs are free
 
 
 @given(st.lists(specs, max_size=1), st.lists(strategy(Proposal), min_size=1, max_size=6))
