@@ -262,7 +262,8 @@ def _row(
             ratio_high=_known(against.high) if against else None,
             gap_closed=_known(claim.gap_closed(point.value, base, oracle)) if policy_group.ours else None,
         )
-    prices, tail = study_config.prices, _second_half(made[1], middle_s)
+    prices, (_, run) = study_config.prices, made
+    tail = run._replace(spans=run.spans[middle_s // run.scenario.span_s :])  # its delays are of that half already
     return msgspec.structs.replace(
         row,
         billed_hours=best.billed_hours,
@@ -278,11 +279,6 @@ def _row(
         cost_usd=best.billed_hours * prices.usd_per_replica_hour,
         carbon_kg=best.billed_hours * prices.watts_per_replica * prices.carbon_g_per_kwh / 1e6,
     )
-
-
-def _second_half(run: Run, middle_s: int) -> Run:
-    """The run with the sums of the second half only; its delays already are."""
-    return run._replace(spans=run.spans[middle_s // run.scenario.span_s :])
 
 
 def _series(

@@ -9,7 +9,6 @@ and aiokafka members: that aborts the process.
 import logging
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Producer
@@ -97,12 +96,7 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _serve(self) -> None:

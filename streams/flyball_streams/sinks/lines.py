@@ -1,6 +1,6 @@
 """Converts records to line protocol: measurement, tags, fields and time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from flyball_contracts.codec import BINDINGS
@@ -139,17 +139,24 @@ def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = No
     `row`. A forecast gives one line per lead (first, middle, last) at the time that it is *for*, with a field
     `q<level>` for each quantile.
     """
+    return [made for made in _lines(record, inventory) if made is not None]
+
+
+def _lines(record: Record | Frame | Snapshot, inventory: Inventory | None) -> Iterator[str | None]:
     if isinstance(record, Frame):
-        return _frame_lines(record, inventory)
-    if isinstance(record, Forecast):
-        return _forecast_lines(record)
-    if isinstance(record, DemandTick):
-        return _demand_lines(record)
-    if isinstance(record, Snapshot):
-        return []
-    shape = _SHAPES.get(type(record))
-    if shape is None:
-        return []
+        keys, rows = [metric.key for metric in layout_of(record.schema).metrics], layout_of(record.schema).rows
+        for row, values in enumerate(record.values.tolist()):
+            tags = {"node": record.node, **_row_tags(rows, row, inventory)}
+            yield line(MEASUREMENTS[record.schema], tags, dict(zip(keys, values, strict=True)), record.time_ns)
+    elif isinstance(record, Forecast):
+        yield from _forecast_lines(record)
+    elif isinstance(record, DemandTick):
+        yield from _demand_lines(record)
+    elif not isinstance(record, Snapshot) and (shape := _SHAPES.get(type(record))) is not None:
+        yield _shaped_line(record, shape)
+
+
+def _shaped_line(record: Record, shape: _Shape) -> str | None:
     tags = {key: str(getattr(record, attribute)) for key, attribute in shape.tags.items()}
     fields: dict[str, Field] = {name: getattr(record, name) for name in shape.fields}
     if isinstance(record, Decision):
@@ -160,20 +167,7 @@ def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = No
             fields |= {name: getattr(record.resources, name) for name in record.resources.__struct_fields__}
         if isinstance(record, Scale) and record.mix:
             fields["mix"] = ", ".join(f"{part.replicas} {part.offer}" for part in record.mix)
-    made = line(shape.measurement, tags, fields, BINDINGS[type(record)].time_ns(record))
-    return [] if made is None else [made]
-
-
-def _frame_lines(frame: Frame, inventory: Inventory | None) -> list[str]:
-    layout = layout_of(frame.schema)
-    keys = [metric.key for metric in layout.metrics]
-    lines: list[str] = []
-    for row, values in enumerate(frame.values.tolist()):
-        tags = {"node": frame.node, **_row_tags(layout.rows, row, inventory)}
-        made = line(MEASUREMENTS[frame.schema], tags, dict(zip(keys, values, strict=True)), frame.time_ns)
-        if made is not None:
-            lines.append(made)
-    return lines
+    return line(shape.measurement, tags, fields, BINDINGS[type(record)].time_ns(record))
 
 
 def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str]:
@@ -199,22 +193,17 @@ def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str
     return tags
 
 
-def _demand_lines(record: DemandTick) -> list[str]:
-    lines: list[str] = []
+def _demand_lines(record: DemandTick) -> Iterator[str | None]:
     for demand in record.demands:
         tags = {"cell": record.cell, "workload": demand.workload, "source": record.source}
         fields: dict[str, Field] = {name: getattr(demand, name) for name in DEMAND_FIELDS}
         if demand.usage is not None:
             fields |= {f"usage_{name}": getattr(demand.usage, name) for name in demand.usage.__struct_fields__}
-        made = line("flyball.demand", tags, fields, record.tick.end_ns)
-        if made is not None:
-            lines.append(made)
-    return lines
+        yield line("flyball.demand", tags, fields, record.tick.end_ns)
 
 
-def _forecast_lines(forecast: Forecast) -> list[str]:
+def _forecast_lines(forecast: Forecast) -> Iterator[str | None]:
     count = len(forecast.horizon_s)
-    lines: list[str] = []
     for h in sorted({0, count // 2, count - 1} if count else ()):
         lead_s = forecast.horizon_s[h]
         tags = {"cell": forecast.cell, "workload": forecast.subject, "lead_s": f"{lead_s:g}", "model": forecast.model}
@@ -222,7 +211,4 @@ def _forecast_lines(forecast: Forecast) -> list[str]:
             f"q{level:g}": value for level, value in zip(forecast.levels, forecast.quantiles[h], strict=False)
         }
         fields["trusted"] = forecast.trusted
-        made = line("flyball.forecast", tags, fields, forecast.time_ns + round(lead_s * 1e9))
-        if made is not None:
-            lines.append(made)
-    return lines
+        yield line("flyball.forecast", tags, fields, forecast.time_ns + round(lead_s * 1e9))

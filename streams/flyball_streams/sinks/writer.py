@@ -4,7 +4,6 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self, cast
 
 import urllib3
@@ -96,7 +95,5 @@ class LineWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

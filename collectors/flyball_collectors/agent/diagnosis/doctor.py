@@ -75,7 +75,9 @@ def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> 
         if isinstance(collector, CloudCollector):
             findings.append(_cloud(collector))
         if isinstance(collector, NumaCollector):
-            findings.append(_numa(len(collector.parts().numa)))
+            nodes = len(collector.parts().numa)
+            detail = f"{nodes} NUMA nodes" if nodes else "not divided: the host's row has all of it"
+            findings.append(Finding("numa", True, detail))
         if isinstance(collector, WorkloadCollector):
             findings += _workload(collector, wait)
         if isinstance(collector, GatewayCollector):
@@ -136,10 +138,6 @@ def _exports(agent: AgentConfig) -> list[Finding]:
             detail, remedy = f"{module} is not installed", f"pip install 'flyball[{extra}]'"
             found.append(Finding(f"agent.export.{key}", False, detail, remedy))
     return found
-
-
-def _numa(nodes: int) -> Finding:
-    return Finding("numa", True, f"{nodes} NUMA nodes" if nodes else "not divided: the host's row has all of it")
 
 
 def _workload(collector: WorkloadCollector, wait: Callable[[float], object]) -> list[Finding]:

@@ -231,16 +231,15 @@ class Meter:
 
     def _mean(self, page: Samples, field: str) -> float:
         """Mean over the series of a share, one per engine."""
-        for terms in self._series.of[field]:
-            if values := page.values(terms):
-                return sum(values.values()) / len(values)
-        return NAN
+        values = self._values(page, field)
+        return sum(values) / len(values) if values else NAN
 
     def _sum(self, page: Samples, field: str) -> float:
-        for terms in self._series.of[field]:
-            if values := page.values(terms):
-                return sum(values.values())
-        return NAN
+        values = self._values(page, field)
+        return sum(values) if values else NAN
+
+    def _values(self, page: Samples, field: str) -> list[float]:
+        return next(([*found.values()] for terms in self._series.of[field] if (found := page.values(terms))), [])
 
     def _increase(self, page: Samples, field: str) -> float:
         """Increase of the first alternative on the page; counters of all are kept, in case another appears later."""

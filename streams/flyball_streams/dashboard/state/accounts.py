@@ -119,11 +119,7 @@ class Accounts:
 
     def add(self, account: Account) -> None:
         """Add an account."""
-        key = (account.cell, account.scenario)
-        ledger = self.ledgers.get(key)
-        if ledger is None:
-            ledger = self.ledgers[key] = Ledger()
-        ledger.add(account)
+        self.ledgers.ensure((account.cell, account.scenario), Ledger).add(account)
 
     def cells(self, scenario: Scenario) -> list[str]:
         """Cells with accounts of a scenario."""

@@ -1,6 +1,6 @@
 """A mapping of bounded size."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -38,6 +38,12 @@ class Bounded(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Value of a key, or ``None``."""
         return self._entries.get(key)
+
+    def ensure(self, key: K, make: Callable[[], V]) -> V:
+        """Value of a key, made if it is missing."""
+        if key not in self._entries:
+            self[key] = make()
+        return self._entries[key]
 
     def nth_newest(self, place: int) -> K | None:
         """The key with this many newer ones, ``None`` if there are fewer keys."""

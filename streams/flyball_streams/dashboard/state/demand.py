@@ -1,7 +1,7 @@
 """Demand of one workload over event time, with its forecast."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from flyball_contracts.records import (
     Action,
@@ -19,7 +19,6 @@ from flyball_streams.dashboard.state.thinned import Thinned
 
 HISTORY_TICKS, PAST_POINTS = 360, 360
 _UNSETTLED = 5  # ticks that other sources may still add to
-T = TypeVar("T")
 
 
 class Point(NamedTuple):
@@ -58,11 +57,11 @@ class Workload:
         """Add one source's share of a tick."""
         if tick.end_ns not in self.ticks:
             self._settle()
-        _sources(self.ticks, tick)[source] = demand
+        self.ticks.ensure(tick.end_ns, dict)[source] = demand
 
     def arrive(self, arrivals: Arrivals, source: str, tick: Tick) -> None:
         """Add what one source's gateways reported in a tick."""
-        _sources(self.gateways, tick)[source] = arrivals
+        self.gateways.ensure(tick.end_ns, dict)[source] = arrivals
 
     def propose(self, proposal: Proposal, tick: Tick) -> None:
         """Add a proposal; of each kind only the latest is kept."""
@@ -105,13 +104,6 @@ class Workload:
         demands, gateways = dict(self.ticks.items()), dict(self.gateways.items())
         ends = sorted(demands.keys() | gateways.keys())[-HISTORY_TICKS:]
         return [_point(end, [*demands.get(end, {}).values()], [*gateways.get(end, {}).values()]) for end in ends]
-
-
-def _sources(known: Bounded[int, dict[str, T]], tick: Tick) -> dict[str, T]:
-    sources = known.get(tick.end_ns)
-    if sources is None:
-        sources = known[tick.end_ns] = {}
-    return sources
 
 
 def _point(end_ns: int, parts: list[Demand], gateways: list[Arrivals]) -> Point:

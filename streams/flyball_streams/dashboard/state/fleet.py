@@ -246,22 +246,13 @@ class FleetView:
         return sorted((c for c in self.incidents.values() if c.status == "open"), key=worst_first)
 
     def _cell(self, name: str) -> Cell:
-        cell = self.cells.get(name)
-        if cell is None:
-            cell = self.cells[name] = Cell(name)
-        return cell
+        return self.cells.ensure(name, lambda: Cell(name))
 
     def _node(self, name: str) -> Node:
-        node = self.nodes.get(name)
-        if node is None:
-            node = self.nodes[name] = Node(name)
-        return node
+        return self.nodes.ensure(name, lambda: Node(name))
 
     def _workload(self, name: str) -> Workload:
-        workload = self.workloads.get(name)
-        if workload is None:
-            workload = self.workloads[name] = Workload(name)
-        return workload
+        return self.workloads.ensure(name, lambda: Workload(name))
 
     def _frame(self, frame: Frame) -> None:
         node = self._node(frame.node)
@@ -339,9 +330,7 @@ class FleetView:
     def _signal(self, signal: Signal) -> None:
         if signal.kind != "carbon_intensity" or not signal.p50:
             return
-        curve = self.curves.get(signal.zone)
-        if curve is None:
-            curve = self.curves[signal.zone] = Curve(signal.zone)
+        curve = self.curves.ensure(signal.zone, lambda: Curve(signal.zone))
         if not signal.forecast:
             curve.actual.append(signal)
         elif curve.forecast is None or supersedes(signal, curve.forecast):

@@ -44,9 +44,7 @@ class Service:
                 judged += count
                 good += count * (demand.latency_s <= objective.delay_s)
         queued += sum(seen.queued or 0.0 for seen in record.arrivals)
-        parts = self._ticks.get(end_ns)
-        if parts is None:
-            parts = self._ticks[end_ns] = {}
+        parts = self._ticks.ensure(end_ns, dict)
         parts[record.cell, record.source, record.partition, record.part] = _Part(requests, judged, good, delay, queued)
 
     def moments(self) -> list[Moment]:
