@@ -31,12 +31,12 @@ from bench.common.report import machine, wide_console
 from bench.forecasts import events_apart
 from bench.scaling import rows, single_requests as single, unseen
 from bench.scaling.rows import BASE, ORACLE, change
+from bench.scaling.servegen import Clients, arrivals
+from bench.scaling.traces import open_traces
 
 from flyball_contracts.errors import FlyballError
 from flyball_models.scaling import static
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
-from flyball_streams.backtest.demands.servegen import Clients, arrivals
-from flyball_streams.backtest.demands.traces import open_traces
 from flyball_streams.backtest.events.confirm import Confirmation
 from flyball_streams.backtest.events.requests import drawn
 from flyball_streams.backtest.kernel import Floats

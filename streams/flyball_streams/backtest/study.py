@@ -12,7 +12,7 @@ import numpy as np
 from flyball_streams.backtest import kernel
 from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
-from flyball_streams.backtest.events.requests import Source, drawn
+from flyball_streams.backtest.events.requests import drawn
 from flyball_streams.backtest.events.run import single_requests
 from flyball_streams.backtest.kernel import Floats
 from flyball_streams.backtest.policies.cover import cover
@@ -126,12 +126,11 @@ def study(
     demands: list[Demand],
     study_config: StudyConfig,
     progress: Callable[[int, int], None] | None = None,
-    source: Source = drawn,
 ) -> Study:
     """Run a study on a demand; `demands` has one entry per seed of its arrivals.
 
-    `source` returns the single requests of a demand; the engine "events" simulates all of them, "both" the days on
-    which it verifies the fluid engine.
+    The engine "events" simulates all single requests of a demand, "both" those of the days on which it verifies the
+    fluid engine.
     """
     demand = demands[0]
     seconds = len(demand.work)
@@ -141,7 +140,7 @@ def study(
     delay_s = study_config.scenario.limits_s[0]
     world = study_config.scenario._replace(span_s=span_s)
     chosen = [POLICY_GROUPS[key] for key in study_config.policy_groups]
-    engine = single_requests(demands, source) if study_config.engine == "events" else fluid
+    engine = single_requests(demands) if study_config.engine == "events" else fluid
     shared = prepare(demands, (world.cold_start_s,), forecasts=any(f.forecasts for f in chosen))
     found = sweep(
         {demand.name: shared},
@@ -175,7 +174,7 @@ def study(
     if study_config.engine == "both":
         days = days_of(middle_s, seconds, span_s)
         confirmed = confirm(
-            shared[0], source, chosen, results, study_config.base, study_config.target, world, days,
+            shared[0], drawn, chosen, results, study_config.base, study_config.target, world, days,
             thin=study_config.thin, progress=progress,
         )  # fmt: skip
     test_s = seconds - middle_s

@@ -1,4 +1,4 @@
-"""`flyball backtest` as a user has it: from a recording and from a trace, with every output."""
+"""`flyball backtest` as a user has it, with every output."""
 
 import json
 from pathlib import Path
@@ -32,10 +32,11 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_trace_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) -> None:
-    out, html = tmp_path / "found.json", tmp_path / "found.html"
+def test_a_recording_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path) -> None:
+    recording, out, html = (tmp_path / name for name in ("recording.parquet", "found.json", "found.html"))
+    IMPORTERS["azure_llm_2023"].convert(trace, recording)
     options = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60, "--safety"]
-    done = flyball("backtest", "--data", trace, *options, "--engine", "both", "--json", out, "--html", html)
+    done = flyball("backtest", recording, *options, "--engine", "both", "--json", out, "--html", html)
     assert done.returncode == 0, done.stderr
     assert "Flyball SLO headroom" in done.stdout
     assert "in simulation" in done.stdout
@@ -91,9 +92,8 @@ def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["RECORDING", "--data"]),
+        ([], ["RECORDING"]),
         (["no.parquet"], ["no.parquet", "no such file"]),
-        (["--data", "."], ["servegen", "azure_llm_2023"]),
         (["x", "--policy", "magic"], ["'magic'", "headroom"]),
         (["x", "--slo", "2", "5"], ["--slo", "share"]),
     ],

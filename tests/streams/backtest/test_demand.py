@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from bench.scaling.servegen import Clients, arrivals, read_clients
+from bench.scaling.traces import open_traces
 
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.records import Demand as DemandRecord, Tick, WorkloadSpec
 from flyball_models.scaling import Observation, band, desired, fresh, number
 from flyball_streams.backtest.demands.demand import Demand, requirement, trailing_mean
-from flyball_streams.backtest.demands.servegen import Clients, arrivals, read_clients
-from flyball_streams.backtest.demands.traces import open_traces
 from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.policies import bounds
 from flyball_streams.backtest.policies.cover import cover

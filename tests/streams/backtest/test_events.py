@@ -6,16 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.scaling.servegen import Clients, arrivals
+from bench.scaling.trace_requests import own, redrawn
 from hypothesis import given, settings, strategies as st
 
 from flyball_contracts.errors import RecordingError
 from flyball_models.scaling import Policy, dynamo, hpa, kpa, shadow_selection, static
 from flyball_streams.backtest import kernel, run as fluid
 from flyball_streams.backtest.demands.demand import Demand
-from flyball_streams.backtest.demands.servegen import Clients, arrivals
 from flyball_streams.backtest.events.kernel import BEGUN, DONE, FINISHED, IN_SYSTEM
 from flyball_streams.backtest.events.replicas import Service
-from flyball_streams.backtest.events.requests import Requests, drawn, own, redrawn
+from flyball_streams.backtest.events.requests import Requests, drawn
 from flyball_streams.backtest.events.run import Served, service_for, simulate
 from flyball_streams.backtest.run import Scenario
 

@@ -14,7 +14,6 @@ from flyball_cli.outputs import force_option, output, written
 if TYPE_CHECKING:
     from flyball_contracts.records import WorkloadSpec
     from flyball_streams.backtest.demands.demand import Demand
-    from flyball_streams.backtest.events.requests import Source
     from flyball_streams.backtest.study import Study
 
 POLICIES = "ours"
@@ -26,8 +25,7 @@ ENGINES = ("fluid", "events", "both")
 class Options(NamedTuple):
     """The options as they were given."""
 
-    recording: Path | None
-    data: Path | None
+    recording: Path
     workload: str | None
     policies: str
     baselines: str
@@ -36,7 +34,6 @@ class Options(NamedTuple):
     cold_start_spread: float
     fail_share: float
     lost_share: float
-    seeds: int
     price: float
     watts: float
     carbon: float
@@ -49,9 +46,8 @@ class Options(NamedTuple):
 
 
 @click.command("backtest")
-@click.argument("recording", required=False, type=click.Path(path_type=Path))
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of servegen, azure_llm_2023 or both.")
-@click.option("--workload", help="Workload, model or service; needed where there are several.")
+@click.argument("recording", type=click.Path(path_type=Path))
+@click.option("--workload", help="Needed where the recording has several.")
 @click.option("--policy", "policies", default=POLICIES, show_default=True, help="Policies to judge, by comma.")
 @click.option(
     "--baseline", "baselines", default=BASELINES, show_default=True, help="Tuned alike; the first is compared with."
@@ -63,7 +59,6 @@ class Options(NamedTuple):
 @click.option("--cold-start-spread", type=Finite(0, 2), default=0.0, help="Sigma of its lognormal.")
 @click.option("--fail-share", type=Finite(0, 0.9), default=0.0, help="Orders that never become ready.")
 @click.option("--lost-share", type=Finite(0, 0.9), default=0.0, help="Telemetry samples that are lost.")
-@click.option("--seeds", type=click.IntRange(1, 50), default=5, show_default=True, help="Draws of the arrivals.")
 @click.option("--price", type=Finite(0), default=2.5, show_default=True, help="USD per replica-hour.")
 @click.option("--watts", type=Finite(0), default=500.0, show_default=True, help="Power of a billed replica.")
 @click.option("--carbon", type=Finite(0), default=400.0, show_default=True, help="Grid, gCO2e/kWh.")
@@ -75,12 +70,12 @@ class Options(NamedTuple):
     help="Fluid; single requests (events); or fluid, confirmed by single requests on some days (both).",
 )
 @click.option("--safety", is_flag=True, help="Also put faults into forecasts, metrics, orders and the controller.")
-@click.option("--quick", is_flag=True, help="A quarter of the settings, two seeds.")
+@click.option("--quick", is_flag=True, help="A quarter of the settings.")
 @click.option("--json", "json_out", type=click.Path(path_type=Path), help="Write all figures here.")
 @click.option("--html", "html_out", type=click.Path(path_type=Path), help="Write a page that stands alone here.")
 @force_option
 def command(**options: Any) -> None:
-    """Try policies on the demand of RECORDING or of a trace, and compare what they cost at equal service.
+    """Try policies on the demand of RECORDING, and compare what they cost at equal service.
 
     Every policy is tuned on the first half with the same number of settings and measured on the second. Objective and
     cold start are the workload's own where the recording says them.
@@ -88,11 +83,9 @@ def command(**options: Any) -> None:
     \b
     Examples:
       flyball backtest monday.parquet --workload chat --html chat.html
-      flyball backtest --data data --workload m-mid --slo 0.99 5 --engine both
+      flyball backtest monday.parquet --workload chat --slo 0.99 5 --engine both
     """
     given = Options(**options)
-    if (given.recording is None) == (given.data is None):
-        raise click.UsageError("name either a RECORDING or a folder with --data")
     if given.slo is not None and not (0 < given.slo[0] < 1 and given.slo[1] >= 0):
         text = f"{given.slo[0]:g} {given.slo[1]:g}"
         raise click.BadParameter(f"{text}: give a share between 0 and 1 and seconds", param_hint="--slo")
@@ -104,7 +97,6 @@ def command(**options: Any) -> None:
     html_out = None if given.html_out is None else output(given.html_out, force=given.force, beside=others)
 
     # They take seconds to import: what can be refused without them is refused above.
-    from flyball_streams.backtest.events.requests import drawn
     from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS
     from flyball_streams.backtest.run import Scenario
     from flyball_streams.backtest.study import Prices, StudyConfig, study
@@ -115,35 +107,27 @@ def command(**options: Any) -> None:
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(POLICY_GROUPS)}")
     if html_out is not None:
         importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
-    limits: dict[str, int] = {}
-    if given.recording is not None:
-        demands, spec = _recorded(given.recording, given.workload)
-        source: Source = drawn
-        objective, spec_cold = spec.objective, spec.cold_start_s
-        spec_slo = None if objective is None else (objective.attainment, objective.delay_s)
-        # A policy without any replica would never see demand again.
-        limits = {"least": max(1, spec.min_replicas), "most": max(1, spec.min_replicas, spec.max_replicas)}
-    else:
-        assert given.data is not None
-        demands, source = _traced(given.data, given.workload, 2 if given.quick else given.seeds)
-        spec_slo, spec_cold = None, None
+    demand, spec = _recorded(given.recording, given.workload)
+    spec_slo = None if spec.objective is None else (spec.objective.attainment, spec.objective.delay_s)
     share, delay_s = given.slo or spec_slo or (SHARE, DELAY_S)
     scenario = Scenario(
-        given.cold_start or spec_cold or COLD_START_S,
+        given.cold_start or spec.cold_start_s or COLD_START_S,
         (round(delay_s),),
         given.cold_start_spread,
         given.fail_share,
         given.lost_share,
-        **limits,
+        # A policy without any replica would never see demand again.
+        least=max(1, spec.min_replicas),
+        most=max(1, spec.min_replicas, spec.max_replicas),
     )
     prices = Prices(usd_per_replica_hour=given.price, watts_per_replica=given.watts, carbon_g_per_kwh=given.carbon)
     families = tuple(dict.fromkeys((*judged, *tried)))
     question = StudyConfig(
         families, tried[0], share, scenario, prices, 4 if given.quick else 1, given.safety, given.engine
     )
-    with progress_bar(f"backtesting {demands[0].name}") as progress:
+    with progress_bar(f"backtesting {demand.name}") as progress:
         try:
-            found = study(demands, question, progress, source)
+            found = study([demand], question, progress)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     _show(found)
@@ -161,31 +145,17 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _recorded(path: Path, workload: str | None) -> tuple[list["Demand"], "WorkloadSpec"]:
+def _recorded(path: Path, workload: str | None) -> tuple["Demand", "WorkloadSpec"]:
     from flyball_streams.backtest.demands.recorded import read_recording
 
     with progress_bar("reading the recording") as progress:
         found = read_recording(path, progress=progress)
-    name = _one(workload, list(found), str(path))
-    return [found[name]], found.specs[name]
-
-
-def _traced(data: Path, workload: str | None, seeds: int) -> tuple[list["Demand"], "Source"]:
-    from flyball_streams.backtest.demands.traces import open_traces
-
-    traces = open_traces(data)
-    name = _one(workload, traces.names, str(data))
-    with progress_bar("drawing arrivals") as progress:
-        return traces.demands(name, seeds, progress), traces.requests
-
-
-def _one(chosen: str | None, known: list[str], where: str) -> str:
-    if chosen is None and len(known) == 1:
-        return known[0]
-    if chosen not in known:
-        lead = "choose one with --workload" if chosen is None else f"there is no workload {chosen!r}"
-        raise click.UsageError(f"{where}: {lead}; known: {', '.join(known)}")
-    return chosen
+    if workload is None and len(found) == 1:
+        workload = next(iter(found))
+    if workload not in found:
+        lead = "choose one with --workload" if workload is None else f"there is no workload {workload!r}"
+        raise click.UsageError(f"{path}: {lead}; known: {', '.join(found)}")
+    return found[workload], found.specs[workload]
 
 
 def _show(study: "Study") -> None:

@@ -10,7 +10,7 @@ from flyball_streams.backtest import kernel as fluid
 from flyball_streams.backtest.demands.demand import Demand
 from flyball_streams.backtest.events import kernel
 from flyball_streams.backtest.events.replicas import Service
-from flyball_streams.backtest.events.requests import Requests, Source
+from flyball_streams.backtest.events.requests import Requests, drawn
 from flyball_streams.backtest.kernel import Bounds, Faults, Floats
 from flyball_streams.backtest.policies.groups import Setting
 from flyball_streams.backtest.policies.prepared import PreparedDemand
@@ -33,7 +33,7 @@ MOST_REQUESTS = 3_000_000
 """More requests would take hours to tune with."""
 
 
-def single_requests(demands: Sequence[Demand], source: Source) -> Engine:
+def single_requests(demands: Sequence[Demand]) -> Engine:
     """Return an engine that simulates every request of the demands, which are in the order of their seeds.
 
     Raises ``ValueError`` for demand of more than :data:`MOST_REQUESTS`.
@@ -44,7 +44,7 @@ def single_requests(demands: Sequence[Demand], source: Source) -> Engine:
             f"{demands[0].name}: {count:,.0f} requests are too many to tune with one by one; tune with the fluid "
             "engine and let single requests confirm it (engine 'both')"
         )
-    requests = [source(demand, [(0, len(demand.work))], seed)[0] for seed, demand in enumerate(demands)]
+    requests = [drawn(demand, [(0, len(demand.work))], seed)[0] for seed, demand in enumerate(demands)]
     service = service_for(requests[0])
 
     def engine(

@@ -1,19 +1,20 @@
 """All demand that a folder of public traces contains, by name."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from bench.scaling.azure import AZURE_NAME, azure_requests, read_azure, request_work
+from bench.scaling.servegen import Clients, arrivals, read_clients
+from bench.scaling.trace_requests import own, redrawn
 
 from flyball_contracts.errors import RecordingError
-from flyball_streams.backtest.demands.azure import AZURE_NAME, azure_requests, read_azure, request_work
 from flyball_streams.backtest.demands.demand import Demand, Floats
-from flyball_streams.backtest.demands.servegen import Clients, arrivals, read_clients
-from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Window, own, redrawn
+from flyball_streams.backtest.events.requests import PROMPT_SHARE, Requests, Window
 
 SERVEGEN, AZURE = "servegen", "azure_llm_2023"
 TYPICAL_WORK_S = 0.188
@@ -38,17 +39,14 @@ class Traces(NamedTuple):
         """Names of all traces."""
         return [*self.fleets, *self.fixed]
 
-    def demands(self, name: str, seeds: int, progress: Callable[[int, int], None] | None = None) -> list[Demand]:
+    def demands(self, name: str, seeds: int) -> list[Demand]:
         """Demand of a trace, one per seed. A trace of real requests has only one."""
         if name in self.fixed:
             return [self.fixed[name]]
-        fleet, found = self.fleets[name], list[Demand]()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for demand in pool.map(partial(arrivals, fleet, self.tokens), range(seeds)):
-                found.append(demand._replace(about=f"{demand.about}; {self.tokens_from}; scaled to 20 busy replicas"))
-                if progress is not None:
-                    progress(len(found), seeds)
-        return found
+            drawn = pool.map(partial(arrivals, self.fleets[name], self.tokens), range(seeds))
+            about = f"{self.tokens_from}; scaled to 20 busy replicas"
+            return [demand._replace(about=f"{demand.about}; {about}") for demand in drawn]
 
     def requests(self, demand: Demand, windows: Sequence[Window], seed: int = 0) -> list[Requests]:
         """Single requests of a demand of these traces in each window of seconds."""
