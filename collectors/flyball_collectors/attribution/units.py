@@ -53,7 +53,8 @@ class Units:
             if held or key in using or key in named or self._without_devices:
                 now[key] = Unit(owner, folder, held)
         for key, unit in before.items():
-            if key not in now and _keeps(unit) and unit.folder is not None and unit.folder.is_dir():
+            kept = unit.devices and unit.owner.runtime != "process" and unit.folder is not None and unit.folder.is_dir()
+            if key not in now and kept:
                 now[key] = unit
         for owner, devices in users.items():
             key = key_of(owner)
@@ -65,7 +66,3 @@ class Units:
     def _folder(self, owner: Owner) -> Path | None:
         folder = self._mount / owner.path.lstrip("/") if self._mount and owner.path else None
         return folder if folder is not None and folder.is_dir() else None
-
-
-def _keeps(unit: Unit) -> bool:
-    return bool(unit.devices) and unit.owner.runtime != "process"

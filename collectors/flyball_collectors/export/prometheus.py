@@ -16,7 +16,7 @@ from flyball_collectors.export.dcgm import dcgm_metric_families
 from flyball_collectors.export.latest import Latest, View
 from flyball_collectors.export.names import MetricFamily, label, metric_family_of
 from flyball_collectors.export.rows import column_attributes, row_labels
-from flyball_contracts.metrics import LAYOUTS, Layout
+from flyball_contracts.metrics import LAYOUTS
 
 
 class Page(NamedTuple):
@@ -88,7 +88,7 @@ def metric_families(view: View) -> list[Exposed]:
     for block in view.blocks:
         labels = row_labels(block.layout, view.inventory)
         known = ~np.isnan(block.values)
-        for place, column in enumerate(_columns(block.layout)):
+        for place, column in enumerate(_columns(block.layout.schema)):
             rows = np.flatnonzero(known[:, place])
             if not len(rows):
                 continue
@@ -96,7 +96,7 @@ def metric_families(view: View) -> list[Exposed]:
             exposed = found.get(metric_family.name)
             if exposed is None:
                 exposed = found[metric_family.name] = Exposed(
-                    metric_family.name, _help(metric_family.name), metric_family.type, metric_family.unit
+                    metric_family.name, _helps()[metric_family.name], metric_family.type, metric_family.unit
                 )
             values = block.values[:, place].tolist()
             for row in rows.tolist():
@@ -105,7 +105,7 @@ def metric_families(view: View) -> list[Exposed]:
 
 
 @cache
-def _columns_of(schema: int) -> tuple[Column, ...]:
+def _columns(schema: int) -> tuple[Column, ...]:
     layout = LAYOUTS[schema]
     columns: list[Column] = []
     for metric in layout.metrics:
@@ -121,10 +121,6 @@ def _columns_of(schema: int) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _columns(layout: Layout) -> tuple[Column, ...]:
-    return _columns_of(layout.schema)
-
-
 @cache
 def _helps() -> dict[str, str]:
     """Help text of each family, from all of its columns."""
@@ -136,7 +132,3 @@ def _helps() -> dict[str, str]:
                 f"{about}: {metric.about}" if about else metric.about
             )
     return {name: "; ".join(dict.fromkeys(texts)) for name, texts in parts.items()}
-
-
-def _help(name: str) -> str:
-    return _helps()[name]

@@ -117,7 +117,8 @@ def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, 
 
 def _page(settings: GatewayParameters, where: str) -> GatewayPage:
     kind = KINDS[settings.kind]
-    if settings.kind == "generic" and (settings.series is None or not (settings.series.arrived or _held(settings))):
+    series = settings.series or Series()
+    if settings.kind == "generic" and not (series.arrived or series.ended or series.queued or series.active):
         known = ", ".join(name for name in KINDS if name != "generic")
         raise ConfigError(f"{where}.series: missing; name arrived, queued or active, or set server to one of {known}")
     if settings.kind != "generic" and settings.series is not None:
@@ -143,8 +144,3 @@ def _page(settings: GatewayParameters, where: str) -> GatewayPage:
         kind.read,
         kind.rate,
     )
-
-
-def _held(settings: GatewayParameters) -> bool:
-    series = settings.series
-    return series is not None and bool(series.ended or series.queued or series.active)

@@ -55,18 +55,14 @@ class HostCollector(Collector):
             found.update(source(self._root))
         found.update(self._energy.read())
         row = fill_row(HOST, found, self._counters)
-        row[_UTILIZATION] = _busy_share([float(row[mode]) for mode in _MODES])
+        times = [float(row[mode]) for mode in _MODES]
+        total = sum(times)
+        row[_UTILIZATION] = sum(times[:3]) / total if total > 0 else NAN  # user, system and steal
         return [Reading(HOST.schema, row.reshape(1, -1))]
 
     def parts(self) -> Parts:
         """Number of CPUs and bytes of memory, as they were at the start."""
         return self._parts
-
-
-def _busy_share(times: list[float]) -> float:
-    """Share of user, system and steal in the total; NaN if no time has passed or a value is unknown."""
-    total = sum(times)
-    return sum(times[:3]) / total if total > 0 else NAN
 
 
 def _whole(value: float | Mapping[str, float] | None) -> int | None:

@@ -31,7 +31,7 @@ class NumaCollector(Collector):
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
-        found = {number: folder for folder in _folders(root) if (number := _number_of(folder)) is not None}
+        found = {int(match[1]): folder for folder in _folders(root) if (match := _NODE.fullmatch(folder.name))}
         self._folders = [found[number] for number in sorted(found)] if len(found) > 1 else []
         self._cpus = [cpus_of_list(text_of(folder / "cpulist")) for folder in self._folders]
         self._counters = [Counters() for _ in self._folders]
@@ -94,11 +94,6 @@ def _folders(root: Path) -> list[Path]:
         return list((root / "sys/devices/system/node").iterdir())
     except OSError:
         return []
-
-
-def _number_of(folder: Path) -> int | None:
-    match = _NODE.fullmatch(folder.name)
-    return int(match[1]) if match else None
 
 
 def _memory(folder: Path) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Configuration types and the loader."""
 
 from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
+from flyball_contracts.config.base import Section as Section
 from flyball_contracts.config.check import CheckConfig as CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer as Offer
 from flyball_contracts.config.export import ExportConfig as ExportConfig
@@ -63,7 +64,6 @@ from flyball_contracts.config.types import (
     RateLimit as RateLimit,
     RightsizingConfig as RightsizingConfig,
     ScalerConfig as ScalerConfig,
-    Section as Section,
     SizingConfig as SizingConfig,
     WorkerConfig as WorkerConfig,
 )

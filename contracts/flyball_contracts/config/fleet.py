@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flyball_contracts.config.types import Count, NotNegative, Positive, Ratio, Section
+from flyball_contracts.config.base import Count, NotNegative, Positive, Ratio, Section
 from flyball_contracts.records import Architecture
 
 Sku = Literal["h100", "a100"]

@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from flyball_contracts.config.attribution import AttributionConfig
-from flyball_contracts.config.base import (
-    Count as Count,
-    NotNegative as NotNegative,
-    Period as Period,
-    Port as Port,
-    Positive as Positive,
-    Ratio as Ratio,
-    Section as Section,
-)
+from flyball_contracts.config.base import Count, NotNegative, Period, Port, Positive, Ratio, Section
 from flyball_contracts.config.check import CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.export import ExportConfig

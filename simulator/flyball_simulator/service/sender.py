@@ -73,7 +73,8 @@ class Sender:
             self._under_way[watched] = len(messages)
         for message in messages:
             if self._named and message.topic != INVENTORY.name:
-                self._settle()
+                while self._producer.flush(_SLICE_S) and not self._stop.is_set():
+                    pass
             self._named = message.topic == INVENTORY.name
             while not self._queued(message, watched):
                 if self._stop.is_set():
@@ -93,10 +94,6 @@ class Sender:
         if left:
             self.report.failed += left
             _LOG.error("%d messages were not delivered within %.0f s and are lost", left, _FLUSH_S)
-
-    def _settle(self) -> None:
-        while self._producer.flush(_SLICE_S) and not self._stop.is_set():
-            pass
 
     def _queued(self, message: Message, tick: int | None) -> bool:
         def delivered(error: KafkaError | None, sent: Delivered) -> None:

@@ -23,6 +23,7 @@ from flyball_streams.backtest.report.explain import Explained, explain
 from flyball_streams.backtest.run import Run, Scenario
 from flyball_streams.backtest.safety import Outcome, outcomes
 from flyball_streams.backtest.sweep import Engine, Result, fluid, sweep
+from flyball_streams.engine.rows import known
 
 SPANS = 24
 """Number of spans of a trace that is too short for hours; half of them are for tuning."""
@@ -256,10 +257,10 @@ def _row(
             row,
             equal_hours=point.value,
             equal_limited=point.limited,
-            ratio=_known(against.value) if against else None,
-            ratio_low=_known(against.low) if against else None,
-            ratio_high=_known(against.high) if against else None,
-            gap_closed=_known(claim.gap_closed(point.value, base, oracle)) if policy_group.ours else None,
+            ratio=known(against.value) if against else None,
+            ratio_low=known(against.low) if against else None,
+            ratio_high=known(against.high) if against else None,
+            gap_closed=known(claim.gap_closed(point.value, base, oracle)) if policy_group.ours else None,
         )
     prices, (_, run) = study_config.prices, made
     tail = run._replace(spans=run.spans[middle_s // run.scenario.span_s :])  # its delays are of that half already
@@ -296,7 +297,3 @@ def _series(
     for key in shown:
         series[key] = [float(x) for x in runs[key][1].total[part][::step_s]]
     return begin, step_s, series
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -7,19 +7,8 @@ from flyball_contracts.codec import Message, decode_record
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.topics import (
-    DEMAND,
-    EVENTS,
-    INVENTORY,
-    OUTCOMES,
-    POOLS,
-    PROPOSALS,
-    RESPONSES,
-    SIGNALS,
-    TELEMETRY,
-    TOPICS,
-    WORKLOADS,
-)
+from flyball_contracts.tables import TABLES
+from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
 from flyball_streams.engine.cell import CellLane
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.lane import Incoming, Lane, refuse
@@ -30,7 +19,7 @@ from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
 
-TABLES = {INVENTORY.name, WORKLOADS.name, POOLS.name, SIGNALS.name, OUTCOMES.name, RESPONSES.name}
+TABLE_TOPICS = {topic.name for topic in TABLES}
 NODE_TOPICS = {TELEMETRY.name, EVENTS.name}
 
 
@@ -70,7 +59,7 @@ class Engine:
         queue: deque[Message] = deque()
         by_partition: dict[int, list[Incoming]] = {}
         for message in batch:
-            if message.topic in TABLES:
+            if message.topic in TABLE_TOPICS:
                 sent += self._table(message)
             elif message.topic in NODE_TOPICS:
                 by_partition.setdefault(message.partition, []).append(message)

@@ -1,5 +1,6 @@
 """Many records of one kind at once, from columns."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import itemgetter
@@ -31,3 +32,8 @@ def _in_order(fields: tuple[str, ...]) -> Callable[[dict[str, Iterable[Any]]], t
     if len(fields) < 2:  # of one name itemgetter returns the item itself
         return lambda columns: tuple(columns[field] for field in fields)
     return cast("Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]", itemgetter(*fields))
+
+
+def known(value: float) -> float | None:
+    """A value for a record; ``None`` where it is not finite."""
+    return float(value) if math.isfinite(value) else None

@@ -36,13 +36,7 @@ class CarbonElectricityMaps:
         rows = table.rows.drop_nulls("lca")
         with RecordingWriter(out, made_by=f"flyball import {self.name}") as writer:
             builder = RecordingBuilder(writer, self.name)
-            hours = zip(
-                rows["time"].dt.epoch("ns").to_list(),
-                rows["zone"].to_list(),
-                rows["lca"].to_list(),
-                rows["estimated"].to_list(),
-                strict=True,
-            )
+            hours = rows.select(pl.col("time").dt.epoch("ns"), "zone", "lca", "estimated").iter_rows()
             for i, (start_ns, zone, intensity, estimated) in enumerate(hours):
                 published_ns = start_ns + STEP_S * NS_PER_S
                 signal = Signal(

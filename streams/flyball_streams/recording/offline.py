@@ -73,7 +73,9 @@ def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Messag
     measured = False
     for batch in _ticks(recording):
         measured = measured or any(m.topic == TELEMETRY.name for m in batch)
-        yield len(batch), engine.feed([_incoming(m) for m in batch if m.topic in USED])
+        used = [m for m in batch if m.topic in USED]
+        messages = [Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers) for m in used]
+        yield len(batch), engine.feed(messages)
     if not measured:
         raise RecordingError(f"{recording.path}: it holds no telemetry; record {TELEMETRY.name}")
 
@@ -82,10 +84,6 @@ def _ticks(recording: Recording) -> Iterator[list[RecordedMessage]]:
     messages = (message for batch in recording.messages() for message in batch)
     for _, group in groupby(messages, key=lambda m: order_of(m)[0]):
         yield list(group)
-
-
-def _incoming(m: RecordedMessage) -> Incoming:
-    return Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers)
 
 
 def _note(message: Message, result: Replayed) -> None:

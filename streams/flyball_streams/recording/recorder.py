@@ -159,7 +159,7 @@ class _Tape:
         for message in messages:
             error = message.error()
             if error is not None:
-                _report_error(error)
+                _LOG.warning("broker: %s", error.str())
                 if error.fatal():
                     raise TransportError(f"recording cannot go on: {error.str()}")
                 continue
@@ -203,7 +203,3 @@ def _drain(consumer: Consumer, tape: _Tape) -> bool:
             tape.take(batch)
             give_up = time.monotonic() + _QUIET_S
     return not short
-
-
-def _report_error(error: KafkaError) -> None:
-    _LOG.warning("broker: %s", error.str())

@@ -108,7 +108,10 @@ class _Sink:
                 self._inventories.catch_up()
                 if not self._writer.write(self._lines(batch)):
                     break  # stopped while the server was away: not committed, so read again next time
-                self._send_dead_letters()
+                if self._producer.flush(_FLUSH_S) or self._refused:
+                    raise TransportError(
+                        "the broker did not take the dead letters; is its topic there? See 'flyball topics'"
+                    )
                 self._commit(batch)
                 self._report.messages += len(batch)
                 if progress is not None:
@@ -152,10 +155,6 @@ class _Sink:
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         self._refused += error is not None
-
-    def _send_dead_letters(self) -> None:
-        if self._producer.flush(_FLUSH_S) or self._refused:
-            raise TransportError("the broker did not take the dead letters; is its topic there? See 'flyball topics'")
 
     def _commit(self, batch: Sequence[Message]) -> None:
         after: dict[tuple[str, int], int] = {}

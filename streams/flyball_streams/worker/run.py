@@ -8,7 +8,7 @@ from pathlib import Path
 
 import faust
 
-from flyball_contracts.config import Config, WorkerConfig
+from flyball_contracts.config import Config
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import RepeatFilter, list_topics, open_admin
 from flyball_contracts.security.rights import roles
@@ -57,14 +57,6 @@ def topic_partitions(config: Config) -> dict[str, int]:
     return counts
 
 
-def _histories(config: WorkerConfig) -> dict[str, History]:
-    if not config.forecast.history:
-        return {}
-    from flyball_streams.recording.history import histories  # reads Parquet, which a worker has no other use for
-
-    return histories(config)
-
-
 def run_worker(config: Config, *, embedded: bool = False, health_file: Path | None = None) -> None:
     """Run a worker until SIGTERM or SIGINT; must be called in the main thread.
 
@@ -83,7 +75,11 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
         handler.addFilter(storms)
     compute_in_this_thread()
     client_id = f"flyball-worker-{socket.gethostname()}-{os.getpid()}"
-    trained = _histories(config.worker)
+    trained: dict[str, History] = {}
+    if config.worker.forecast.history:
+        from flyball_streams.recording.history import histories  # reads Parquet, which a worker has no other use for
+
+        trained = histories(config.worker)
     partitions = topic_partitions(config)
     host = LaneHost(config, partitions, client_id, trained)
     with tempfile.TemporaryDirectory(prefix="flyball-worker-") as scratch:

@@ -17,13 +17,14 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, bounds, consumer_settings, ends, open_consumer
 from flyball_contracts.records import Record, Snapshot
-from flyball_contracts.topics import INVENTORY, OUTCOMES, POOLS, RESPONSES, SIGNALS, STATE, WORKLOADS
+from flyball_contracts.tables import TABLES
+from flyball_contracts.topics import OUTCOMES, STATE
 from flyball_streams.engine.directory import Tombstone
 from flyball_streams.engine.lane import Incoming, refuse
 from flyball_streams.worker.snapshots import SnapshotShelf
 
 log = logging.getLogger(__name__)
-TABLES = (INVENTORY, WORKLOADS, POOLS, SIGNALS, OUTCOMES, RESPONSES, STATE)
+READ = (*TABLES, STATE)
 OUTCOMES_BACK = 1000
 """Number of past outcomes to read per partition: they matter only while a decision is valid."""
 RESPONSE_S = 10.0
@@ -152,10 +153,10 @@ class TableReader:
 
     def _find_places(self) -> list[TopicPartition]:
         known = self._metadata_client.list_topics(timeout=RESPONSE_S).topics
-        missing = [t.name for t in TABLES if t.name not in known or not known[t.name].partitions]
+        missing = [t.name for t in READ if t.name not in known or not known[t.name].partitions]
         if missing:
             raise TransportError(f"missing topics: {', '.join(missing)}; create them with `flyball topics --create`")
-        return [TopicPartition(t.name, p) for t in TABLES for p in known[t.name].partitions]
+        return [TopicPartition(t.name, p) for t in READ for p in known[t.name].partitions]
 
     def _missing(self, ends: dict[Place, int]) -> int:
         with self._lock:
@@ -178,13 +179,10 @@ class TableReader:
             if error is None:
                 self._take(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._pass(message.topic() or "", message.partition() or 0, message.offset() or 0)
+                with self._lock:  # lower than before when the topic was made again
+                    self._next[message.topic() or "", message.partition() or 0] = message.offset() or 0
             else:
                 log.warning("tables: %s", error.str())
-
-    def _pass(self, topic: str, partition: int, following: int) -> None:
-        with self._lock:
-            self._next[topic, partition] = following  # lower than before when the topic was made again
 
     def _take(self, message: KafkaMessage) -> None:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0

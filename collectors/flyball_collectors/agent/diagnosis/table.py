@@ -179,7 +179,9 @@ def _details(layout: Layout, values: NDArray[np.float32], names: list[str], widt
     left = max((len(line.metric.name) + len(_attributes(line.metric)) + 2 * _GAP for line in shown), default=0)
     wide = max((len(cell) for row in [names, *cells] for cell in row), default=0) + _GAP
     if len(names) > _ALWAYS_SHOWN and left + wide * len(names) > width:
-        names, cells = ["lowest", "highest"], [_range(line) for line in shown]
+        edges = [(np.nanmin(line.values), np.nanmax(line.values)) for line in shown]
+        cells = [[quantity(float(edge), line.metric) for edge in pair] for line, pair in zip(shown, edges, strict=True)]
+        names = ["lowest", "highest"]
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", show_header=any(names))
     table.add_column("", no_wrap=True)
     table.add_column("", no_wrap=True, style="dim")
@@ -192,10 +194,6 @@ def _details(layout: Layout, values: NDArray[np.float32], names: list[str], widt
         before = name
     quiet = _quiet([line.metric for line in lines if line.quiet])
     return [table, Padding(Text(quiet, style="dim"), (0, 0, 0, 0))] if quiet else [table]
-
-
-def _range(line: _Line) -> list[str]:
-    return [quantity(float(edge), line.metric) for edge in (np.nanmin(line.values), np.nanmax(line.values))]
 
 
 def _attributes(metric: Metric) -> str:

@@ -92,10 +92,6 @@ def _named(name: str, attribute: str, ids: dict[str, int], scale: float = 1.0) -
     return tuple(Field(id, _column(f"{name}{{{attribute}={value}}}"), scale) for value, id in ids.items())
 
 
-def _per_link(id: int, column: int) -> tuple[Field, ...]:
-    return tuple(Field(id, column, scope=link) for link in range(MAX_LINKS))
-
-
 _UP = _column("nvidia.gpu.nvlink.up")
 _LINK_ERRORS = {
     kind: _column(f"nvidia.gpu.nvlink.errors{{type={kind}}}") for kind in ("crc", "replay", "recovery", "ecc", "symbol")
@@ -125,7 +121,7 @@ FIELDS = (
     *_named("nvidia.gpu.memory.pages.retired", "cause", {"single_bit": 29, "double_bit": 30}),
     *_named("nvidia.gpu.memory.rows.remapped", "cause", {"corrected": 142, "uncorrected": 143}),
     Field(145, _column("nvidia.gpu.memory.row_remap.failed")),
-    *_per_link(221, _LINK_ERRORS["symbol"]),
+    *(Field(221, _LINK_ERRORS["symbol"], scope=link) for link in range(MAX_LINKS)),
 )  # fmt: skip
 SUMMED = {kind: _LINK_ERRORS[kind] for kind in ("crc", "replay", "recovery")}
 """Columns that are sums of the errors of each link."""

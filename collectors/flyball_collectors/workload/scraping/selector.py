@@ -57,17 +57,13 @@ def parse_terms(text: str, where: str) -> Terms:
 
 def _conditions(inside: str, text: str, where: str) -> tuple[Condition, ...]:
     conditions: list[Condition] = []
-    for part in filter(None, (part.strip() for part in _split(inside))):
+    parts: list[str] = re.findall(r'(?:[^",]|"[^"]*")+', inside)  # at commas outside of quotes
+    for part in filter(None, map(str.strip, parts)):
         pair = _PAIR.fullmatch(part)
         if pair is None:
             raise ConfigError(f'{where}: {text!r}: {part!r} is no condition; write label="value" or label!="value"')
         conditions.append(Condition(pair[1], pair[2] == "=", pair[3]))
     return tuple(conditions)
-
-
-def _split(inside: str) -> list[str]:
-    """Split at commas outside of quotes."""
-    return re.findall(r'(?:[^",]|"[^"]*")+', inside)
 
 
 class Samples:

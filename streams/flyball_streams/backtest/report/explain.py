@@ -13,6 +13,7 @@ from flyball_streams.backtest.demands.demand import MINUTE_S, Demand, trailing_m
 from flyball_streams.backtest.kernel import WARM_S, Floats
 from flyball_streams.backtest.policies.groups import Setting
 from flyball_streams.backtest.run import Run
+from flyball_streams.engine.rows import known
 
 SHOWN = 8
 APART_S = 1800
@@ -95,7 +96,7 @@ def _one(
     before, after = int(run.total[at - 1]), int(run.total[at])
     bounds = setting.bounds
     place = min(requested // bounds.step_s, len(bounds.upper) - 1)
-    upper, lower = _known(bounds.upper[place]), _known(bounds.lower[place])
+    upper, lower = known(bounds.upper[place]), known(bounds.lower[place])
     seen = max(0, requested - setting.policy.lag_s)
     work = float(demand.work[max(0, seen + 1 - WINDOW_S) : seen + 1].mean())
     backlog = float(run.backlog[seen])
@@ -182,7 +183,3 @@ def _rule(up: bool, after: int, upper: float | None, lower: float | None, backlo
     if lower is not None:
         return "release", f"no more than {lower:.1f} are needed from now until a replica ordered later would be ready"
     return "release", "the demand that is held fell"
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

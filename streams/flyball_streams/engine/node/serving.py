@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.metrics import SERVING
 from flyball_contracts.records import Demand
+from flyball_streams.engine.rows import known
 
 _FIRST, _FIRST_P99, _NEXT = (
     SERVING.column(f"gen_ai.server.{key}")
@@ -39,10 +40,10 @@ class ServingMetrics:
         for index in indexes:
             annotated[index] = replace(
                 annotated[index],
-                first_token_s=_known(mean[index, _FIRST]),
-                first_token_p99_s=_known(most[index]),
-                output_token_s=_known(mean[index, _NEXT]),
-                kv_cache=_known(mean[index, _CACHE]),
+                first_token_s=known(mean[index, _FIRST]),
+                first_token_p99_s=known(most[index]),
+                output_token_s=known(mean[index, _NEXT]),
+                kv_cache=known(mean[index, _CACHE]),
             )
         return annotated
 
@@ -59,7 +60,3 @@ def _means(
     count = np.bincount(bins, minlength=workloads * columns).reshape(workloads, columns)
     with np.errstate(invalid="ignore"):
         return total / count, np.asarray(count.any(axis=1))
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -186,7 +186,8 @@ class WorkloadCell:
         self.forecaster.skip(skipped)
         self.last_tick = tick.index
         views = self.forecaster.step(observed)
-        due = {name: view for name, view in views.items() if self._is_due(name, tick)}
+        every = self.config.forecast.publish_every_ticks  # workloads take turns
+        due = {name: view for name, view in views.items() if (tick.index + _turn(name)) % every == 0}
         yield from self.forecasts.records(tick, due)
         for name, view in views.items():
             if specs[name].kind == "inference":
@@ -255,10 +256,6 @@ class WorkloadCell:
         here = {spec.workload for spec in owned}
         self.sizer.keep(here)
         self.per_offer.keep(here)
-
-    def _is_due(self, name: str, tick: Tick) -> bool:
-        """Whether a forecast is published at this tick; workloads take turns."""
-        return (tick.index + _turn(name)) % self.config.forecast.publish_every_ticks == 0
 
 
 @lru_cache(maxsize=1 << 14)

@@ -86,8 +86,8 @@ def explained(
         most = sum(counts[p.offer.name] for p in spot if p.option.pool == pool)
         lead_s = max(p.option.cold_start_s for p in spot if p.option.pool == pool)
         parts.append(
-            f"spot may lose {most} of them at once, with {_percent(risk)} in the {_minutes(lead_s)} that others take, "
-            f"and {_percent(mix.lost)} of the work is late for it"
+            f"spot may lose {most} of them at once, with {_percent(risk)} in the {lead_s / 60.0:.2g} min that others "
+            f"take, and {_percent(mix.lost)} of the work is late for it"
         )
     evidence = [
         Evidence(
@@ -139,10 +139,6 @@ def _known(value: float | None, times: float) -> float | None:
 
 def _price(usd: float, grams: float | None) -> str:
     return f"{usd:.3g} USD/h" + ("" if grams is None else f" and {grams / 1000.0:.2g} kgCO2e/h")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60.0:.2g} min"
 
 
 def _percent(share: float) -> str:

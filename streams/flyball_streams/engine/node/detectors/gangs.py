@@ -1,7 +1,6 @@
 """Training gangs: which of them this lane sees whole, and clocks to publish for those that span lanes."""
 
 from functools import cache
-from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from flyball_contracts.records import Clocks, Demand, Member
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
+from flyball_streams.engine.rows import known
 
 CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
 TEMPERATURE = GPU.column("hw.temperature{sensor=gpu}")
@@ -115,8 +115,8 @@ def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> 
             node=table.owner[slot],
             replica=tenancy.replica_of_slot[slot][1],
             clock_hz=clock,
-            temperature_cel=_known(temperature),
-            power_w=_known(power),
+            temperature_cel=known(temperature),
+            power_w=known(power),
         )
         for slot, (clock, temperature, power) in zip(first, values, strict=True)
     ]
@@ -128,7 +128,3 @@ def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> 
 @cache
 def _quantiles(members: int) -> NDArray[np.int64]:
     return np.round(np.linspace(0, members - 1, MOST_CLOCKS)).astype(np.int64)
-
-
-def _known(value: float) -> float | None:
-    return value if isfinite(value) else None

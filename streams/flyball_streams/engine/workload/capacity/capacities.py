@@ -15,6 +15,7 @@ from flyball_models.capacity.hybrid import METHODS
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import arrays, like, wiped
 from flyball_streams.engine.parameters import Parameters
+from flyball_streams.engine.rows import known
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
 from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
 
@@ -191,7 +192,7 @@ class Capacities:
 
     def _record(self, tick: Tick, spec: WorkloadSpec, used: Estimate, slot: int) -> Capacity:
         latest, judged = self.known.latest, self.known.hybrid.judged
-        first_token_s, output_token_s, kv_cache = map(_known, self.known.window.answers[:, slot].tolist())
+        first_token_s, output_token_s, kv_cache = map(known, self.known.window.answers[:, slot].tolist())
         return Capacity(
             id=record_id("Capacity", self.cell, spec.workload, tick.index),
             subject=spec.workload,
@@ -200,9 +201,9 @@ class Capacities:
             used_work_per_s=used.work_per_s,
             source=used.source,
             cold_start_s=self.cold_start_s(spec),
-            work_per_s=_known(latest.hybrid.work_per_s[slot]),
-            relative_error=_known(latest.hybrid.error[slot]),
-            proven_work_per_s=_known(self.known.online.proven[slot]),
+            work_per_s=known(latest.hybrid.work_per_s[slot]),
+            relative_error=known(latest.hybrid.error[slot]),
+            proven_work_per_s=known(self.known.online.proven[slot]),
             saturated_windows=int(self.known.online.windows[slot]),
             methods=tuple(
                 Method(
@@ -274,7 +275,3 @@ def _row(demand: Demand, period_s: float) -> tuple[float | None, ...]:
         demand.output_token_s,
         demand.kv_cache,
     )
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -195,17 +195,13 @@ class Sizer:
             now=np.array([job.view.observed for job in jobs]),
             backlog=backlog,
             usual=usual,
-            lead=self._lead(seen.cold_start_s, period_s),
+            lead=np.clip(np.ceil(seen.cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64),
             slots=np.array([self.forecaster.slots[job.spec.workload] for job in jobs], np.int64),
             trusted=np.array([job.view.trusted for job in jobs], bool),
             forecaster=self.forecaster,
             forecast=self.forecast,
             sizing=self.sizing,
         )
-
-    def _lead(self, cold_start_s: Floats, period_s: float) -> Ints:
-        """Ticks until a replica ordered now is ready, as far as there is a forecast."""
-        return np.clip(np.ceil(cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64)
 
     def _want(
         self, tick: Tick, job: Job, i: int, row: int, granted: Floats, wanted: Floats, basis: Basis
