@@ -1,7 +1,7 @@
 """From records to Kafka messages and back, for every topic."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -95,43 +95,24 @@ def _bind(
     kind: type[R],
     topic: Topic,
     key: Callable[[R], str],
-    identity: Callable[[R], str],
-    time_ns: Callable[[R], int],
+    identity: Callable[[R], str] = lambda record: cast("Any", record).id,
+    time_ns: Callable[[R], int] = lambda record: cast("Any", record).time_ns,
     partition: Callable[[R], int] | None = None,
 ) -> None:
     BINDINGS[kind] = _Binding(topic, key, identity, time_ns, partition)
 
 
-_bind(NodeEvent, EVENTS, lambda r: r.node, lambda r: r.id, lambda r: r.time_ns)
-_bind(
-    Inventory,
-    INVENTORY,
-    lambda r: r.node,
-    lambda r: record_id("Inventory", r.node, r.boot_id, r.epoch),
-    lambda r: r.time_ns,
-)
-_bind(
-    WorkloadSpec,
-    WORKLOADS,
-    lambda r: r.workload,
-    lambda r: record_id("WorkloadSpec", r.workload, r.time_ns),
-    lambda r: r.time_ns,
-)
-_bind(
-    Stop,
-    CONTROLS,
-    lambda r: f"stop/{r.cell}",
-    lambda r: record_id("Stop", r.cell, r.time_ns),
-    lambda r: r.time_ns,
-)
+_bind(NodeEvent, EVENTS, lambda r: r.node)
+_bind(Inventory, INVENTORY, lambda r: r.node, lambda r: record_id("Inventory", r.node, r.boot_id, r.epoch))
+_bind(WorkloadSpec, WORKLOADS, lambda r: r.workload, lambda r: record_id("WorkloadSpec", r.workload, r.time_ns))
+_bind(Stop, CONTROLS, lambda r: f"stop/{r.cell}", lambda r: record_id("Stop", r.cell, r.time_ns))
 _bind(
     Approval,
     CONTROLS,
     lambda r: f"approval/{r.decision.id}",
     lambda r: record_id("Approval", r.decision.id, r.time_ns),
-    lambda r: r.time_ns,
 )
-_bind(Pool, POOLS, lambda r: r.pool, lambda r: record_id("Pool", r.pool, r.time_ns), lambda r: r.time_ns)
+_bind(Pool, POOLS, lambda r: r.pool, lambda r: record_id("Pool", r.pool, r.time_ns))
 _bind(
     Signal,
     SIGNALS,
@@ -147,16 +128,16 @@ _bind(
     lambda r: r.tick.end_ns,
     lambda r: r.partition,
 )
-_bind(Profile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Forecast, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Anomaly, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Capacity, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(MachineChoice, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Plan, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(WorkloadProfile, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Waste, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(PlatformStatus, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
-_bind(Account, INSIGHTS, lambda r: r.subject, lambda r: r.id, lambda r: r.time_ns)
+_bind(Profile, INSIGHTS, lambda r: r.subject)
+_bind(Forecast, INSIGHTS, lambda r: r.subject)
+_bind(Anomaly, INSIGHTS, lambda r: r.subject)
+_bind(Capacity, INSIGHTS, lambda r: r.subject)
+_bind(MachineChoice, INSIGHTS, lambda r: r.subject)
+_bind(Plan, INSIGHTS, lambda r: r.subject)
+_bind(WorkloadProfile, INSIGHTS, lambda r: r.subject)
+_bind(Waste, INSIGHTS, lambda r: r.subject)
+_bind(PlatformStatus, INSIGHTS, lambda r: r.subject)
+_bind(Account, INSIGHTS, lambda r: r.subject)
 _bind(
     ProposalTick,
     PROPOSALS,
@@ -164,34 +145,21 @@ _bind(
     lambda r: record_id("ProposalTick", r.cell, r.source, r.tick.index, r.part),
     lambda r: r.tick.end_ns,
 )
-_bind(Scale, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
-_bind(Migrate, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
-_bind(Preempt, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
-_bind(Check, DECISIONS, decision_key, lambda r: r.id, lambda r: r.time_ns)
-_bind(Outcome, OUTCOMES, lambda r: r.target, lambda r: r.id, lambda r: r.time_ns)
-_bind(
-    Incident,
-    INCIDENTS,
-    lambda r: f"{r.cell}/{r.id}",
-    lambda r: record_id("Incident", r.id, r.revision),
-    lambda r: r.time_ns,
-)
+_bind(Scale, DECISIONS, decision_key)
+_bind(Migrate, DECISIONS, decision_key)
+_bind(Preempt, DECISIONS, decision_key)
+_bind(Check, DECISIONS, decision_key)
+_bind(Outcome, OUTCOMES, lambda r: r.target)
+_bind(Incident, INCIDENTS, lambda r: f"{r.cell}/{r.id}", lambda r: record_id("Incident", r.id, r.revision))
 _bind(
     NodeCondition,
     INCIDENTS,
     lambda r: f"{r.cell}/node/{r.node}",
     lambda r: record_id("NodeCondition", r.cell, r.node, r.time_ns, r.revision),
-    lambda r: r.time_ns,
 )
 _RESPONSES: tuple[type[AnyResponse], ...] = (Acknowledgement, Silence, Label, Readmission)
 for _response in _RESPONSES:
-    _bind(
-        _response,
-        RESPONSES,
-        lambda r: r.key,
-        lambda r: record_id(type(r).__name__, r.key, r.time_ns),
-        lambda r: r.time_ns,
-    )
+    _bind(_response, RESPONSES, lambda r: r.key, lambda r: record_id(type(r).__name__, r.key, r.time_ns))
 RECORD_TYPES: dict[str, type[Record]] = {kind.__name__: kind for kind in BINDINGS}
 
 _json = msgspec.json.Encoder()

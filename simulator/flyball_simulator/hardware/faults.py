@@ -12,7 +12,7 @@ from flyball_contracts.config import FailingGpu, FailingLink, FleetConfig, Strag
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import NodeEvent
-from flyball_contracts.records.events import node_event
+from flyball_contracts.records.events import EventKind, Remedy, Severity, node_event
 from flyball_contracts.xids import xid_of
 from flyball_simulator.cell.placement import Placement
 from flyball_simulator.hardware.links import PACE, LinkFault
@@ -128,56 +128,36 @@ class Faults:
         """The events of a tick."""
         found: list[NodeEvent] = []
         for row, fault in self.failing:
-            node = self._site.nodes[int(self._site.node_of[row])]
-            device = node.devices[row - node.first].id
             if moment.within(fault.from_s) and not _of_the_program(fault):
-                found.append(
-                    node_event(
-                        node.name,
-                        self._ns(fault.from_s),
-                        "xid",
-                        severity="warning",
-                        device=device,
-                        code=HIGH_ERROR_RATE,
-                        remedy="notify",
-                        message="high rate of corrected ECC errors",
-                    )
-                )
+                text = "high rate of corrected ECC errors"
+                found.append(self._event("xid", row, fault.from_s, "warning", "notify", text, HIGH_ERROR_RATE))
             dies, known = fault.from_s + fault.dies_after_s, xid_of(fault.xid)
             if moment.within(dies):
-                found.append(
-                    node_event(
-                        node.name,
-                        self._ns(dies),
-                        "xid",
-                        severity=known.severity,
-                        device=device,
-                        code=fault.xid,
-                        remedy=known.remedy,
-                        message=known.about,
-                    )
-                )
+                found.append(self._event("xid", row, dies, known.severity, known.remedy, known.about, fault.xid))
         for row, slow in self.straggling:
-            node = self._site.nodes[int(self._site.node_of[row])]
             if moment.within(slow.from_s):
-                found.append(
-                    node_event(
-                        node.name,
-                        self._ns(slow.from_s),
-                        "throttle",
-                        severity="warning",
-                        device=node.devices[row - node.first].id,
-                        remedy="none",
-                        message="clocks lowered by heat",
-                    )
-                )
+                found.append(self._event("throttle", row, slow.from_s, "warning", "none", "clocks lowered by heat"))
         for link in self.links:
             node = self._site.nodes[int(self._site.node_of[link.row])]
             found += link.events(moment, node.name, node.devices[link.row - node.first].id, self._start_ns)
         return found
 
-    def _ns(self, t_s: float) -> int:
-        return self._start_ns + round(t_s * NS_PER_S)
+    def _event(
+        self,
+        kind: EventKind,
+        row: int,
+        t_s: float,
+        severity: Severity,
+        remedy: Remedy,
+        message: str,
+        code: int | None = None,
+    ) -> NodeEvent:
+        node = self._site.nodes[int(self._site.node_of[row])]
+        time_ns = self._start_ns + round(t_s * NS_PER_S)
+        device = node.devices[row - node.first].id
+        return node_event(
+            node.name, time_ns, kind, severity=severity, device=device, code=code, remedy=remedy, message=message
+        )
 
 
 def _of_the_program(fault: FailingGpu) -> bool:

@@ -4,7 +4,7 @@ power = idle + (limit - idle) * intensity * work * (clock / full clock)^1.5
 dT/dt = (ambient + resistance * power - T) / tau
 """
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -25,41 +25,33 @@ BAR1_BYTES = 3.4e7
 CLOCK_EXPONENT = 1.5
 
 
-class UsageShares(NamedTuple):
-    """Shares of a GPU that one kind of workload uses at full work; ``cpu`` is of the host."""
-
-    power: float
-    sm: float
-    occupancy: float
-    tensor: float
-    dram: float
-    memory: float
-    pcie: float
-    nvlink: float
-    cpu: float
+T = TypeVar("T")
 
 
-USAGE_BY_KIND: dict[WorkloadKind, UsageShares] = {
+class UsageShares(NamedTuple, Generic[T]):
+    """Shares of a GPU that a workload uses at full work; ``cpu`` is of the host.
+
+    For one kind of workload they are numbers, for the replicas of all GPUs float32[N].
+    """
+
+    power: T
+    sm: T
+    occupancy: T
+    tensor: T
+    dram: T
+    memory: T
+    pcie: T
+    nvlink: T
+    cpu: T
+
+
+USAGE_BY_KIND: dict[WorkloadKind, UsageShares[float]] = {
     "inference": UsageShares(0.66, 0.72, 0.32, 0.30, 0.62, 0.86, 0.03, 0.01, 0.25),
     "training": UsageShares(0.92, 0.88, 0.45, 0.55, 0.48, 0.91, 0.02, 0.33, 0.35),
     "notebook": UsageShares(0.45, 0.50, 0.22, 0.12, 0.30, 0.24, 0.01, 0.00, 0.20),
     "batch": UsageShares(0.78, 0.80, 0.40, 0.35, 0.52, 0.63, 0.05, 0.02, 0.45),
 }
 IDLE = UsageShares(0, 0, 0, 0, 0, 0, 0, 0, 0)
-
-
-class GpuUsageShares(NamedTuple):
-    """Usage shares of each GPU's replica; every field is float32[N]."""
-
-    power: Floats
-    sm: Floats
-    occupancy: Floats
-    tensor: Floats
-    dram: Floats
-    memory: Floats
-    pcie: Floats
-    nvlink: Floats
-    cpu: Floats
 
 
 KINDS = tuple(USAGE_BY_KIND)
@@ -129,7 +121,7 @@ class Gpus:
         self.power_w: Floats | None = None
         self._temperature_cel = site.ambient_cel
         self._no_gpm = np.flatnonzero(site.no_gpm)
-        self.usage_shares = GpuUsageShares(*np.zeros((len(IDLE), len(site.node_of)), np.float32))
+        self.usage_shares = UsageShares[Floats](*np.zeros((len(IDLE), len(site.node_of)), np.float32))
         self._block = np.zeros((len(GPU), len(site.node_of)), np.float32)
         self._block[Column.FAN] = np.nan  # cooled by the chassis
         self._block[Column.MEMORY_LIMIT] = site.memory_bytes
@@ -141,7 +133,7 @@ class Gpus:
         """Apply a new placement; ``kind_of`` [W] is each workload's index in ``KINDS``."""
         table = np.array([*USAGE_BY_KIND.values(), IDLE], np.float32)
         kind = np.append(kind_of[rows.workload], len(KINDS))
-        self.usage_shares = GpuUsageShares(*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
+        self.usage_shares = UsageShares[Floats](*np.ascontiguousarray(table[kind[rows.of_gpu]].T))
 
     def step(self, dt_s: float, random: Generator, running: Running, rows: Rows, faulty: list[FaultyGpu]) -> Floats:
         """Advance ``dt_s`` seconds; returns the columns as float32[metrics, N]."""
