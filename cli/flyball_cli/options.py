@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import functools
 import logging
 import math
 import signal
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
@@ -47,6 +48,16 @@ def common(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def with_config(function: F) -> F:
+    """The options of :func:`common`; the command gets the ``config`` that they give."""
+
+    @functools.wraps(function)
+    def command(*, config_path: Path | None, bootstrap: str | None, log_level: str, **others: Any) -> Any:
+        return function(config=configured(config_path, bootstrap, log_level), **others)
+
+    return common(cast("F", command))
 
 
 def health_option(function: F) -> F:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models._padding import grow
 from flyball_models.profile.signals import AT, SIGNALS, Floats
 
 VARIED = ("use", "swing", "memory", "sm", "power", "pcie_in", "disk_write", "network", "requests", "waiting")
@@ -65,11 +64,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
         return np.zeros((rows, n), np.float32)
 
     return State(zeros(s), zeros(s), zeros(v), zeros(v), zeros(r), zeros(r), np.zeros(n, np.float32))
-
-
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` devices, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
 
 
 def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, config: Config = DEFAULT) -> State:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_models._arrays import Input, counts, full
-from flyball_models._padding import grow
 
 Floats = NDArray[np.float32]
 
@@ -69,11 +68,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
     del config
     means = len(Inputs._fields) + 1
     return State(full((means, n), 0.0), full((means, n), 0.0), counts(n))
-
-
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` devices, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
 
 
 def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -> State:

@@ -20,7 +20,6 @@ import numpy as np
 
 from flyball_models._arrays import Array, Input, arange, counts, full
 from flyball_models._compile import compiled_step
-from flyball_models._padding import grow
 
 _REGULAR = 0.3
 """Minimum autocorrelation of a period."""
@@ -74,11 +73,6 @@ def init(n: int, config: Config = DEFAULT) -> State:
     if config.scales < 4:
         raise ValueError(f"waves: scales is {config.scales}; pass 4 or more")
     return State(counts(()), full((config.length, n), jnp.nan))
-
-
-def resize(state: State, n: int, config: Config = DEFAULT) -> State:
-    """Return the state with room for `n` devices, its content kept."""
-    return grow(state, n, lambda size: init(size, config))
 
 
 def step(state: State, x: Input, mask: Input, config: Config = DEFAULT) -> State:

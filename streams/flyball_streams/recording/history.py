@@ -31,10 +31,12 @@ BRIEF = ForecastParameters(horizon_ticks=1, lead_ticks=1, publish_every_ticks=1,
 
 
 def histories(config: WorkerConfig) -> dict[str, History]:
-    """Initial states of each cell's forecasters, from the recording ``forecast.history``.
+    """Initial states of each cell's forecasters, from ``forecast.history``; empty if that is empty.
 
     Raises :class:`RecordingError` when the recording cannot be read, or no workload in it reports anything.
     """
+    if not config.forecast.history:
+        return {}
     known = parameters(config)
     path = Path(config.forecast.history)
     found: dict[str, History] = {}

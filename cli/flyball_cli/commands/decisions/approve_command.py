@@ -2,11 +2,11 @@
 
 import sys
 import time
-from pathlib import Path
 
 import click
 
-from flyball_cli.options import DAY_S, Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("approve")
@@ -16,7 +16,7 @@ from flyball_cli.options import DAY_S, Finite, common, configured
 @click.option("--reason", default="", help="Kept with the approval.")
 @click.option("--by", help="Who approves it; user and host by default.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@common
+@with_config
 def command(
     decision: str,
     for_s: float,
@@ -24,9 +24,7 @@ def command(
     reason: str,
     by: str | None,
     yes: bool,
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
 ) -> None:
     """Agree to a DECISION that a policy with `approval` refused: its id, or the beginning of it.
 
@@ -42,7 +40,6 @@ def command(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Approval
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "operator")
     found = read_decision(config.kafka, decision, since * DAY_S)
     click.echo(f"{type(found).__name__} {found.target}: {found.reason}")

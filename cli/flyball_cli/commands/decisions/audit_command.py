@@ -7,7 +7,8 @@ import click
 import msgspec
 from rich.console import Console
 
-from flyball_cli.options import DAY_S, Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, with_config
+from flyball_contracts.config import Config
 
 
 @click.group("audit")
@@ -26,15 +27,13 @@ def command() -> None:
 @click.option("--since", type=Finite(0), default=30.0, show_default=True, help="Days of outcomes to read for anchors.")
 @click.option("--anchor", "given", multiple=True, metavar="TRAIL/LINE/CHECKSUM", help="An anchor that you kept.")
 @click.option("--offline", is_flag=True, help="Read no topic: what was cut off the end is not noticed.")
-@common
+@with_config
 def verify(
     path: Path,
     since: float,
     given: tuple[str, ...],
     offline: bool,
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
 ) -> None:
     """Say whether the trail in PATH is what the actuator wrote, and name the first line that is not.
 
@@ -48,7 +47,6 @@ def verify(
     from flyball_actuators.audit import Broken, anchor_of, verified
     from flyball_cli.explain.records import read_anchors
 
-    config = configured(config_path, bootstrap, log_level)
     if not path.is_file():
         why = "is no file" if path.exists() else "there is no such file"
         raise click.BadParameter(f"{path}: {why}; actuator.audit names it", param_hint="PATH")
@@ -82,14 +80,12 @@ def verify(
 @click.argument("decision")
 @click.option("--file", "path", type=click.Path(path_type=Path), help="The trail; actuator.audit if left out.")
 @click.option("--json", "as_json", is_flag=True, help="Print the entries instead of a table.")
-@common
+@with_config
 def show(
     decision: str,
     path: Path | None,
     as_json: bool,
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
 ) -> None:
     """Show what the trail has of one DECISION: what was received, checked, called and reported.
 
@@ -103,7 +99,7 @@ def show(
     from flyball_cli.explain.trail import table
     from flyball_contracts.errors import ConfigError, FlyballError
 
-    named = path or Path(configured(config_path, bootstrap, log_level).actuator.audit)
+    named = path or Path(config.actuator.audit)
     if named == Path():
         raise ConfigError("actuator.audit: no trail is named; name one there, or pass --file")
     entries = entries_about(named, decision)

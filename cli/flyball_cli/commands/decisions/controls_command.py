@@ -2,19 +2,19 @@
 
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flyball_cli.options import common, configured
+from flyball_cli.options import with_config
+from flyball_contracts.config import Config
 
 
 @click.command("controls")
-@common
-def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+@with_config
+def command(config: Config) -> None:
     """List the stops and approvals that stand.
 
     \b
@@ -25,7 +25,6 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str) -> 
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Stop
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "operator")
     now_ns = time.time_ns()
     table = Table("order", "about", "until", "by", "reason", box=None, header_style="bold", pad_edge=False)

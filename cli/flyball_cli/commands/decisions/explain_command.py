@@ -7,17 +7,16 @@ import click
 import msgspec
 from rich.console import Console
 
-from flyball_cli.options import DAY_S, Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("explain")
 @click.argument("decision")
 @click.option("--since", type=Finite(0), default=7.0, show_default=True, help="Days to look back for it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records instead of a screen.")
-@common
-def command(
-    decision: str, since: float, as_json: bool, config_path: Path | None, bootstrap: str | None, log_level: str
-) -> None:
+@with_config
+def command(decision: str, since: float, as_json: bool, config: Config) -> None:
     """Explain one DECISION: why it was made, on which numbers, what was done, and the observed effect.
 
     DECISION is its id, the beginning of it, or `latest`. Where the file that
@@ -32,7 +31,6 @@ def command(
     from flyball_cli.explain.records import read_records
     from flyball_cli.explain.screen import screen
 
-    config = configured(config_path, bootstrap, log_level)
     found = read_records(config.kafka, decision, since * DAY_S)
     audit = Path(config.actuator.audit)
     trail: list[AnyEntry] = []

@@ -10,8 +10,9 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from flyball_cli.options import DAY_S, Finite, common, configured, health_option, until_signal
+from flyball_cli.options import DAY_S, Finite, health_option, until_signal, with_config
 from flyball_cli.terminal import unwrapped_console
+from flyball_contracts.config import Config
 from flyball_contracts.records import Cause
 from flyball_contracts.records.events import Severity
 
@@ -48,17 +49,14 @@ def _answering(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--all", "ended", is_flag=True, help="Those that have ended, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON instead of a table.")
 @_looking
-@common
-def list_(
-    ended: bool, as_json: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str
-) -> None:
+@with_config
+def list_(ended: bool, as_json: bool, since: float, config: Config) -> None:
     """List open incidents, the worst first; silenced ones come after the others."""
     from flyball_cli.explain.records import read_incidents
     from flyball_cli.incidents.listing import tabulated
     from flyball_cli.incidents.topic import in_order
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     found = [one for one in in_order(read_incidents(config.kafka, since * DAY_S)) if ended or one.status == "open"]
     if as_json:
@@ -72,13 +70,12 @@ def list_(
 @command.command("show")
 @click.argument("incident")
 @_looking
-@common
-def show(incident: str, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+@with_config
+def show(incident: str, since: float, config: Config) -> None:
     """Show everything known of an INCIDENT: its id, or the beginning of it."""
     from flyball_cli.incidents.listing import described
     from flyball_cli.incidents.topic import find
 
-    config = configured(config_path, bootstrap, log_level)
     for line in described(find(config.kafka, incident, since * DAY_S)):
         click.echo(line)
 
@@ -88,10 +85,10 @@ def show(incident: str, since: float, config_path: Path | None, bootstrap: str |
 @click.option("--remove", is_flag=True, help="Nobody has it any more.")
 @_answering
 @_looking
-@common
+@with_config
 def ack(
-    incident: str, remove: bool, reason: str, by: str | None, since: float, config_path: Path | None,
-    bootstrap: str | None, log_level: str,
+    incident: str, remove: bool, reason: str, by: str | None, since: float, config: Config,
+    bootstrap: str | None,
 ) -> None:  # fmt: skip
     """Acknowledge an INCIDENT, so that others see that an operator works on it. Decisions continue."""
     from flyball_cli.controls import who
@@ -99,7 +96,6 @@ def ack(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Acknowledgement
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     one, name = find(config.kafka, incident, since * DAY_S), by or who()
     answer(
@@ -114,10 +110,10 @@ def ack(
 @click.option("--true/--false", "is_true", required=True, default=None, help="Was something wrong?")
 @_answering
 @_looking
-@common
+@with_config
 def label(
-    incident: str, is_true: bool, reason: str, by: str | None, since: float, config_path: Path | None,
-    bootstrap: str | None, log_level: str,
+    incident: str, is_true: bool, reason: str, by: str | None, since: float, config: Config,
+    bootstrap: str | None,
 ) -> None:  # fmt: skip
     """Say whether an INCIDENT was true. Statistical limits of its cause and model of GPU follow, within bounds."""
     from flyball_cli.controls import who
@@ -125,7 +121,6 @@ def label(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Label
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     one = find(config.kafka, incident, since * DAY_S)
     response = Label(
@@ -148,10 +143,10 @@ def label(
 @click.option("--for", "for_s", type=Finite(1), required=True, help="Seconds that it holds.")
 @click.option("--from", "from_", type=click.DateTime(), help="When it begins, UTC; now by default.")
 @_answering
-@common
+@with_config
 def silence(
     cell: str, name: str | None, for_s: float, from_: datetime | None, reason: str, by: str | None,
-    config_path: Path | None, bootstrap: str | None, log_level: str, **matched: Any,
+    config: Config, **matched: Any,
 ) -> None:  # fmt: skip
     """List matching incidents only: no decision follows, and no notification.
 
@@ -171,7 +166,6 @@ def silence(
         raise click.UsageError(
             "this would silence the whole cell; pass --incident, --cause, --node, --device or --workload"
         )
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     now_ns = time.time_ns()
     starts_ns = now_ns if from_ is None else round(from_.replace(tzinfo=UTC).timestamp() * 1e9)
@@ -187,13 +181,12 @@ def silence(
 
 
 @command.command("silences")
-@common
-def silences_(config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+@with_config
+def silences_(config: Config) -> None:
     """List silences that hold or will hold."""
     from flyball_cli.incidents.listing import of_silences
     from flyball_cli.incidents.topic import silences
 
-    config = configured(config_path, bootstrap, log_level)
     table = of_silences(silences(config.kafka), time.time_ns())
     if table.row_count:
         unwrapped_console().print(table)
@@ -205,16 +198,13 @@ def silences_(config_path: Path | None, bootstrap: str | None, log_level: str) -
 @click.argument("name")
 @click.option("--cell", required=True, help="Its cell.")
 @click.option("--by", help="Who ends it; user and host by default.")
-@common
-def unsilence(
-    name: str, cell: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
-) -> None:
+@with_config
+def unsilence(name: str, cell: str, by: str | None, config: Config) -> None:
     """End the silence NAME before its time."""
     from flyball_cli.controls import who
     from flyball_cli.incidents.topic import answer, silences
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     known = {one.name: one for one in silences(config.kafka) if one.cell == cell}
     if name not in known:
@@ -227,13 +217,12 @@ def unsilence(
 @command.command("nodes")
 @click.option("--all", "back", is_flag=True, help="Those that are back, too.")
 @_looking
-@common
-def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+@with_config
+def nodes(back: bool, since: float, config: Config) -> None:
     """List nodes that are suspect, watched or out, and why."""
     from flyball_cli.explain.records import read_conditions
     from flyball_cli.incidents.listing import of_nodes
 
-    config = configured(config_path, bootstrap, log_level)
     found = [one for one in read_conditions(config.kafka, since * DAY_S).values() if back or one.condition != "back"]
     if found:
         unwrapped_console().print(of_nodes(found))
@@ -246,10 +235,8 @@ def nodes(back: bool, since: float, config_path: Path | None, bootstrap: str | N
 @click.option("--cell", required=True, help="Its cell.")
 @click.option("--evidence", required=True, help="How you know that it is well, like the check that it passed.")
 @click.option("--by", help="Who says it; user and host by default.")
-@common
-def readmit(
-    node: str, cell: str, evidence: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str
-) -> None:
+@with_config
+def readmit(node: str, cell: str, evidence: str, by: str | None, config: Config) -> None:
     """Let NODE take work again: earlier faults are cleared, later ones count.
 
     \b
@@ -263,7 +250,6 @@ def readmit(
 
     if not evidence.strip():
         raise click.BadParameter("is empty; a quarantine ends only with evidence", param_hint="--evidence")
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "responder")
     response = Readmission(cell=cell, time_ns=time.time_ns(), by=by or who(), node=node, evidence=evidence.strip())
     answer(config.kafka, response)
@@ -278,10 +264,10 @@ def readmit(
 @click.option("--flyball-image", required=True, help="Image with this command, to readmit the node afterwards.")
 @click.option("--gpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs of the node.")
 @click.option("--namespace", default="default", show_default=True, help="Namespace of the job.")
-@common
+@with_config
 def check(
     node: str, cell: str, image: str, check_line: str, flyball_image: str, gpus: int, namespace: str,
-    config_path: Path | None, bootstrap: str | None, log_level: str,
+    config: Config,
 ) -> None:  # fmt: skip
     """Print a Kubernetes Job that checks a cordoned NODE, and readmits it to Flyball where the check passes.
 
@@ -294,7 +280,6 @@ def check(
     """
     from flyball_cli.incidents.burn_in import job_yaml
 
-    config = configured(config_path, bootstrap, log_level)
     if config.kafka.client:
         raise click.UsageError(
             "the broker wants what kafka.client has, which this job would not have; run the check by hand, and then "
@@ -314,10 +299,10 @@ def check(
 @click.option("--token-env", metavar="NAME", help="Variable of the environment with the bearer token for all of them.")
 @click.option("--once", is_flag=True, help="End when all that there is was delivered.")
 @health_option
-@common
+@with_config
 def notify(
     alertmanagers: tuple[str, ...], webhooks: tuple[str, ...], least: Severity, page: str, token_env: str | None,
-    once: bool, health_file: Path | None, config_path: Path | None, bootstrap: str | None, log_level: str,
+    once: bool, health_file: Path | None, config: Config,
 ) -> None:  # fmt: skip
     """Send incidents to Alertmanager and webhooks, until stopped; each at least once, silenced ones not at all.
 
@@ -343,7 +328,6 @@ def notify(
         *(Alertmanager(url, page, headers) for url in alertmanagers),
         *(Webhook(url, page, headers) for url in webhooks),
     ]
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "notifier")
     with until_signal(health_file) as stop:
         report = run_notifier(config.kafka, targets, stop=stop, least=least, once=once)

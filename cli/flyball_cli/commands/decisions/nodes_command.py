@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
-from flyball_cli.options import common, configured
+from flyball_cli.options import with_config
+from flyball_contracts.config import Config
 
 
 @click.group("nodes")
@@ -23,14 +23,12 @@ def command() -> None:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.option("--cell", help="Refuse nodes of other cells.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@common
+@with_config
 def remove(
     nodes: Sequence[str],
     cell: str | None,
     yes: bool,
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
 ) -> None:
     """End the inventory of each NODE that does not come back, and with it the incident that the node is silent.
 
@@ -44,7 +42,6 @@ def remove(
     from flyball_cli.nodes import removable, remove as remove_nodes
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "remover")
     found = removable(config.kafka, nodes, cell)
     for one in found:

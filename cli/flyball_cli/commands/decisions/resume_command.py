@@ -1,18 +1,18 @@
 """``flyball resume``."""
 
 import time
-from pathlib import Path
 
 import click
 
-from flyball_cli.options import common, configured
+from flyball_cli.options import with_config
+from flyball_contracts.config import Config
 
 
 @click.command("resume")
 @click.option("--cell", default="*", show_default=True, help="The pattern that was stopped.")
 @click.option("--by", help="Who orders it; user and host by default.")
-@common
-def command(cell: str, by: str | None, config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+@with_config
+def command(cell: str, by: str | None, config: Config) -> None:
     """End a `flyball stop`.
 
     \b
@@ -23,7 +23,6 @@ def command(cell: str, by: str | None, config_path: Path | None, bootstrap: str 
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Stop
 
-    config = configured(config_path, bootstrap, log_level)
     preflight(config, "operator")
     stops = [one for one in standing(config.kafka) if isinstance(one, Stop)]
     if cell not in {stop.cell for stop in stops}:

@@ -8,7 +8,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from flyball_cli.options import DAY_S, Finite, common, configured, progress_bar, until_signal
+from flyball_cli.options import DAY_S, Finite, progress_bar, until_signal, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("waste")
@@ -16,15 +17,13 @@ from flyball_cli.options import DAY_S, Finite, common, configured, progress_bar,
 @click.option("--since", type=Finite(0), default=1.0, show_default=True, help="Days to look back on the broker.")
 @click.option("--most", type=click.IntRange(1), default=40, show_default=True, help="Rows to list.")
 @click.option("--json", "as_json", is_flag=True, help="Print all rows as JSON instead of a table.")
-@common
+@with_config
 def command(
     recording: Path | None,
     since: float,
     most: int,
     as_json: bool,
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
 ) -> None:
     """List the GPU time that is paid for and not used: idle, open notebooks, oversized, fragments, starved of input.
 
@@ -39,7 +38,6 @@ def command(
     from flyball_cli.waste.sums import added_up, hours, of_recording
     from flyball_contracts.records import Waste
 
-    config = configured(config_path, bootstrap, log_level)
     if recording is not None:
         with until_signal() as stop, progress_bar("looking") as progress:
             found = of_recording(recording, config.worker, stop, progress)

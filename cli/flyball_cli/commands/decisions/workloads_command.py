@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flyball_cli.options import common, configured
+from flyball_cli.options import with_config
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 
@@ -42,10 +42,8 @@ def _writing(function: Callable[..., Any]) -> Callable[..., Any]:
 @command.command("apply")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @_writing
-@common
-def apply(
-    file: Path, config_path: Path | None, bootstrap: str | None, log_level: str, yes: bool, dry_run: bool
-) -> None:
+@with_config
+def apply(file: Path, config: Config, yes: bool, dry_run: bool) -> None:
     """Declare the workloads of FILE (- for standard input); those that are not in it stay as they are.
 
     The file is checked, what it changes is shown, and after a yes it is sent. A field that is left out has its
@@ -60,7 +58,6 @@ def apply(
     from flyball_cli.workloads.topic import read_topic
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     specs = read_specs(_text(file), str(file), time.time_ns())
     preflight(config, "owner")
     changes = changes_to(specs, read_topic(config.kafka))
@@ -76,10 +73,8 @@ def apply(
 @click.option("--cell", help="Only those of this cell.")
 @click.option("--kind", help="Only those of this kind: inference, training, notebook or batch.")
 @click.option("--tenant", help="Only those of this tenant.")
-@common
-def list_(
-    patterns: Sequence[str], config_path: Path | None, bootstrap: str | None, log_level: str, **wanted: str | None
-) -> None:
+@with_config
+def list_(patterns: Sequence[str], config: Config, **wanted: str | None) -> None:
     """List workloads, all or those whose names fit a PATTERN like 'chat-*'.
 
     \b
@@ -90,7 +85,6 @@ def list_(
     from flyball_cli.workloads.listing import summary, tabulated
     from flyball_cli.workloads.topic import read_topic
 
-    config = configured(config_path, bootstrap, log_level)
     specs = [spec for spec in read_topic(config.kafka).values() if not spec.removed]
     found = [
         spec
@@ -107,8 +101,8 @@ def list_(
 
 @command.command("show")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@common
-def show(names: Sequence[str], config_path: Path | None, bootstrap: str | None, log_level: str) -> None:
+@with_config
+def show(names: Sequence[str], config: Config) -> None:
     """Print workloads as YAML that `flyball workloads apply` takes; a NAME may be a pattern like '*'.
 
     \b
@@ -118,7 +112,6 @@ def show(names: Sequence[str], config_path: Path | None, bootstrap: str | None, 
     from flyball_cli.workloads.reading import write_specs
     from flyball_cli.workloads.topic import read_topic
 
-    config = configured(config_path, bootstrap, log_level)
     known = {name: spec for name, spec in read_topic(config.kafka).items() if not spec.removed}
     click.echo(write_specs([known[name] for name in _named(names, known)]), nl=False)
 
@@ -126,10 +119,8 @@ def show(names: Sequence[str], config_path: Path | None, bootstrap: str | None, 
 @command.command("remove")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @_writing
-@common
-def remove(
-    names: Sequence[str], config_path: Path | None, bootstrap: str | None, log_level: str, yes: bool, dry_run: bool
-) -> None:
+@with_config
+def remove(names: Sequence[str], config: Config, yes: bool, dry_run: bool) -> None:
     """Take workloads back; a NAME may be a pattern like 'test-*'.
 
     Nothing is stopped: replicas run on, there are no more decisions about them, and pending decisions are refused.
@@ -142,7 +133,6 @@ def remove(
     from flyball_cli.workloads.changes import removals_of
     from flyball_cli.workloads.topic import read_topic
 
-    config = configured(config_path, bootstrap, log_level)
     known = {name: spec for name, spec in read_topic(config.kafka).items() if not spec.removed}
     changes = removals_of(_named(names, known), known, time.time_ns())
     click.echo("What runs goes on running; no more is decided on it, and decisions on their way are refused.")

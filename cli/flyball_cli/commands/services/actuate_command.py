@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
-from flyball_cli.options import Pulse, common, configured, health_option, until_signal
+from flyball_cli.options import Pulse, health_option, until_signal, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("actuate")
-@common
+@with_config
 @health_option
-def command(config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None) -> None:
+def command(config: Config, health_file: Path | None) -> None:
     """Read decisions, put each through the guard, carry out what it allows, and answer with outcomes.
 
     The default mode is dry_run: it plans on the real state, says what it would do, and changes nothing.
@@ -22,7 +23,6 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, hea
     from flyball_actuators.service import run_actuator
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     with until_signal() as stop:
         preflight(config, "actuator", stop=stop)
         report = run_actuator(config, stop=stop, beat=Pulse(health_file).beat)

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
-from flyball_cli.options import Pulse, common, configured, health_option, until_signal
+from flyball_cli.options import Pulse, health_option, until_signal, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("controller")
-@common
+@with_config
 @health_option
-def command(config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None) -> None:
+def command(config: Config, health_file: Path | None) -> None:
     """Publish what a Kubernetes cluster shows: its nodes and pods, and the workloads that it declares.
 
     Objects declare workloads by annotations and by the policies of infra/kubernetes/crds.yaml, whose status says what
@@ -23,7 +24,6 @@ def command(config_path: Path | None, bootstrap: str | None, log_level: str, hea
     from flyball_actuators.controller.service import run_controller
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     with until_signal() as stop:
         preflight(config, "controller", stop=stop)
         report = run_controller(config, stop=stop, beat=Pulse(health_file).beat)

@@ -5,16 +5,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from flyball_cli.options import common, configured, health_option, until_signal
+from flyball_cli.options import health_option, until_signal, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("dashboard")
-@common
+@with_config
 @health_option
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.")
-def command(
-    config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, port: int | None
-) -> None:
+def command(config: Config, health_file: Path | None, port: int | None) -> None:
     """Serve the live page: what Flyball is worth, decisions and their effects, the fleet, carbon plans, incidents.
 
     \b
@@ -24,7 +23,6 @@ def command(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.dashboard.run import run_dashboard
 
-    config = configured(config_path, bootstrap, log_level)
     if port is not None:
         config = msgspec.structs.replace(config, dashboard=msgspec.structs.replace(config.dashboard, port=port))
     with until_signal(health_file) as stop:

@@ -6,16 +6,15 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from flyball_cli.options import Pulse, common, configured, health_option, until_signal
+from flyball_cli.options import Pulse, health_option, until_signal, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("feed")
-@common
+@with_config
 @health_option
 @click.option("--once", is_flag=True, help="Ask each feed once, print a table, send nothing.")
-def command(
-    config_path: Path | None, bootstrap: str | None, log_level: str, health_file: Path | None, once: bool
-) -> None:
+def command(config: Config, health_file: Path | None, once: bool) -> None:
     """Send carbon and price curves of the grid to Kafka.
 
     The feeds are under `feeds` in the configuration; tokens are read from environment variables that it names.
@@ -29,7 +28,6 @@ def command(
     from flyball_collectors.feeds import fetch_once, run_feeds
     from flyball_contracts.kafka.preflight import preflight
 
-    config = configured(config_path, bootstrap, log_level)
     if once:
         from flyball_collectors.feeds.table import render
 

@@ -5,11 +5,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from flyball_cli.options import common, configured, health_option
+from flyball_cli.options import health_option, with_config
+from flyball_contracts.config import Config
 
 
 @click.command("worker")
-@common
+@with_config
 @health_option
 @click.option(
     "--history",
@@ -19,9 +20,7 @@ from flyball_cli.options import common, configured, health_option
 )
 @click.option("--embedded", is_flag=True, help="The broker is the embedded one of `flyball demo`.")
 def command(
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
     health_file: Path | None,
     history: Path | None,
     embedded: bool,
@@ -37,7 +36,6 @@ def command(
     from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.worker.run import run_worker
 
-    config = configured(config_path, bootstrap, log_level)
     if history is not None:
         forecast = msgspec.structs.replace(config.worker.forecast, history=str(history))
         config = msgspec.structs.replace(config, worker=msgspec.structs.replace(config.worker, forecast=forecast))

@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from flyball_cli.options import DAY_S, Finite, common, configured
+from flyball_cli.options import DAY_S, Finite, with_config
+from flyball_contracts.config import Config
 
 NEWLINE = "\n"
 
@@ -18,10 +18,8 @@ NEWLINE = "\n"
 @click.option("--observed", is_flag=True, help="Add what each was seen to do, by the outcomes on the broker.")
 @click.option("--since", type=Finite(0), default=30.0, show_default=True, help="Days to look back.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@common
-def command(
-    observed: bool, since: float, as_json: bool, config_path: Path | None, bootstrap: str | None, log_level: str
-) -> None:
+@with_config
+def command(observed: bool, since: float, as_json: bool, config: Config) -> None:
     """List what each driver promises: what it can do, and how.
 
     With --observed each promise stands beside what was seen: decisions that were done of those that were tried, dry
@@ -42,7 +40,6 @@ def command(
     from flyball_cli.platforms.observed import rows
     from flyball_cli.platforms.shown import HEADER, cells
 
-    config = configured(config_path, bootstrap, log_level)
     seen = {}
     if observed:
         from flyball_cli.explain.records import read_sent

@@ -1,17 +1,17 @@
 """``flyball topics``."""
 
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from flyball_cli.options import common, configured
+from flyball_cli.options import with_config
+from flyball_contracts.config import Config
 from flyball_contracts.topics import TOPICS
 
 
 @click.command("topics")
-@common
+@with_config
 @click.option("--create", is_flag=True, help="Create the topics that are missing on the broker.")
 @click.option(
     "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replication factor for --create."
@@ -20,9 +20,7 @@ from flyball_contracts.topics import TOPICS
 @click.option("--role", help="Only this role of --acls.")
 @click.option("--principal", metavar="USER", help="Who plays --role; User:flyball-ROLE by default.")
 def command(
-    config_path: Path | None,
-    bootstrap: str | None,
-    log_level: str,
+    config: Config,
     create: bool,
     replicas: int,
     acls: bool,
@@ -36,7 +34,6 @@ def command(
       flyball topics --acls --role agent
       flyball topics --create --bootstrap kafka-1:9092 --replicas 3
     """
-    config = configured(config_path, bootstrap, log_level)
     if acls and create:
         raise click.UsageError("--create and --acls do not go together")
     if acls:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Demand, Features, Inventory, Profile, Record, Tick
+from flyball_models import grow
 from flyball_models.profile import course, features, kinds, phase, waste, waves
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.signals import AT, Floats, signals
@@ -67,9 +68,9 @@ class Profiles:
         self._add_kept()
         if capacity != self.capacity:
             self.capacity = capacity
-            self.features = features.resize(self.features, capacity)
-            self.waves = waves.resize(self.waves, capacity)
-            self.course = course.resize(self.course, capacity)
+            self.features = grow(self.features, capacity, features.init)
+            self.waves = grow(self.waves, capacity, waves.init)
+            self.course = grow(self.course, capacity, course.init)
             self.guard.resize(capacity)
             self.periods_s = np.append(self.periods_s, np.full(capacity - len(self.periods_s), np.nan, np.float32))
         if recycled:
