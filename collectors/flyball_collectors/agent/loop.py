@@ -4,9 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.identity import Identity
@@ -27,50 +24,6 @@ from flyball_contracts.records.events import node_event
 
 _LOG = logging.getLogger(__name__)
 _DROPS_EVERY_S = 10.0
-
-
-class OwnMetrics:
-    """Fills the agent's own columns; its counters rise from zero when the agent starts."""
-
-    def __init__(self) -> None:
-        self._framed: dict[str, float] = {}
-
-    def fill(
-        self,
-        row: NDArray[np.float32],
-        outbox: Outbox | NullOutbox,
-        *,
-        now_ns: int,
-        read_ns: int,
-        skipped: int,
-        taken: int,
-        lost: int,
-    ) -> None:
-        """Write into ``row``, ``float32[len(HOST)]``.
-
-        ``read_ns`` is the time of the previous tick's reads, 0 for none; ``skipped`` counts missed ticks so far,
-        ``taken`` and ``lost`` the OTLP requests.
-        """
-        spool = outbox.spool_stats
-        gauges = {"flyball.agent.read.duration": read_ns / NS_PER_S if read_ns else NAN}
-        counts: dict[str, float] = {
-            "flyball.agent.records{state=produced}": outbox.sent,
-            "flyball.agent.records{state=delivered}": outbox.delivered,
-            "flyball.agent.records{state=dropped}": outbox.dropped,
-            "flyball.agent.ticks{state=skipped}": skipped,
-            "flyball.agent.export.requests{state=delivered}": taken,
-            "flyball.agent.export.requests{state=dropped}": lost,
-        }
-        if spool is not None:
-            counts["flyball.agent.records{state=spooled}"] = spool.spooled
-            gauges["flyball.agent.spool.usage"] = spool.bytes
-            oldest_ns = now_ns if spool.oldest_ns is None else spool.oldest_ns
-            gauges["flyball.agent.spool.age"] = max(now_ns - oldest_ns, 0) / NS_PER_S
-        for key, value in gauges.items():
-            row[HOST.column(key)] = value
-        for key, value in counts.items():
-            row[HOST.column(key)] = value - self._framed.get(key, 0.0)
-        self._framed = counts
 
 
 class AgentReport(NamedTuple):
@@ -100,7 +53,7 @@ class AgentLoop:
         self._read_ns = 0
         self._reported_dropped = 0
         self._reported_dropped_ns: int | None = None
-        self._own = OwnMetrics()
+        self._own: dict[str, float] = {}  # the agent's own counts so far
         self._passed_ns = 0  # over all ticks, whatever the clock was set to
         self._framed_ns: dict[int, int] = {}  # when each layout had its last frame, as passed time
         self._failed: set[str] = set()
@@ -196,17 +149,28 @@ class AgentLoop:
             return []
 
     def _add_own(self, reading: Reading, tick: Tick, previous_read_ns: int) -> None:
-        """Add the agent's metrics of itself."""
+        """Add the agent's metrics of itself; its counters rise from zero when it starts."""
+        box, row, spool = self._outbox, reading.values[0], self._outbox.spool_stats
         taken, lost = self._setup.exports.requests
-        self._own.fill(
-            reading.values[0],
-            self._outbox,
-            now_ns=tick.time_ns,
-            read_ns=previous_read_ns,
-            skipped=self._skipped,
-            taken=taken,
-            lost=lost,
-        )
+        gauges = {"flyball.agent.read.duration": previous_read_ns / NS_PER_S if previous_read_ns else NAN}
+        counts: dict[str, float] = {
+            "flyball.agent.records{state=produced}": box.sent,
+            "flyball.agent.records{state=delivered}": box.delivered,
+            "flyball.agent.records{state=dropped}": box.dropped,
+            "flyball.agent.ticks{state=skipped}": self._skipped,
+            "flyball.agent.export.requests{state=delivered}": taken,
+            "flyball.agent.export.requests{state=dropped}": lost,
+        }
+        if spool is not None:
+            counts["flyball.agent.records{state=spooled}"] = spool.spooled
+            gauges["flyball.agent.spool.usage"] = spool.bytes
+            oldest_ns = tick.time_ns if spool.oldest_ns is None else spool.oldest_ns
+            gauges["flyball.agent.spool.age"] = max(tick.time_ns - oldest_ns, 0) / NS_PER_S
+        for key, value in gauges.items():
+            row[HOST.column(key)] = value
+        for key, value in counts.items():
+            row[HOST.column(key)] = value - self._own.get(key, 0.0)
+        self._own = counts
 
     def _send_frame(self, reading: Reading, tick: Tick) -> Framed:
         """Send one frame; its counters cover the time since the one before of its layout."""

@@ -67,7 +67,7 @@ def applicable(old: Config, new: Config) -> tuple[Config, list[str]]:
     """
     same = bool(old.kafka.bootstrap) == bool(new.kafka.bootstrap)
     waiting = [] if same else ["kafka.bootstrap"]
-    waiting += [f"agent.{key}" for key in AT_START if _differs(old.agent, new.agent, key)]
+    waiting += [f"agent.{key}" for key in AT_START if getattr(old.agent, key) != getattr(new.agent, key)]
     agent = msgspec.structs.replace(new.agent, **{key: getattr(old.agent, key) for key in AT_START})
     return msgspec.structs.replace(new, kafka=new.kafka if same else old.kafka, agent=agent), waiting
 
@@ -82,9 +82,3 @@ def changed_keys(old: msgspec.Struct, new: msgspec.Struct, path: str) -> list[st
         elif before != after:
             keys.append(where)
     return keys
-
-
-def _differs(old: msgspec.Struct, new: msgspec.Struct, key: str) -> bool:
-    before: object = getattr(old, key)
-    after: object = getattr(new, key)
-    return before != after

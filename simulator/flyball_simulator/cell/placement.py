@@ -1,7 +1,7 @@
 """Placement of replicas on GPUs; a GPU holds at most one replica."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +70,6 @@ class Rows(NamedTuple):
     of_gpu: Ints
 
 
-@dataclass
 class Placement:
     """Replicas of all workloads; ``wanted`` is the desired number per workload.
 
@@ -80,29 +79,19 @@ class Placement:
     again. ``cordoned_by_request`` are GPUs that a client has cordoned.
     """
 
-    site: Site
-    workloads: tuple[Demanded, ...]
-    owner: NDArray[np.int64] = field(init=False)
-    free: NDArray[np.int64] = field(init=False)
-    usable: NDArray[np.bool_] = field(init=False)
-    open: NDArray[np.bool_] = field(init=False)
-    wanted: list[int] = field(init=False)
-    shares: list[list[int] | None] = field(init=False)
-    placed: list[list[Replica]] = field(init=False)
-    changed: set[int] = field(init=False)
-    cordoned_by_request: set[int] = field(init=False)
-    stale: bool = True
-
-    def __post_init__(self) -> None:
-        self.owner = np.full(len(self.site.node_of), FREE, np.int64)
-        self.usable = np.ones(len(self.site.node_of), np.bool_)
-        self.open = np.array([not node.extra for node in self.site.nodes], np.bool_)
-        self.free = np.diff(self.site.starts)
-        self.wanted = [0] * len(self.workloads)
-        self.shares = [None] * len(self.workloads)
-        self.placed = [[] for _ in self.workloads]
-        self.changed = set()
-        self.cordoned_by_request = set()
+    def __init__(self, site: Site, workloads: tuple[Demanded, ...]) -> None:
+        self.site = site
+        self.workloads = workloads
+        self.owner = np.full(len(site.node_of), FREE, np.int64)
+        self.usable = np.ones(len(site.node_of), np.bool_)
+        self.open = np.array([not node.extra for node in site.nodes], np.bool_)
+        self.free: NDArray[np.int64] = np.diff(site.starts)
+        self.wanted = [0] * len(workloads)
+        self.shares: list[list[int] | None] = [None] * len(workloads)
+        self.placed: list[list[Replica]] = [[] for _ in workloads]
+        self.changed = set[int]()
+        self.cordoned_by_request = set[int]()
+        self.stale = True
 
     def live(self, workload: int) -> list[Replica]:
         """Replicas that count: neither stopping nor being replaced."""

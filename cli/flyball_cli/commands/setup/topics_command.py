@@ -1,6 +1,5 @@
 """``flyball topics``."""
 
-
 import click
 from rich.console import Console
 from rich.table import Column, Table
