@@ -160,7 +160,7 @@ def _recorded(path: Path, workload: str | None) -> tuple["Demand", "WorkloadSpec
 
 def _show(study: "Study") -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from flyball_streams.backtest.events import text as single
     from flyball_streams.backtest.report.text import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
@@ -169,26 +169,24 @@ def _show(study: "Study") -> None:
     console = Console(width=None if sys.stdout.isatty() else 132)
     console.print(f"[bold]{study.name}[/]  {study.about}", highlight=False)
     console.print(headline(study), highlight=False)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("policy", no_wrap=True)
-    for name in COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
+
+    def table_of(left: int, *names: str) -> Table:
+        columns = (Column(name, justify="left" if i < left else "right", no_wrap=True) for i, name in enumerate(names))
+        return Table(*columns, box=None, header_style="bold", pad_edge=False)
+
+    table = table_of(1, "policy", *COLUMNS)
     for row in study.rows:
         table.add_row(row.title, *cells(row), style="bold" if row.ours else None)
     console.print(table)
     if study.safety:
         titles = {row.key: row.title for row in study.rows}
-        faults = Table(box=None, header_style="bold", pad_edge=False)
-        for i, name in enumerate(("policy", "fault", *FAULT_COLUMNS)):
-            faults.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
+        faults = table_of(2, "policy", "fault", *FAULT_COLUMNS)
         for o in study.safety:
             faults.add_row(titles[o.policy], TITLES[o.fault], *fault_cells(o), style=None if o.passed else "red")
         console.print(faults)
     if study.confirmed is not None:
         console.print(single.verdict(study.confirmed), highlight=False)
-        confirmed = Table(box=None, header_style="bold", pad_edge=False)
-        for i, name in enumerate(("policy", *single.COLUMNS)):
-            confirmed.add_column(name, justify="right" if i else "left", no_wrap=True)
+        confirmed = table_of(1, "policy", *single.COLUMNS)
         for each in study.confirmed.rows:
             confirmed.add_row(each.title, *single.cells(each), style="bold" if each.ours else None)
         console.print(confirmed)
