@@ -1,28 +1,37 @@
 """Which fields of the configuration the product reads, by the types that annotations give to expressions.
 
 The inference is coarse but never guesses by the name of a field alone: a field counts as read only on an expression
-whose type is its section. Types come from annotations of parameters, variables, attributes and results, and spread
-through assignments, loops and attributes.
+whose type is its section. Types come from annotations of parameters, variables, attributes and results, from what
+methods put into attributes of their class, and from ``isinstance`` and ``match``; they spread through assignments,
+loops and calls. To check a value in ``__post_init__``, to compare it with that of another configuration or to copy it
+into one is not to use it.
 """
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-Sections = frozenset[type]
-NONE: Sections = frozenset()
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-BINDINGS = (ast.AnnAssign, ast.Assign, ast.For, ast.comprehension, ast.NamedExpr, ast.MatchAs, ast.Match)
-PASSING = (ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr, ast.Starred, ast.Tuple, ast.List)
+Kind = type | str
+"""A section, or the name of a class of the product that is none."""
+Kinds = frozenset[Kind]
+NONE: Kinds = frozenset()
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+BINDINGS = (ast.AnnAssign, ast.Assign, ast.For, ast.comprehension, ast.NamedExpr)
+PASSING = (ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr, ast.Starred, ast.Tuple, ast.List, ast.Await)
 CONTAINER_METHODS = ("values", "items", "get", "pop", "setdefault")
+COPYING = ("replace", "_replace")
+Names = Mapping[str, Kinds]
+Narrowed = Mapping[str, list[ast.expr]]
+"""Classes to which ``isinstance`` or ``match`` limits variables."""
 
 
-def sections_of(kind: object) -> Sections:
+def sections_of(kind: object) -> frozenset[type]:
     """The structs in a type, through options, lists and unions, and the structs in their fields."""
     found, todo = set[type](), [kind]
     while todo:
@@ -34,122 +43,197 @@ def sections_of(kind: object) -> Sections:
     return frozenset(found)
 
 
-def _direct(kind: object) -> Sections:
+def _direct(kind: object) -> Kinds:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return frozenset((kind,))
     return NONE.union(*(_direct(one) for one in get_args(kind)))
 
 
 class Reads:
-    """The pairs of a section and a field that the modules read; ``named`` has the sections by the names of types."""
+    """The pairs of a section and a field that the modules read."""
 
-    def __init__(self, sections: Sections, aliases: Mapping[str, object], modules: list[ast.Module]) -> None:
+    def __init__(self, sections: frozenset[type], aliases: Mapping[str, object], modules: list[ast.Module]) -> None:
         self.fields = {one: {name: _direct(kind) for name, kind in get_type_hints(one).items()} for one in sections}
-        self.named: dict[str, Sections] = {one.__name__: frozenset((one,)) for one in sections}
+        self.named: dict[str, Kinds] = {one.__name__: frozenset((one,)) for one in sections}
         self.named |= {name: _direct(kind) for name, kind in aliases.items()}
-        self.everywhere: dict[str, Sections] = defaultdict(frozenset)
-        self.here: dict[str, Sections] = defaultdict(frozenset)
-        self.results: dict[str, Sections] = defaultdict(frozenset)
+        self.local: dict[str, Kinds] = {}
+        """What names mean in the module that is read, where it defines them itself."""
+        self.bases: dict[str, Kinds] = {}
+        self.members: dict[str, dict[str, Kinds]] = defaultdict(lambda: defaultdict(frozenset))
+        self.results: dict[str, Kinds | None] = {}
+        """Kinds of what functions return, by their names; ``None`` where that is of the type of an argument."""
+        self.here: dict[str, Kinds | None] = {}
         self.found: set[tuple[type, str]] = set()
-        nodes = [node for module in modules for node in ast.walk(module)]
-        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-        for one in classes * 2:  # a class may extend one that a later module extends
-            bases = NONE.union(*(self.of_annotation(base) for base in one.bases))
-            if bases:
-                self.named.setdefault(one.name, bases)
-        for node in nodes:
-            if isinstance(node, ast.FunctionDef) and node.returns is not None:
-                self.results[node.name] |= self.of_annotation(node.returns)
+        defined = [self._defined(module, number) for number, module in enumerate(modules)]
+        for module, self.local in zip(modules, defined, strict=True):
+            self._declare(module)
         scopes = [Scope(module) for module in modules]
-        attributes = [self._declared(module) for module in modules]
-        for last in (False, True):  # attributes that one module sets are read in others
+        for _ in range(2):  # what one module puts into an attribute is read in others
             self.found.clear()
-            for scope, self.here in zip(scopes, attributes, strict=True):
+            for module, scope, self.local in zip(modules, scopes, defined, strict=True):
+                self.here = {one.name: self._result(one) for one in module.body if isinstance(one, ast.FunctionDef)}
                 self._visit(scope, {}, scope.words)
-                for name, kinds in () if last else self.here.items():
-                    self.everywhere[name] |= kinds
 
-    def _declared(self, module: ast.Module) -> dict[str, Sections]:
-        found = defaultdict[str, Sections](frozenset)
-        for node in ast.walk(module):
-            for line in node.body if isinstance(node, ast.ClassDef) and node.name not in self.named else ():
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                    found[line.target.id] |= self.of_annotation(line.annotation)
-                elif isinstance(line, ast.FunctionDef) and line.returns is not None:
-                    found[line.name] |= self.of_annotation(line.returns)
-        return found
+    def _defined(self, module: ast.Module, number: int) -> dict[str, Kinds]:
+        """The classes and unions of a module: a class that extends a section is read as that section."""
+        self.local = {}
+        for one in ast.walk(module):
+            if isinstance(one, ast.ClassDef):
+                fields = [
+                    line.target.id
+                    for line in one.body
+                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+                ]
+                known = [k for k in self.named.get(one.name, NONE) if _is_of(k, one.name, fields)]
+                kinds = known or [k for base in one.bases for k in self.of_annotation(base) if isinstance(k, type)]
+                self.local[one.name] = frozenset[Kind](kinds) or frozenset((f"{one.name} {number}",))
+        for line in module.body:
+            if (
+                isinstance(line, ast.Assign)
+                and isinstance(line.value, ast.BinOp)
+                and isinstance(line.targets[0], ast.Name)
+            ):
+                self.local[line.targets[0].id] = self.of_annotation(line.value)
+        for name, kinds in self.local.items():
+            self.named[name] = self.named.get(name, NONE) | kinds
+        return self.local
 
-    def of_annotation(self, node: ast.expr) -> Sections:
-        """The sections that an annotation names."""
-        return NONE.union(*(self.named.get(word, NONE) for word in re.findall(r"\w+", ast.unparse(node))))
+    def _declare(self, module: ast.Module) -> None:
+        methods = set[ast.AST]()
+        for one in ast.walk(module):
+            if isinstance(one, ast.FunctionDef) and one not in methods:
+                before, result = self.results.get(one.name, NONE), self._result(one)
+                self.results[one.name] = None if before is None or result is None else before | result
+            if not isinstance(one, ast.ClassDef):
+                continue
+            methods.update(one.body)
+            for kind in self.local[one.name]:
+                if isinstance(kind, str):
+                    self.bases[kind] = NONE.union(*(self.of_annotation(base) for base in one.bases))
+                    self._declare_members(self.members[kind], one.body)
 
-    def _visit(self, scope: "Scope", outer: Mapping[str, Sections], words: frozenset[str]) -> None:
-        names = dict(outer)
+    def _declare_members(self, members: dict[str, Kinds], body: list[ast.stmt]) -> None:
+        for line in body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                members[line.target.id] |= self.of_annotation(line.annotation)
+            elif isinstance(line, ast.FunctionDef):
+                members[line.name] |= self._result(line) or NONE
+
+    def _result(self, node: ast.FunctionDef) -> Kinds | None:
+        if node.returns is None or re.search(r"\b[A-Z]\b", ast.unparse(node.returns)):  # none, or a type variable
+            return None
+        return self.of_annotation(node.returns)
+
+    def of_annotation(self, node: ast.AST) -> Kinds:
+        """The kinds that an annotation names."""
+        return NONE.union(*map(self._kinds_of, re.findall(r"\w+", ast.unparse(node))))
+
+    def _kinds_of(self, name: str) -> Kinds:
+        return self.local.get(name) or self.named.get(name, NONE)
+
+    def _member(self, kind: Kind, name: str) -> Kinds | None:
+        """Kinds of an attribute, ``None`` if the class has none of that name."""
+        if isinstance(kind, type):
+            return self.fields[kind].get(name)
+        if name in self.members[kind]:
+            return self.members[kind][name]
+        found = [self._member(base, name) for base in self.bases.get(kind, NONE) if base != kind]
+        return next((kinds for kinds in found if kinds is not None), None)
+
+    def _visit(self, scope: "Scope", outer: Names, words: frozenset[str]) -> None:
+        names = {name: kinds for name, kinds in outer.items() if name not in scope.fresh}
         for arg in scope.args:
             names[arg.arg] = self.of_annotation(arg.annotation) if arg.annotation else names.get(arg.arg, NONE)
-        if scope.owner in self.named and scope.args:
-            names[scope.args[0].arg] = self.named[scope.owner]
-        for node in scope.bindings * 2:
-            self._bind(node, names)
-        for read in scope.attributes:
-            self.found |= {(one, read.attr) for one in self.of(read.value, names) if read.attr in self.fields[one]}
-        for call in scope.dynamic:
-            self.found |= {
-                (one, word) for one in self.of(call.args[0], names) for word in words & self.fields[one].keys()
-            }
-        for inner in scope.scopes:
-            self._visit(inner, names, words)
+        if scope.owner in self.local and scope.args:
+            names[scope.args[0].arg] = self.local[scope.owner]
+        for node, narrowed in scope.bindings * 2:
+            self._bind(node, names, self._narrow(names, narrowed))
+        for read, narrowed in scope.attributes:
+            kinds = self.of(read.value, self._narrow(names, narrowed))
+            self.found |= {(one, read.attr) for one in kinds if isinstance(one, type) and read.attr in self.fields[one]}
+        for call, narrowed in scope.dynamic:
+            for one in self.of(call.args[0], self._narrow(names, narrowed)):
+                self.found |= (
+                    {(one, word) for word in words & self.fields[one].keys()} if isinstance(one, type) else set()
+                )
+        for inner, narrowed in scope.scopes:
+            self._visit(inner, self._narrow(names, narrowed), words)
 
-    def _bind(self, node: ast.AST, names: dict[str, Sections]) -> None:
+    def _narrow(self, names: Names, narrowed: Narrowed) -> Names:
+        return (
+            names
+            if not narrowed
+            else {**names, **{name: NONE.union(*map(self.of_annotation, kinds)) for name, kinds in narrowed.items()}}
+        )
+
+    def _bind(self, node: ast.AST, names: dict[str, Kinds], seen: Names) -> None:
         if isinstance(node, ast.AnnAssign):
-            self._assign(node.target, self.of_annotation(node.annotation), names)
+            self._assign(node.target, self.of_annotation(node.annotation), names, seen)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
-                self._assign(target, self.of(node.value, names), names)
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=False))
+                for one, value in pairs:
+                    self._assign(one, self.of(value, seen), names, seen)
         elif isinstance(node, (ast.For, ast.comprehension)):
-            self._assign(node.target, self.of(node.iter, names), names)
+            self._assign(node.target, self.of(node.iter, seen), names, seen)
         elif isinstance(node, ast.NamedExpr):
-            self._assign(node.target, self.of(node.value, names), names)
-        elif isinstance(node, ast.Match) and isinstance(node.subject, ast.Name):
-            patterns = [part for case in node.cases for part in ast.walk(case.pattern)]
-            kinds = [self.of_annotation(part.cls) for part in patterns if isinstance(part, ast.MatchClass)]
-            names[node.subject.id] = names.get(node.subject.id, NONE).union(*kinds)
-        elif isinstance(node, ast.MatchAs) and node.name and isinstance(node.pattern, ast.MatchClass):
-            names[node.name] = self.of_annotation(node.pattern.cls)
+            self._assign(node.target, self.of(node.value, seen), names, seen)
 
-    def _assign(self, target: ast.expr, kinds: Sections, names: dict[str, Sections]) -> None:
+    def _assign(self, target: ast.expr, kinds: Kinds, names: dict[str, Kinds], seen: Names) -> None:
         if isinstance(target, ast.Name):
             names[target.id] = names.get(target.id, NONE) | kinds
         elif isinstance(target, ast.Attribute):
-            self.here[target.attr] |= kinds
+            for one in self.of(target.value, seen):
+                if isinstance(one, str):
+                    self.members[one][target.attr] |= kinds
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for one in target.elts:
-                self._assign(one, kinds, names)
+            for inner in target.elts:
+                self._assign(inner, kinds, names, seen)
 
-    def of(self, node: ast.AST, names: Mapping[str, Sections]) -> Sections:
-        """The sections that an expression may be, or hold."""
+    def of(self, node: ast.AST, names: Names) -> Kinds:
+        """The kinds that an expression may be, or hold."""
         if isinstance(node, ast.Name):
-            return names.get(node.id, NONE)
+            return names.get(node.id) or self._kinds_of(node.id)
         if isinstance(node, ast.Attribute):
-            base = [one for one in self.of(node.value, names) if node.attr in self.fields[one]]
-            if base:
-                return NONE.union(*(self.fields[one][node.attr] for one in base))
-            if node.attr in CONTAINER_METHODS:
-                return self.of(node.value, names)
-            return self.here.get(node.attr) or self.everywhere.get(node.attr, NONE)
+            held = self.of(node.value, names)
+            known = [kinds for one in held if (kinds := self._member(one, node.attr)) is not None]
+            return NONE.union(*known) if known else held if node.attr in CONTAINER_METHODS else NONE
         if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            known = self.named.get(called) or self.results.get(called)
-            if known:
-                return known
-            held = self.of(node.func, names) if called in CONTAINER_METHODS else NONE
-            return held.union(*(self.of(one, names) for one in node.args))
+            return self._called(node, names)
         parts: list[ast.AST] = []
+        if isinstance(node, COMPREHENSIONS):
+            inside = {name: kinds for name, kinds in names.items() if name not in _targets(node)}
+            for one in node.generators:
+                self._assign(one.target, self.of(one.iter, {**names, **inside}), inside, names)
+            return self.of(node.value if isinstance(node, ast.DictComp) else node.elt, inside)
         if isinstance(node, PASSING):
             parts = [*ast.iter_child_nodes(node)]
-        elif isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
-            parts = [node.elt]
+        elif isinstance(node, ast.Dict):
+            parts = [*node.values]
         return NONE.union(*(self.of(one, names) for one in parts))
+
+    def _called(self, node: ast.Call, names: Names) -> Kinds:
+        given = NONE.union(*(self.of(one, names) for one in node.args))
+        if isinstance(node.func, ast.Name):
+            if known := self._kinds_of(node.func.id):
+                return known
+            result = self.here.get(node.func.id, self.results.get(node.func.id))
+            return given if result is None else result
+        held = self.of(node.func, names)
+        if held or not isinstance(node.func, ast.Attribute):
+            return held
+        if node.func.attr in COPYING:
+            return given | self.of(node.func.value, names)
+        if self.of(node.func.value, names):  # a method whose result is no section
+            return NONE
+        result = self._kinds_of(node.func.attr) or self.results.get(node.func.attr)
+        return given if result is None else result
+
+
+def _is_of(kind: Kind, name: str, fields: list[str]) -> bool:
+    return isinstance(kind, type) and kind.__name__ == name and [*kind.__annotations__] == fields
 
 
 class Scope:
@@ -158,29 +242,93 @@ class Scope:
     def __init__(self, root: ast.AST, owner: str = "") -> None:
         self.owner = owner
         self.args: list[ast.arg] = []
-        self.bindings: list[ast.AST] = []
-        self.attributes: list[ast.Attribute] = []
-        self.dynamic: list[ast.Call] = []
-        self.scopes: list[Scope] = []
-        if isinstance(root, SCOPES):
+        self.bindings: list[tuple[ast.AST, Narrowed]] = []
+        self.attributes: list[tuple[ast.Attribute, Narrowed]] = []
+        self.dynamic: list[tuple[ast.Call, Narrowed]] = []
+        self.scopes: list[tuple[Scope, Narrowed]] = []
+        self.fresh = _targets(root) if isinstance(root, COMPREHENSIONS) else frozenset()
+        if isinstance(root, FUNCTIONS):
             self.args = [*root.args.posonlyargs, *root.args.args, *root.args.kwonlyargs]
         constants = [node.value for node in ast.walk(root) if isinstance(node, ast.Constant)] if not owner else []
         self.words = frozenset(value for value in constants if isinstance(value, str))
-        self._read(root, "")
+        for node in ast.iter_child_nodes(root):
+            self._read(node, "", {})
 
-    def _read(self, parent: ast.AST, owner: str) -> None:
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, SCOPES):
-                if getattr(node, "name", "") != "__post_init__":  # to check a value is not to use it
-                    self.scopes.append(Scope(node, owner or "function"))
-                continue
-            if isinstance(node, BINDINGS):
-                self.bindings.append(node)
-            elif isinstance(node, ast.Attribute):
-                self.attributes.append(node)
-            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
-                self.dynamic.append(node)
-            self._read(node, node.name if isinstance(node, ast.ClassDef) else owner)
+    def _read(self, node: ast.AST, owner: str, narrowed: Narrowed) -> None:
+        if isinstance(node, (*FUNCTIONS, *COMPREHENSIONS)):
+            if getattr(node, "name", "") != "__post_init__":
+                self.scopes.append((Scope(node, owner or "function"), narrowed))
+            return
+        if isinstance(node, BINDINGS):
+            self.bindings.append((node, narrowed))
+        elif isinstance(node, ast.Attribute):
+            self.attributes.append((node, narrowed))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+            self.dynamic.append((node, narrowed))
+        inner = node.name if isinstance(node, ast.ClassDef) else owner
+        for child, limits in _children(node):
+            if not _is_copied(node, child):
+                self._read(child, inner, {**narrowed, **limits})
+
+
+def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Narrowed]]:
+    """Parts of a node, each with the classes to which a test limits variables in it."""
+    if isinstance(node, (ast.If, ast.IfExp)):
+        limits = _limits(node.test)
+        yield node.test, limits if isinstance(node.test, ast.BoolOp) else {}
+        yield from ((one, limits) for one in (node.body if isinstance(node, ast.If) else [node.body]))
+        yield from ((one, {}) for one in (node.orelse if isinstance(node, ast.If) else [node.orelse]))
+    elif isinstance(node, ast.Match) and isinstance(node.subject, ast.Name):
+        yield node.subject, {}
+        for case in node.cases:
+            classes = [part.cls for part in ast.walk(case.pattern) if isinstance(part, ast.MatchClass)]
+            name = case.pattern.name if isinstance(case.pattern, ast.MatchAs) else None
+            limits = {word: classes for word in (node.subject.id, name) if word} if classes else {}
+            yield from ((one, limits) for one in [*([case.guard] if case.guard else []), *case.body])
+    else:
+        yield from ((one, {}) for one in ast.iter_child_nodes(node))
+
+
+def _targets(node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> frozenset[str]:
+    parts = [part for one in node.generators for part in ast.walk(one.target)]
+    return frozenset(part.id for part in parts if isinstance(part, ast.Name))
+
+
+def _limits(test: ast.expr) -> Narrowed:
+    """Variables that ``isinstance`` limits where a test holds."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return {name: kinds for one in test.values for name, kinds in _limits(one).items()}
+    if (
+        isinstance(test, ast.Call)
+        and getattr(test.func, "id", "") == "isinstance"
+        and isinstance(test.args[0], ast.Name)
+    ):
+        return {test.args[0].id: [test.args[1]]}
+    return {}
+
+
+def _is_copied(parent: ast.AST, child: ast.AST) -> bool:
+    """Whether a value is only compared with that of another configuration, or copied into one."""
+    if isinstance(parent, ast.Compare):
+        sides = {_field(one) for one in (parent.left, *parent.comparators)}
+        return len(sides) == 1 and None not in sides
+    return (
+        isinstance(parent, ast.Call)
+        and child in parent.keywords
+        and _called_name(parent) in COPYING
+        and (isinstance(child, ast.keyword) and child.arg is None)
+    )
+
+
+def _called_name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _field(node: ast.AST) -> str | None:
+    """The field that an expression reads: by its name, or by the expression that gives it to ``getattr``."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+        return ast.unparse(node.args[1])
+    return node.attr if isinstance(node, ast.Attribute) else None
 
 
 def modules_of(root: Path) -> list[ast.Module]:

@@ -76,6 +76,34 @@ class Keeper:
 """
 
 
+NO_READER = """
+class Street:
+    name: str
+
+    def __init__(self, houses: tuple[House, ...]) -> None:
+        self.houses = houses
+        self.label = [house.guest for house in self.name]
+
+    def same(self, old: House, new: House):
+        if old.guest == new.guest and all(getattr(old, key) == getattr(new, key) for key in ("labels",)):
+            return replace(new, **{key: getattr(old, key) for key in ("doors",)})
+
+def called(street: Street, pet: Cat | Dog) -> str:
+    match pet:
+        case Dog():
+            return pet.name, pet.lives, street.name
+    if isinstance(pet, Dog):
+        return pet.lives
+    return [pet.name for pet in street.doors]
+"""
+
+
+def test_a_key_that_is_compared_or_copied_or_is_another_classs_has_no_reader() -> None:
+    assert unread([House], {}, [ast.parse(NO_READER)]) == [
+        *("Cat.lives", "Cat.name", "Dog.tricks", "House.doors", "House.guest", "House.labels", "House.pets"),
+    ]
+
+
 def test_a_key_without_a_reader_is_found() -> None:
     assert unread([House], {}, [ast.parse(READER)]) == ["Cat.lives", "House.guest", "House.labels"]
     read = "class H:\n house: House\n def f(self): return self.house.guest.lives, self.house.labels"
