@@ -85,8 +85,8 @@ class Reads:
                     if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
                 ]
                 known = [k for k in self.named.get(one.name, NONE) if _is_of(k, one.name, fields)]
-                kinds = known or [k for base in one.bases for k in self.of_annotation(base) if isinstance(k, type)]
-                self.local[one.name] = frozenset[Kind](kinds) or frozenset((f"{one.name} {number}",))
+                section = known or [k for base in one.bases for k in self.of_annotation(base) if isinstance(k, type)]
+                self.local[one.name] = frozenset[Kind](section) or frozenset((f"{one.name} {number}",))
         for line in module.body:
             if (
                 isinstance(line, ast.Assign)

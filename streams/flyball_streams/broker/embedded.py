@@ -73,8 +73,7 @@ class EmbeddedBroker:
         """Create one topic; `TransportError` when it exists or the count is below one."""
         if partitions < 1:  # the mock would create it, with no place for a record
             raise TransportError(f"topic {name!r} needs at least one partition, not {partitions}")
-        if self._closing.is_set():
-            raise TransportError("the embedded broker is closed")
+        self._open()
         if self._cluster is not None:
             self._cluster.create_topic(name, partitions)
             return
@@ -106,3 +105,7 @@ class EmbeddedBroker:
                 self._cluster.serve(_SERVE_MS)
             elif self._fallback is not None:
                 self._fallback.poll(_SERVE_MS / 1000)
+
+    def _open(self) -> None:
+        if self._closing.is_set():
+            raise TransportError("the embedded broker is closed")

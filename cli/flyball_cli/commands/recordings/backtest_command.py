@@ -152,7 +152,7 @@ def _recorded(path: Path, workload: str | None) -> tuple["Demand", "WorkloadSpec
         found = read_recording(path, progress=progress)
     if workload is None and len(found) == 1:
         workload = next(iter(found))
-    if workload not in found:
+    if workload is None or workload not in found:
         lead = "choose one with --workload" if workload is None else f"there is no workload {workload!r}"
         raise click.UsageError(f"{path}: {lead}; known: {', '.join(found)}")
     return found[workload], found.specs[workload]
