@@ -58,14 +58,9 @@ class Clocked:
                 self._clock(lane, name)
         self._known = 0
 
-    def feed(self, messages: Sequence[Message]) -> list[Message]:
+    def feed(self, messages: Sequence[Incoming]) -> list[Message]:
         """Feed the messages of a tick."""
-        made = self.engine.feed(
-            [
-                Incoming(m.topic, partition_of(m.key, TOPICS[m.topic].partitions), 0, m.key, m.value, m.headers)
-                for m in messages
-            ]
-        )
+        made = self.engine.feed(messages)
         if len(self.engine.nodes) > self._known:  # node lanes are made when their first message comes
             for lane in list(self.engine.nodes.values())[self._known :]:
                 self._clock(lane, "node")
@@ -85,19 +80,27 @@ class Clocked:
         lane.step = clocked
 
 
+def incoming(messages: Sequence[Message]) -> list[Incoming]:
+    """Messages as the client of a worker passes them on; that is not the engine's work."""
+    return [
+        Incoming(m.topic, partition_of(m.key, TOPICS[m.topic].partitions), 0, m.key, m.value, m.headers)
+        for m in messages
+    ]
+
+
 def run(copies: int, ticks: int, seed: int, console: Console) -> dict[str, Any]:
     """Feed some ticks of one fleet; milliseconds of CPU a tick."""
     load, clocked = Load(copies, seed), Clocked()
-    clocked.feed(load.start())
-    for messages in load.ticks(WARM_TICKS):
-        clocked.feed(messages)
+    clocked.feed(incoming(load.start()))
+    for warming in load.ticks(WARM_TICKS):
+        clocked.feed(incoming(warming))
     calm_collector()
     taken_ms: list[float] = []
     lanes_ms: dict[str, list[float]] = {name: [] for name in LANES}
     decisions = 0
     shown = track(range(ticks), f"{load.gpus:,} GPUs", console=console, transient=True, disable=not console.is_terminal)
     for _ in shown:
-        (messages,) = load.ticks(1)
+        (messages,) = map(incoming, load.ticks(1))
         before, begin_s = dict(clocked.spent_s), time.process_time()
         made = clocked.feed(messages)
         taken_ms.append(1000.0 * (time.process_time() - begin_s))

@@ -128,11 +128,10 @@ def step(
     `group` int32 [N] numbers groups of peers; a number outside 0..N-1 means none; `floor` [M] is more than 0. `rate` is
     the allowed rate of reports of a clean series, per series-second; `known_tail` has 2 M strata.
     """
-    x, group = np.asarray(x, np.float32), np.asarray(group, np.int64)
-    known = np.asarray(mask)[:, None] & np.isfinite(x)
-    middle, scale = _of_group(state.record, x, known, config.warm_s <= state.seen_s.T, group)
+    by_metric, group = np.ascontiguousarray(np.asarray(x, np.float32).T), np.asarray(group, np.int64)
+    is_known = np.asarray(mask) & np.isfinite(by_metric)
+    middle, scale = _of_group(state.record, by_metric, is_known, config.warm_s <= state.seen_s, group)
     scale = np.maximum(scale, np.asarray(floor, np.float32)[:, None])
-    by_metric, is_known = np.ascontiguousarray(x.T), np.ascontiguousarray(known.T)
     updated, found, peaks, warm = _update(state, known_tail.limit, by_metric, is_known, middle, scale, period_s, config)
     watched, peered = warm & is_known, updated.peered
     beside = (watched & peered).sum(axis=1)
@@ -140,14 +139,14 @@ def step(
     quiet = np.maximum(state.quiet_s - np.float32(period_s), _ZERO)
     events, stratum, peak = 0, _NOWHERE, _NO_PEAK
     metric, device = np.nonzero(peaks)
-    if len(metric):
+    size, beside_peers = peaks[metric, device].astype(np.float64), peered[metric, device]
+    strata = np.where(beside_peers, metric, metric + len(peaks))
+    if (size > known_tail.over[0, strata]).any():  # the tail keeps no smaller ones
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
-        ended = EndedExcursions(metric, device, peaks[metric, device].astype(np.float64), peered[metric, device])
-        over = known_tail.threshold[np.where(ended.peered, metric, metric + len(peaks))]
-        departed = np.unique(device[ended.size > over])
+        departed = np.unique(device[size > known_tail.threshold[strata]])
         events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))
         quiet[departed] = np.float32(config.event_s)
-        stratum, peak = _pooled(ended, home, len(peaks))
+        stratum, peak = _pooled(EndedExcursions(metric, device, size, beside_peers), home, len(peaks))
     tail_state = tail.step(known_tail, stratum, peak, exposure, period_s, rate, events)
     return updated._replace(quiet_s=quiet), tail_state, found
 
@@ -155,28 +154,27 @@ def step(
 def _of_group(
     record: Floats, x: Floats, known: NDArray[np.bool_], established: NDArray[np.bool_], group: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """Median of x [M, N] over the group, NaN without peers, and its largest record [M, N].
+    """Median of `x` [M, N] over the group, NaN without peers, and its largest record [M, N].
 
     If three or more members are warmed up, they alone make the median: a new member of a group does not shift the
     others.
     """
-    n, metrics = x.shape
+    metrics, n = x.shape
     placed = (group >= 0) & (group < n)
     if not placed.any():
         return np.full((metrics, n), np.nan, np.float32), record
-    home = np.asarray(np.where(placed, group, n), np.int64)
-    group_metric = np.asarray(home[:, None] * metrics + np.arange(metrics), np.int64)
-    present = known & placed[:, None]
-    settled = np.bincount(group_metric[present & established], minlength=(n + 1) * metrics) >= 3
-    rows, columns = np.nonzero(present & (established | ~settled[group_metric]))
-    inside = np.asarray(group_metric[rows, columns], np.int64)
-    members = np.bincount(inside, minlength=(n + 1) * metrics)
-    middle = medians(x[rows, columns], inside, members)
-    middle = np.where(members >= 3, middle, np.float32(np.nan))
-    largest = np.zeros((n + 1) * metrics, np.float32)
-    np.maximum.at(largest, group_metric.ravel(), record.T.ravel())
-    own = np.where(placed[:, None], largest[group_metric], record.T)
-    return np.ascontiguousarray(middle[group_metric].T), np.ascontiguousarray(own.T)
+    places = (n + 1) * metrics
+    place = np.where(placed, group, n) * metrics + np.arange(metrics)[:, None]
+    present = known & placed
+    if (fresh := present & ~established).any():
+        settled = np.bincount(place[present & established], minlength=places) >= 3
+        present &= ~(fresh & settled[place])
+    inside = place[present]
+    members = np.bincount(inside, minlength=places)
+    middle = np.where(members >= 3, medians(x[present], inside, members), np.float32(np.nan))
+    largest = np.zeros(places, np.float32)
+    np.maximum.at(largest, place.ravel(), record.ravel())
+    return middle[place], np.where(placed, largest[place], record)
 
 
 @np.errstate(invalid="ignore", divide="ignore", over="ignore")  # of what is not known
@@ -193,8 +191,8 @@ def _update(
     """Return the state, detections, the u of excursions that ended, and the monitored series, all [M, N].
 
     `middle` is the median of the group, NaN without one. NumPy, not JAX: these are simple operations on few numbers,
-    faster than a call of a compiled function. New series and departures, which are rare, are skipped when there are
-    none.
+    faster than a call of a compiled function. New series, departures and loud excursions, which are rare, are skipped
+    when there are none.
     """
     metrics = len(x)
     peered = np.isfinite(middle)
@@ -216,18 +214,24 @@ def _update(
     departs = bool(departing.any())
     rest = np.maximum(state.rest_s - np.float32(period_s), _ZERO)
     doubt = np.maximum(state.doubt_s - np.float32(period_s), _ZERO)
-    over: Floats = np.asarray(np.where(departing, state.over_s + np.float32(period_s), _ZERO), np.float32)
+    over = np.where(departing, state.over_s + np.float32(period_s), _ZERO) if departs else np.zeros_like(both)
     reported = departing & known & (rest <= 0.0) if departs else departing
     accepted = over >= config.accept_s if departs else departing
     gain = np.maximum(np.float32(_gain(period_s, config.slow_s)), np.float32(period_s) / (seen + np.float32(period_s)))
     mean = slow + gain * (r - slow)
     mean = np.where(departing, slow, mean) if departs else mean
     peak, top = np.maximum(before, away), np.maximum(top, both)
-    ended = ~warm | accepted | (away < np.float32(0.5) * peak)
-    was_loud = top >= least
-    ends = ended & warm & known
-    peaks = np.where(ends & ~(was_loud & (doubt > 0.0)), top, _ZERO)
-    record = np.where(ended & (accepted | ~was_loud | ~warm), np.maximum(record, peak), record)
+    cold = ~warm
+    ended = cold | (away < np.float32(0.5) * peak)
+    ended = ended | accepted if departs else ended
+    ends, was_loud = ended & warm & known, top >= least
+    if was_loud.any():
+        peaks = np.where(ends & ~(was_loud & (doubt > 0.0)), top, _ZERO)
+        doubt = np.where(ends & was_loud, np.float32(config.trust_s), doubt)
+        usual = ended & (accepted | ~was_loud | cold)
+    else:
+        peaks, usual = np.where(ends, top, _ZERO), ended
+    record = np.where(usual, np.maximum(record, peak), record)
     seen = seen + np.float32(period_s)
     updated = State(
         seen_s=np.where(accepted, _ZERO, seen) if departs else seen,
@@ -235,18 +239,22 @@ def _update(
         fast=fast,
         slow=np.where(fresh, r, mean) if begins else mean,
         record=record,
-        over_s=np.where(accepted, _ZERO, over) if departs else over,
+        over_s=np.where(accepted, _ZERO, over) if departs else over.copy(),
         rest_s=np.where(reported, np.float32(config.again_s), rest) if departs else rest,
         peak=np.where(ended, away, peak),
         last=np.where(fresh, _ZERO, one) if begins else one,
         top=np.where(ended, _ZERO, top),
-        doubt_s=np.where(ends & was_loud, np.float32(config.trust_s), doubt),
+        doubt_s=doubt,
         gap_s=state.gap_s,
         quiet_s=state.quiet_s,
     )
-    series = (np.where(known, new, old) for new, old in zip(updated[:-2], state[:-2], strict=True))
-    gap = np.where(known, _ZERO, state.gap_s + np.float32(period_s))
-    kept = State._make((*series, gap, state.quiet_s))
+    unknown = ~known
+    for new, old in zip(updated, state, strict=True):
+        if new is not old:  # an array of this call
+            np.putmask(new, unknown, old)
+    gap = state.gap_s + np.float32(period_s)
+    np.putmask(gap, known, _ZERO)
+    kept = updated._replace(gap_s=gap)
     expected = np.where(fresh, np.float32(np.nan), base + slow)
     return kept, Detections(np.where(reported, both, _ZERO) if departs else over, expected, over), peaks, warm
 

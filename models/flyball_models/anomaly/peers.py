@@ -62,10 +62,11 @@ def medians(values: Floats, group_metric: NDArray[np.int64], members: NDArray[np
     ascending = np.where(bits >> 31, ~bits, bits | _SIGN)  # unsigned integers in the order of the floats
     keys = np.sort(group_metric.astype(np.uint64) << np.uint64(32) | ascending)
     start = np.cumsum(members) - members
-    full = members > 0
-    low, high = (start + (members - 1) // 2)[full], (start + members // 2)[full]
+    (full,) = members.nonzero()
+    first, count = start[full], members[full]
+    middle = _value(keys[np.array((first + (count - 1) // 2, first + count // 2))])
     median = np.full(len(members), np.nan, np.float32)
-    median[full] = np.float32(0.5) * (_value(keys[low]) + _value(keys[high]))
+    median[full] = np.float32(0.5) * (middle[0] + middle[1])
     return median
 
 

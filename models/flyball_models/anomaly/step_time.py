@@ -126,11 +126,10 @@ def step(
 
     ``limit`` is the ratio that raises an alarm.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        x = np.where(step_s > 0, np.log(step_s), np.nan)
-    has_value = np.isfinite(x)
+    has_value = (step_s > 0) & (step_s < np.inf)
+    (at,) = has_value.nonzero()
     samples, sample_count = state.samples.copy(), state.sample_count + has_value
-    samples[(state.sample_count.astype(np.int64) % RING)[has_value], np.flatnonzero(has_value)] = x[has_value]
+    samples[state.sample_count[at].astype(np.int64) % RING, at] = np.log(step_s[at])
     open_s = state.open_s + np.where(has_value | (state.sample_count > 0), period_s, 0.0)
     state = state._replace(samples=samples, sample_count=sample_count, open_s=open_s)
     last = np.where(has_value, step_s, 0.0)

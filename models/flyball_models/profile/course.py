@@ -74,14 +74,14 @@ def step(state: State, x: Floats, mask: NDArray[np.bool_], elapsed_s: float, con
     keep = np.where(known, np.float32(1.0) - rate, np.float32(1.0))
     total = state.total * keep + rate * value
     weight = state.weight * keep + rate * known
-    varied = _VARIED
-    base = np.where((state.weight[varied] == 0.0) & known[varied], x[varied], state.base)
-    apart = np.where(known[varied], value[varied] - base, np.float32(0.0))
-    square = state.square * keep[varied] + rate * apart * apart
-    fast = np.float32(-np.expm1(-elapsed_s / config.fast_s))
-    keep_fast = np.where(known[_RECENT], np.float32(1.0) - fast, np.float32(1.0))
+    known_varied, varied = known[_VARIED], value[_VARIED]
+    base = np.where((state.weight[_VARIED] == 0.0) & known_varied, varied, state.base)
+    apart = np.where(known_varied, varied - base, np.float32(0.0))
+    square = state.square * keep[_VARIED] + rate * apart * apart
+    fast, known_recent = np.float32(-np.expm1(-elapsed_s / config.fast_s)), known[_RECENT]
+    keep_fast = np.where(known_recent, np.float32(1.0) - fast, np.float32(1.0))
     recent = state.recent * keep_fast + fast * value[_RECENT]
-    recent_weight = state.recent_weight * keep_fast + fast * known[_RECENT]
+    recent_weight = state.recent_weight * keep_fast + fast * known_recent
     seen_s = state.seen_s + np.float32(elapsed_s) * mask
     parts = (total, weight, square, base, recent, recent_weight, seen_s)
     return State(*(np.asarray(part, np.float32) for part in parts))

@@ -71,25 +71,28 @@ def init(n: int, config: Config = DEFAULT) -> State:
 
 
 def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) -> State:
-    """Update with one tick of `inputs` where `mask[N]`; a tick of unknown utilisation is neither busy nor idle.
+    """Update with one tick of `inputs` [N] where `mask` [N], or with T ticks, all [T, N].
 
-    NumPy, not JAX: these few operations are faster than a call of a compiled function.
+    A tick of unknown utilisation is neither busy nor idle. NumPy, not JAX: these few operations are faster than a call
+    of a compiled function.
     """
-    use = np.asarray(inputs.utilization)
-    active = use > config.busy_above
-    x = np.empty((len(inputs) + 1, len(use)), np.float32)
+    use = np.atleast_2d(np.asarray(inputs.utilization))
+    active, means = use > config.busy_above, len(inputs) + 1
+    # The weights are means of ones: so both take the same operations, and take them together.
+    x = np.ones((len(use), 2 * means, use.shape[1]), np.float32)
     for row, values in enumerate(inputs):
-        x[row] = values
-    x[-1] = active
-    known = np.asarray(mask) & np.isfinite(x)
-    known[-1] = known[0]
-    rate = np.float32(config.rate)
-    total, weight, idle = (np.asarray(field) for field in state)
+        x[:, row] = values
+    x[:, means - 1] = active
+    known = np.asarray(mask)[..., None, :] & np.isfinite(x)
+    known[:, means - 1] = known[:, 0]
+    known[:, means:] = known[:, :means]
+    works, idles = known[:, 0] & active, (known[:, 0] & ~active).astype(np.int32)
+    rate, both, idle = np.float32(config.rate), np.concatenate(state[:2]), np.asarray(state.idle_ticks)
     with np.errstate(invalid="ignore"):  # of what is not known
-        total = np.where(known, total + rate * (x - total), total)
-    weight = np.where(known, weight + rate * (np.float32(1.0) - weight), weight)
-    idle = np.where(known[0], np.where(active, np.int32(0), idle + np.int32(1)), idle)
-    return State(total, weight, idle)
+        for t in range(len(use)):
+            both = np.where(known[t], both + rate * (x[t] - both), both)
+            idle = np.where(works[t], np.int32(0), idle + idles[t])
+    return State(both[:means], both[means:], idle)
 
 
 def summarize(state: State) -> Features:

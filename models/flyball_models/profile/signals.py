@@ -53,14 +53,10 @@ SIGNALS = (
 AT = {name: i for i, name in enumerate(SIGNALS)}
 IDLE_BELOW = 0.05
 
-_GPU = {
+_COPIED = {
     "use": "hw.gpu.utilization{task=general}",
-    "least": "nvidia.gpu.utilization.min",
-    "most": "nvidia.gpu.utilization.max",
     "encoder": "hw.gpu.utilization{task=encoder}",
     "decoder": "hw.gpu.utilization{task=decoder}",
-    "used": "hw.gpu.memory.usage",
-    "memory": "hw.gpu.memory.utilization",
     "controller": "nvidia.gpu.memory.controller.utilization",
     "sm": "nvidia.gpu.sm.activity",
     "occupancy": "nvidia.gpu.sm.occupancy",
@@ -70,6 +66,14 @@ _GPU = {
     "fp32": "nvidia.gpu.fp.activity{precision=32}",
     "fp16": "nvidia.gpu.fp.activity{precision=16}",
     "integer": "nvidia.gpu.int.activity",
+}
+"""Signals that are columns of the GPU as they are."""
+_GPU = {
+    **_COPIED,
+    "least": "nvidia.gpu.utilization.min",
+    "most": "nvidia.gpu.utilization.max",
+    "used": "hw.gpu.memory.usage",
+    "memory": "hw.gpu.memory.utilization",
     "power": "hw.power",
     "limit": "nvidia.gpu.power.limit{type=enforced}",
     "pcie_in": "hw.gpu.io{direction=receive}",
@@ -101,6 +105,12 @@ _PAGE = {
 _GPU_COLUMNS = [GPU.column(key) for key in _GPU.values()]
 _HOST_COLUMNS = [HOST.column(key) for key in _HOST.values()]
 _PAGE_COLUMNS = [WORKLOAD.column(key) for key in _PAGE.values()]
+_COPIED_ROWS = [AT[name] for name in _COPIED]
+_REPORTS = {"reports_requests": "requests", "reports_steps": "step_time", "reports_progress": "progress"}
+_REPORTS["reports_tokens"] = "tokens_out"
+_REPORT_ROWS = [AT[name] for name in _REPORTS]
+_REPORTED = [list(_PAGE).index(name) for name in _REPORTS.values()]
+_STEPS, _REPORTS_STEPS = list(_PAGE).index("steps"), list(_REPORTS).index("reports_steps")
 
 
 _WIDE = {
@@ -146,17 +156,15 @@ def signals(reading: Reading) -> Floats:
     time, pressures the shares of time that some task waited. ``reports_*`` are 1 where the replica's page has such a
     figure and 0 where it has others only. ``waiting`` are requests in service or in the queue.
     """
-    g = dict(zip(_GPU, reading.gpu[:, _GPU_COLUMNS].T, strict=True))
-    h = dict(zip(_HOST, reading.host[:, _HOST_COLUMNS].T, strict=True))
-    p = dict(zip(_PAGE, reading.page[:, _PAGE_COLUMNS].T, strict=True))
+    gpu = np.ascontiguousarray(reading.gpu[:, _GPU_COLUMNS].T)
+    page = np.ascontiguousarray(reading.page[:, _PAGE_COLUMNS].T)
+    g, p = dict(zip(_GPU, gpu, strict=True)), dict(zip(_PAGE, page, strict=True))
+    h = dict(zip(_HOST, np.ascontiguousarray(reading.host[:, _HOST_COLUMNS].T), strict=True))
     dt = np.float32(reading.period_s)
     each = np.float32(1.0) / (dt * np.maximum(reading.on_node, 1.0))
     out = np.full((len(SIGNALS), len(reading.gpu)), np.nan, np.float32)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        for name in ("use", "encoder", "decoder", "controller", "sm", "occupancy", "tensor", "dram"):
-            out[AT[name]] = g[name]
-        for name in ("fp64", "fp32", "fp16", "integer"):
-            out[AT[name]] = g[name]
+        out[_COPIED_ROWS] = gpu[: len(_COPIED)]
         out[AT["swing"]] = g["most"] - g["least"]
         out[AT["memory"]] = np.where(np.isfinite(g["memory"]), g["memory"], g["used"] / reading.memory_bytes)
         out[AT["power"]] = g["power"] / g["limit"]
@@ -164,39 +172,28 @@ def signals(reading: Reading) -> Floats:
         out[AT["iowait"]] = h["iowait"] / (h["cpus"] * dt)
         out[AT["cpu_pressure"]] = h["cpu_pressure"] / dt
         out[AT["io_pressure"]] = h["io_pressure"] / dt
-        known = {name: np.isfinite(values) for name, values in p.items()}
-        reported = np.logical_or.reduce(list(known.values()))
-        for name, present in (
-            ("reports_requests", known["requests"]),
-            ("reports_steps", known["step_time"] | known["steps"]),
-            ("reports_progress", known["progress"]),
-            ("reports_tokens", known["tokens_out"]),
-        ):
-            out[AT[name]] = np.where(reported, present.astype(np.float32), np.float32(np.nan))
-        out[_WIDE_ROWS] = decades(
-            np.array(
-                [
-                    g["pcie_in"] / dt,
-                    g["pcie_out"] / dt,
-                    (g["nvlink_in"] + g["nvlink_out"]) / dt,
-                    h["disk_read"] * each,
-                    h["disk_write"] * each,
-                    (h["net_in"] + h["net_out"]) * each,
-                    p["requests"],
-                    p["active"] + np.where(known["queued"], p["queued"], np.float32(0.0)),
-                    p["tokens_in"],
-                    p["tokens_out"],
-                    p["step_time"],
-                    reading.gang,
-                ],
-                np.float32,
-            ),
-            _WIDE_UNITS,
-            _WIDE_DECADES,
+        known = np.isfinite(page)
+        present = known[_REPORTED]
+        present[_REPORTS_STEPS] |= known[_STEPS]
+        out[_REPORT_ROWS] = np.where(known.any(axis=0), present, np.float32(np.nan))
+        queued = np.where(np.isfinite(p["queued"]), p["queued"], np.float32(0.0))
+        wide = (
+            g["pcie_in"] / dt,
+            g["pcie_out"] / dt,
+            (g["nvlink_in"] + g["nvlink_out"]) / dt,
+            h["disk_read"] * each,
+            h["disk_write"] * each,
+            (h["net_in"] + h["net_out"]) * each,
+            p["requests"],
+            p["active"] + queued,
+            p["tokens_in"],
+            p["tokens_out"],
+            p["step_time"],
+            reading.gang,
         )
+        out[_WIDE_ROWS] = decades(np.array(wide, np.float32), _WIDE_UNITS, _WIDE_DECADES)
         out[AT["idle"]] = np.where(np.isfinite(g["use"]), (g["use"] < IDLE_BELOW).astype(np.float32), np.nan)
-    out[~(np.abs(out) < _ABSURD)] = np.nan
-    return out
+    return np.where(np.abs(out) < _ABSURD, out, np.float32(np.nan))
 
 
 def decades(x: Floats, unit: float | Floats, most: float | Floats) -> Floats:

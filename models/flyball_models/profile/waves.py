@@ -76,13 +76,15 @@ def init(n: int, config: Config = DEFAULT) -> State:
 
 
 def step(state: State, x: Input, mask: Input, config: Config = DEFAULT) -> State:
-    """Add `x[N]` where `mask[N]`; the ring is on the host and changed in place."""
+    """Add `x` [N] where `mask` [N], or T ticks, both [T, N]; the ring is on the host and changed in place."""
     at, ring = int(state.tick), state.ring
     if not (isinstance(ring, np.ndarray) and ring.flags.writeable):
         ring = np.array(ring)
-    x = np.asarray(x)
-    ring[at] = np.where(np.asarray(mask) & np.isfinite(x), x, np.float32(np.nan))
-    return State(np.asarray((at + 1) % config.length, np.int32), ring)
+    x = np.atleast_2d(np.asarray(x))
+    ring[np.arange(at, at + len(x)) % config.length] = np.where(
+        np.asarray(mask) & np.isfinite(x), x, np.float32(np.nan)
+    )
+    return State(np.asarray((at + len(x)) % config.length, np.int32), ring)
 
 
 def haar(window: Array) -> tuple[list[Array], Array]:

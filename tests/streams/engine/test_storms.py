@@ -1,10 +1,14 @@
 """The demo's fleet hears no storms: one decision a minute and target, and no refusal is answered by the same."""
 
+from collections.abc import Sequence
+
+import msgspec
 import pytest
+from hypothesis import example, given, settings, strategies as st
 from tests.streams.engine.cell.arbiter_harness import ArbiterHarness, move, node, outcome
 from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.closed_loop import ClosedLoop
-from tests.streams.engine.scene import spec, tick
+from tests.streams.engine.scene import CELL, spec, tick
 from tests.streams.engine.storms import is_urgent, storms
 
 from flyball_contracts.config import FleetConfig
@@ -129,6 +133,52 @@ def test_another_victim_is_taken_instead_unless_it_is_more_important(priority: i
     at, victim = expected
     assert found[0][0] == at
     assert [(d.workload, type(d)) for d in found[0][1]] == [(victim, Preempt), ("a", Scale)]
+
+
+TURNS = st.lists(st.integers(1, 3), min_size=24, max_size=24)
+"""Replicas that a workload wants, every 10 s anew."""
+BY_TURNS = [*[2] * 6, *[3] * 6, *[2] * 12], [*[3] * 3, *[2] * 6, *[3] * 6, *[2] * 9]
+
+
+@given(st.integers(0, 140), st.tuples(TURNS, TURNS), st.integers(0, 5), st.sampled_from([10, 60]))
+@example(31, BY_TURNS, 0, 60)
+@example(95, ([2, 3] * 12, [2, 3] * 12), 5, 10).via("their budgets are used up")
+@settings(max_examples=20, deadline=None)
+def test_a_wait_for_victims_ends_whatever_is_decided_about_them(
+    begin: int, turns: tuple[Sequence[int], Sequence[int]], priority: int, interval_s: int
+) -> None:
+    """Growth that needs the room of two others, about which something is decided again and again."""
+    sizing = msgspec.structs.replace(Parameters().sizing, cooldown_s=5.0, reversal_cooldown_s=5.0)
+    config = msgspec.structs.replace(Parameters(), sizing=sizing, decision_interval_s=float(interval_s))
+    here = ArbiterHarness(
+        node("m", 5, {"a/0": (0, 1, 2, 3, 4)}), spec("a", priority=9, gpus_per_replica=5.0),
+        spec("low", max_replicas=3, interruptible=True),
+        spec("other", max_replicas=3, interruptible=True, priority=priority),
+    )  # fmt: skip
+    here.arbiter = Arbiter(CELL, config, here.directory)
+    held = {f"{name}/{i}": (i + first,) for name, first in (("low", 0), ("other", 3)) for i in range(3)}
+    last = dict.fromkeys(("low", "other"), -interval_s)
+    for i in range(
+        begin + round(1.25 * interval_s) + 2
+    ):  # it rises for at most a quarter of the interval, and waits for at most one
+        here.know(node("n", 6, held, epoch=i + 1))
+        here.arbiter.memory = unpack_struct(pack_struct(here.arbiter.memory), Memory)
+        proposals = [proposal(name, tick(i), of[i // 10]) for name, of in zip(("low", "other"), turns, strict=True)]
+        made = here.at(i, *proposals, *([proposal("a", tick(i), 2)] if i >= begin else []))
+        if any(d.workload == "a" for d in made):
+            waited = i - begin >= interval_s
+            assert all(waited or i - last[d.workload] >= interval_s for d in made if isinstance(d, Preempt))
+            return
+        for d in made:
+            assert isinstance(d, Scale)
+            assert i - last[d.workload] >= interval_s
+            last[d.workload] = i
+            here.report(d, "done")
+            kept = [row for name, row in held.items() if not name.startswith(d.workload)]
+            free = [row for row in range(6) if (row,) not in kept]
+            held = {name: row for name, row in held.items() if not name.startswith(d.workload)}
+            held |= {f"{d.workload}/{n}": (free[n],) for n in range(d.replicas)}
+    pytest.fail("it waits for ever")
 
 
 def test_nothing_else_is_decided_about_a_workload_in_the_tick_of_its_rescue() -> None:

@@ -106,13 +106,18 @@ class Backoff(msgspec.Struct):
         return Waited() if known is None else _explanation(_similar(known, wanted, rule), now)
 
     def waits(self, subject: str, kind: str, now: int, rule: Rule) -> bool:
-        """Whether decisions of a kind have to wait: one failed recently, or the budget is used up."""
+        """Whether urgent decisions of a kind have to wait: one failed recently, or the whole budget is used up."""
         known = self.subjects.get(subject)
         if known is None:
             return False
         ended = [a for a in known.attempts if a.kind == kind and not a.open]
         late = any(now < a.since_ns + _wait_ns(a, rule, urgent=False) for a in ended)
-        return late or _filled(known, now) < 1.0 + RESERVE
+        return late or _filled(known, now) < 1.0
+
+    def is_short(self, subject: str, now: int) -> bool:
+        """Whether what is left of a subject's budget is reserved for urgent decisions."""
+        known = self.subjects.get(subject)
+        return known is not None and _filled(known, now) < 1.0 + RESERVE
 
     def allowed(self, subject: str, now: int) -> int | None:
         """How many replicas of a subject may stop at once, by the last refusal; ``None`` where nothing is known.

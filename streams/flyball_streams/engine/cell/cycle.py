@@ -40,7 +40,7 @@ class Cycle:
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
         self.rate_limit = RateLimit(
-            memory.decided, memory.rescued, memory.rising, config.decision_interval_s, self.now_ns
+            memory.decided, memory.rescued, memory.rising, memory.waits, config.decision_interval_s, self.now_ns
         )
         self.decided: set[str] = set()
         self.rescued: set[str] = set()
@@ -145,6 +145,14 @@ class Cycle:
         A decision of the same tick does not know where the rescue leaves the workload, and could stop the replica.
         """
         return workload not in self.rescued and self.rate_limit.is_due(workload)
+
+    def may_stop(self, workload: str) -> bool:
+        """Whether a decision to stop replicas for another workload need not wait: it is due, and within the budget."""
+        return self.is_due(workload) and not self.memory.backoff.is_short(workload, self.now_ns)
+
+    def is_touched(self, workload: str) -> bool:
+        """Whether a replica of a workload is moved in this tick: which one another decision would stop is unknown."""
+        return workload in self.rescued or self.rate_limit.is_of_this_tick(workload)
 
     def issue(self, subject: str, made: Attempt, target: str = "", *, rescue: bool = False) -> str:
         """Note a decision; return its id."""

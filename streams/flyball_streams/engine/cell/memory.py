@@ -11,7 +11,7 @@ from flyball_streams.engine.cell.machines.memory import Choices
 from flyball_streams.engine.cell.placement import Place
 from flyball_streams.engine.cell.pools.stock import Stock
 from flyball_streams.engine.cell.pools.wants import UnmetDemand
-from flyball_streams.engine.cell.rate_limit import Rising
+from flyball_streams.engine.cell.rate_limit import Rising, WaitForVictims
 from flyball_streams.engine.cell.reports import KEPT_S, Report, expire, record, report_of
 from flyball_streams.engine.fleet_index import FleetIndex
 
@@ -107,9 +107,9 @@ class Memory(msgspec.Struct):
     which nothing is placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize
     of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
     decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
-    newest decision about each target that others wait for, ``rescued`` that of rescues among them, and ``rising`` the
-    growth that waits. ``stocks`` are the machines of pools,
-    ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
+    newest decision about each target that others wait for, ``rescued`` that of rescues among them, ``rising`` the
+    growth that waits, and ``waits`` the workloads that wait until their victims are due. ``stocks`` are the machines of
+    pools, ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}
@@ -125,6 +125,7 @@ class Memory(msgspec.Struct):
     decided: dict[str, int] = {}
     rescued: dict[str, int] = {}
     rising: dict[str, Rising] = {}
+    waits: dict[str, WaitForVictims] = {}
     stocks: dict[str, Stock] = {}
     wants: dict[str, UnmetDemand] = {}
     choices: Choices = msgspec.field(default_factory=Choices)

@@ -3,6 +3,9 @@
 A proposal that waits is not lost: it is repeated, and decided when the interval is over. As the next decision is an
 interval away, growth is decided once the number of replicas has stopped rising: the start of a burst, or of its
 backlog, shows a fraction of what it will take.
+
+A target whose growth needs the room of others waits until their intervals are over, for one interval at most: each of
+them is due once within it, but another one may be decided about meanwhile.
 """
 
 import msgspec
@@ -24,20 +27,34 @@ class Rising(msgspec.Struct):
     seen_ns: int
 
 
+class WaitForVictims(msgspec.Struct):
+    """A target waits since a tick until others are due, whose room it needs; the last tick at which it did."""
+
+    since_ns: int
+    seen_ns: int
+
+
 class RateLimit:
-    """The limit of one tick; ``decided``, ``rescued`` and ``rising`` are parts of a snapshot.
+    """The limit of one tick; ``decided``, ``rescued``, ``rising`` and ``waits`` are parts of a snapshot.
 
     ``decided`` is the time of the last decision about each target that others wait for, in ns, and ``rescued`` that of
-    the last rescue among them. Targets whose interval is over at ``now`` are dropped, and so is growth that is not
-    wanted any more.
+    the last rescue among them. ``waits`` are targets that wait for others. Targets whose interval is over at ``now``
+    are dropped, and so are growth that is not wanted any more and waits that were not seen for an interval.
     """
 
     def __init__(
-        self, decided: dict[str, int], rescued: dict[str, int], rising: dict[str, Rising], interval_s: float, now: int
+        self,
+        decided: dict[str, int],
+        rescued: dict[str, int],
+        rising: dict[str, Rising],
+        waits: dict[str, WaitForVictims],
+        interval_s: float,
+        now: int,
     ) -> None:
         self._decided = decided
         self._rescued = rescued
         self._rising = rising
+        self._waits = waits
         self._now = now
         self._interval_ns = round(interval_s * NS_PER_S)
         self._settles_ns = round(SETTLES * interval_s * NS_PER_S)
@@ -47,11 +64,34 @@ class RateLimit:
             del rescued[target]
         for target in [name for name, known in rising.items() if not 0 <= now - known.seen_ns <= self._settles_ns]:
             del rising[target]
+        for target in [name for name, known in waits.items() if not self._is_kept(known)]:
+            del waits[target]
 
     def is_due(self, target: str) -> bool:
         """Whether the interval since the last decision about a target is over."""
         last = self._decided.get(target)
         return last is None or not 0 <= self._now - last < self._interval_ns
+
+    def is_of_this_tick(self, target: str) -> bool:
+        """Whether a decision about a target that others wait for is of this tick."""
+        return self._decided.get(target) == self._now
+
+    def has_waited(self, target: str) -> bool:
+        """Whether a target has waited for others as long as it has to."""
+        known = self._waits.get(target)
+        return known is not None and self._now - known.since_ns >= self._interval_ns
+
+    def note_wait(self, target: str) -> None:
+        """Note that a target waits for others; that starts once nothing else holds it up."""
+        known = self._waits.get(target)
+        if known is not None:
+            known.seen_ns = self._now
+        elif self.is_due(target):
+            self._waits[target] = WaitForVictims(self._now, self._now)
+
+    def end_wait(self, target: str) -> None:
+        """Note that a target got its room, or does not need it any more."""
+        self._waits.pop(target, None)
 
     def is_rising(self, target: str, replicas: int, period_ns: int) -> bool:
         """Whether a target that is to grow to ``replicas`` may need more, which the next tick can show in time."""
@@ -77,3 +117,6 @@ class RateLimit:
         """
         if target not in self._decided and target not in self._rescued:
             self._decided[target] = self._rescued[target] = self._now
+
+    def _is_kept(self, wait: WaitForVictims) -> bool:
+        return wait.since_ns <= wait.seen_ns <= self._now <= wait.seen_ns + self._interval_ns

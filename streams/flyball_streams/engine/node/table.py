@@ -125,10 +125,9 @@ class SubjectTable:
         self.course, self.tail, found = departure.step(
             self.course, self.tail, x, means.mask, group, self.floors, means.elapsed_s, self.rate
         )
-        slots = np.flatnonzero((found.ratio > 0).any(axis=0))
-        if len(slots):
+        if found.ratio.any():  # never negative
             metrics = np.arange(len(self.watched))
-            for slot in slots.tolist():
+            for slot in np.flatnonzero(found.ratio.any(axis=0)).tolist():
                 stratum = np.where(self.course.peered[:, slot], metrics, metrics + len(metrics))
                 rate = tail.rates(self.tail, stratum, found.ratio[:, slot].astype(np.float64)) * len(metrics)
                 rate = np.where(found.ratio[:, slot] > 0, rate, np.inf)

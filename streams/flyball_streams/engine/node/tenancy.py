@@ -33,14 +33,16 @@ COLUMNS = len(_SUMMED) + len(_MEASURED)
 class Known(NamedTuple):
     """Which values of a tick are known, as ``pattern``, and what follows from it.
 
-    ``bins`` are the places of the known values among the sums, ``numbers`` are those of known values of the averaged
-    ones, at least 1, and ``none`` tells where no value is known; both ``[columns, workloads]``.
+    ``places`` are those of the known values, and ``bins`` their sums. ``divisors`` ``[columns, workloads]`` are the
+    numbers of known values of the averaged sums, at least 1, and 1 for others. ``none`` are column and workload of
+    sums without a known value.
     """
 
     pattern: bytes
+    places: NDArray[np.int64]
     bins: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-    none: NDArray[np.bool_]
+    divisors: NDArray[np.int64]
+    none: list[list[int]]
 
 
 class Tenancy:
@@ -84,7 +86,8 @@ class Tenancy:
         first = np.arange(COLUMNS) * len(self.workloads)
         pages = self.workload_of_allocation[:, None] + first[: len(SUMMED)]
         measured = self.workload_of_slot[held, None] + first[len(SUMMED) :]
-        self._held = held[:, None]
+        self._pages = (np.arange(len(owners))[:, None] * len(WORKLOAD) + _SUMMED).ravel()
+        self._held = (held[:, None] * len(GPU) + _MEASURED).ravel()
         self._bins = np.concatenate([pages.ravel(), measured.ravel()])
         self._known: Known | None = None
         group = self.workload_of_slot * np.int32(max(1, len(models))) + model_of_slot
@@ -93,7 +96,7 @@ class Tenancy:
 
     def demands(self, values: NDArray[np.float32], usage: Sequence[Usage | None] = ()) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
-        x = np.concatenate([self.values[:, _SUMMED].ravel(), values[self._held, _MEASURED].ravel()])
+        x = np.concatenate([self.values.take(self._pages), values.take(self._held)])
         requests, work, active, queued, reported_ready, *others = self._sums(x)
         tokens_in, tokens_out, failed, progress, latency, step, utilization, power = others
         ready = [
@@ -134,13 +137,15 @@ class Tenancy:
         is_known = np.isfinite(x)
         pattern, known = is_known.tobytes(), self._known
         if known is None or known.pattern != pattern:  # hardly ever: an agent reports the same metrics each tick
-            bins = self._bins[is_known]
-            count = np.bincount(bins, minlength=COLUMNS * len(self.workloads)).reshape(COLUMNS, len(self.workloads))
-            known = self._known = Known(pattern, bins, np.maximum(count[AVERAGED], 1), count == 0)
-        total = np.bincount(known.bins, x[is_known], known.none.size).astype(np.float64, copy=False)
-        total = total.reshape(known.none.shape)
-        total[AVERAGED] /= known.numbers
-        sums = total.astype(np.object_)
-        sums[known.none] = None
-        columns: list[list[float | None]] = sums.tolist()
+            shape = COLUMNS, len(self.workloads)
+            (places,) = is_known.nonzero()
+            bins = self._bins[places]
+            count = np.bincount(bins, minlength=COLUMNS * len(self.workloads)).reshape(shape)
+            divisors = np.ones(shape, np.int64)
+            divisors[AVERAGED] = np.maximum(count[AVERAGED], 1)
+            known = self._known = Known(pattern, places, bins, divisors, np.argwhere(count == 0).tolist())
+        total = np.bincount(known.bins, x.take(known.places), known.divisors.size).astype(np.float64, copy=False)
+        columns: list[list[float | None]] = (total.reshape(known.divisors.shape) / known.divisors).tolist()
+        for column, workload in known.none:
+            columns[column][workload] = None
         return columns

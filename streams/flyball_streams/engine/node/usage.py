@@ -9,6 +9,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, USAGE
 from flyball_contracts.records import Tick, Usage
 from flyball_streams.engine.node.tenancy import UTILIZATION, Tenancy
+from flyball_streams.engine.node.window import AT_ONCE
 
 REPORT_NS = 60 * NS_PER_S
 GPU_MEMORY = GPU.column("hw.gpu.memory.usage")
@@ -39,9 +40,11 @@ class UsageMeter:
         self.known = np.zeros(capacity, np.int32)
         self.largest = np.zeros((0, len(LARGEST)), np.float32)
         self.oom = np.zeros(0, np.float32)
+        self._kept: list[NDArray[np.float32]] = []
 
     def follow(self, tenancy: Tenancy) -> None:
         """Clear slots that another replica holds now, and reorder the workloads."""
+        self._add_kept()
         more = len(tenancy.workload_of_slot) - len(self.share)
         if more:
             self.memory = np.pad(self.memory, (0, more), constant_values=np.nan)
@@ -56,13 +59,10 @@ class UsageMeter:
         self.holders, self.workloads = new, tenancy.workloads
 
     def note(self, values: NDArray[np.float32]) -> None:
-        """Add this tick's device values, ``float32[capacity, metrics]``, NaN where missing."""
-        share, memory = values[:, SM_ACTIVITY], values[:, GPU_MEMORY]
-        share = np.where(np.isfinite(share), share, values[:, UTILIZATION])
-        known = np.isfinite(share)
-        self.share += np.where(known, share, np.float32(0.0))
-        self.known += known
-        np.fmax(self.memory, np.where(np.isfinite(memory), memory, np.float32(np.nan)), out=self.memory)
+        """Add this tick's device values, ``float32[capacity, metrics]``, NaN where missing; they must not change."""
+        self._kept.append(values)
+        if len(self._kept) == AT_ONCE:
+            self._add_kept()
 
     def note_replicas(self, owners: NDArray[np.int32], values: NDArray[np.float32], period_s: float) -> None:
         """Add host usage of replicas, ``float32[rows, metrics]``, counters over a period.
@@ -80,6 +80,7 @@ class UsageMeter:
 
     def drain(self, tenancy: Tenancy) -> list[Usage | None]:
         """Return the usage of each of :attr:`Tenancy.workloads`, ``None`` if unknown, and start a new period."""
+        self._add_kept()
         n = len(self.workloads)
         devices = np.full((n, 2), np.nan, np.float32)
         held = np.flatnonzero(tenancy.workload_of_slot >= 0)
@@ -96,6 +97,7 @@ class UsageMeter:
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
+        self._add_kept()
         return {
             "slots": [self.memory, self.share, self.known],
             "workloads": [self.workloads, self.largest, self.oom],
@@ -106,6 +108,22 @@ class UsageMeter:
         self.memory, self.share, self.known = state["slots"]
         self.workloads, self.largest, self.oom = state["workloads"]
         self.holders = tenancy.replica_of_slot
+        self._kept = []
+
+    def _add_kept(self) -> None:
+        """Add the kept ticks together, as in :class:`~flyball_streams.engine.node.window.Window`."""
+        if not self._kept:
+            return
+        values = np.array(self._kept)
+        share, memory = values[:, :, SM_ACTIVITY], values[:, :, GPU_MEMORY]
+        share = np.where(np.isfinite(share), share, values[:, :, UTILIZATION])
+        known = np.isfinite(share)
+        for one in np.where(known, share, np.float32(0.0)):
+            self.share += one
+        self.known += known.sum(axis=0, dtype=np.int32)
+        most = np.fmax.reduce(np.where(np.isfinite(memory), memory, np.float32(np.nan)), axis=0)
+        np.fmax(self.memory, most, out=self.memory)
+        self._kept.clear()
 
 
 def _usage(row: list[float | None]) -> Usage | None:

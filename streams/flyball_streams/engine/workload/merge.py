@@ -1,10 +1,11 @@
 """Merges the demand of a workload over node lanes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from flyball_contracts.records import Demand, Features, Usage
 
-AVERAGED = ("progress", "latency_s", "step_s", "first_token_s", "output_token_s", "kv_cache")
+_averaged = attrgetter("progress", "latency_s", "step_s", "first_token_s", "output_token_s", "kv_cache")
 
 
 def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
@@ -25,7 +26,8 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
 
 def _sum(found: list[Demand]) -> Demand:
     total, *others = found
-    means = [_mean(found, name) for name in AVERAGED]
+    replicas = [d.replicas for d in found]
+    means = (_mean(values, replicas) for values in zip(*map(_averaged, found), strict=True))
     progress, latency_s, step_s, first_token_s, output_token_s, kv_cache = means
     for d in others:
         total = Demand(
@@ -67,13 +69,13 @@ def _larger(a: float | None, b: float | None) -> float | None:
     return max((x for x in (a, b) if x is not None), default=None)
 
 
-def _mean(found: list[Demand], field: str) -> float | None:
+def _mean(values: Sequence[float | None], replicas: list[int]) -> float | None:
     """Return the mean of a field over the replicas of the lanes that know it."""
-    known = [(float(x), d.replicas) for d in found if (x := getattr(d, field)) is not None]
+    known = [(float(x), n) for x, n in zip(values, replicas, strict=True) if x is not None]
     if not known:
         return None
     weight = sum(n for _, n in known)
-    return sum(x * n for x, n in known) / weight if weight > 0 else next((x for x, _ in known), None)
+    return sum(x * n for x, n in known) / weight if weight > 0 else known[0][0]
 
 
 def _most(found: list[Usage]) -> Usage | None:

@@ -42,7 +42,7 @@ class Stragglers:
         slow: dict[str, tuple[str, Member, float, float, int]] = {}
         peers = [
             (workload, tuple(group for group in demand.clocks if group.model == model))
-            for workload, demand in sorted(demands.items())
+            for workload, demand in sorted((name, demand) for name, demand in demands.items() if demand.clocks)
             for model in dict.fromkeys(group.model for group in demand.clocks)
         ]
         for workload, clocks in peers:

@@ -31,10 +31,13 @@ class Grant(NamedTuple):
 def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
     """Place replicas one gang after the other, in free room and then in room of victims.
 
-    Victims about which something was decided within the interval are not due. They are waited for where more work has
-    room with them, or where the others are more important than what all victims together would take. What has room
-    already waits, too, if it is the smaller part: the decision about it would keep the rest waiting for longer. A
-    workload that is down waits only for those of which a replica is rescued in this tick.
+    Victims about which something was decided within the interval are not due, nor are those whose budget is used up.
+    They are waited for where more work has room with them, or where the others are more important than what all
+    victims together would take. What has room already waits, too, if it is the smaller part: the decision about it
+    would keep the rest waiting for longer.
+
+    A wait ends after an interval: others may be decided about in turn, and never all be due. Then, and for a workload
+    that is down, all are victims but those of which a replica is moved in this tick.
     """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
@@ -61,11 +64,10 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
     ):
         return Grant(reach, places, mark, free)
     candidates, spare = _candidates(cycle, spec)
-    is_down = cycle.is_down(spec.workload, wanted)
-    resting = frozenset(name for name in spare if name in cycle.rescued or (not is_down and not cycle.is_due(name)))
+    hurries = cycle.is_down(spec.workload, wanted) or cycle.rate_limit.has_waited(spec.workload)
+    resting = frozenset(name for name in spare if cycle.is_touched(name) or not (hurries or cycle.may_stop(name)))
     if resting and cycle.is_waiting(spec, running, wanted, resting):
-        placement.rollback(mark)
-        return Grant(running, [], mark, running)
+        return _waits(cycle, spec, running, mark)
     search = _search(cycle, spec, [b for b in candidates if b.victim.workload not in resting], spare)
     now = reach = _reach(search, spec, free, wanted, here)
     highest = _highest(search)
@@ -79,13 +81,19 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
             now = free  # what is due is more important than what will be
         if now - running < reach - now:
             cycle.note_waiting(spec, running, wanted, resting)
-            placement.rollback(mark)
-            return Grant(running, [], mark, running)
+            return _waits(cycle, spec, running, mark)
     if reach == free:
         cycle.note_infeasible(spec, running, wanted)
     if now == free:
         return Grant(free, places, mark, free)
     return Grant(now, search.spared(mark, now - max(running, here)), mark, free, search.chosen)
+
+
+def _waits(cycle: Cycle, spec: WorkloadSpec, running: int, mark: int) -> Grant:
+    """No replica more: the workload waits for victims."""
+    cycle.rate_limit.note_wait(spec.workload)
+    cycle.placement.rollback(mark)
+    return Grant(running, [], mark, running)
 
 
 def _reach(search: Search, spec: WorkloadSpec, reach: int, wanted: int, here: int) -> int:

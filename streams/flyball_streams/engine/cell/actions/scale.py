@@ -19,6 +19,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
         return  # proposed for another number of replicas: it would now do the opposite
     if wanted <= running:
         cycle.lacks(name, 0)
+        cycle.rate_limit.end_wait(name)
     if wanted == running or name in cycle.decided:
         return
     if cycle.resting(name, wanted - running) or cycle.is_rising(name, running, wanted):
@@ -45,6 +46,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
         cycle.placement.rollback(grant.mark)
         return
     yield from give_way(cycle, spec, grant)
+    cycle.rate_limit.end_wait(name)
     cycle.memory.preempted.pop(name, None)
     room = "" if grant.replicas == wanted else f"; room for {grant.replicas} of {wanted} only"
     reason = f"out from {running} to {grant.replicas}: {p.reason}{room}"

@@ -106,16 +106,19 @@ class Absences:
         self.count += 1
         self._learn(tick, len(nodes), rate)
         longest = ceil(LONGEST_S * NS_PER_S / tick.period_ns)
-        self.gone = {node: None for node in self.gone if self.count - self.last_seen[node][0] <= longest}
         if self.gone:
+            self.gone = {node: None for node in self.gone if self.count - self.last_seen[node][0] <= longest}
             nodes = {*nodes, *self.gone}
         for table in (self.last_seen, self.reported, self.stopped, self.doubted):
             for node in [node for node in table if node not in nodes]:
                 del table[node]
+        for node in sorted(node for node in nodes if node not in self.last_seen):
+            self.last_seen[node] = self.count, tick.index
         limit, repeat = (ceil(s * NS_PER_S / tick.period_ns) for s in (self.limit_s, REPEAT_S))
-        for node in sorted(nodes):
-            count, index = self.last_seen.setdefault(node, (self.count, tick.index))
-            if not limit <= self.count - count <= longest or node in self.stopped or not self._is_here(node):
+        latest = self.count - limit
+        for node in sorted(node for node in nodes if self.last_seen[node][0] <= latest):
+            count, index = self.last_seen[node]
+            if self.count - count > longest or node in self.stopped or not self._is_here(node):
                 continue
             if self.count - self.reported.get(node, -repeat) < repeat:
                 continue

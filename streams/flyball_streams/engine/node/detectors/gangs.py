@@ -69,7 +69,9 @@ class Gangs:
         clock = table.values[slots, CLOCK]
         here = table.mask[slots] & np.isfinite(clock)
         if failing:
-            here &= ~np.isin(slots, [table.slots[device] for device in failing if device in table.slots])
+            compared = np.ones(table.capacity, np.bool_)
+            compared[[table.slots[device] for device in failing if device in table.slots]] = False
+            here &= compared[slots]
         order = np.lexsort((clock, kind))
         order = order[here[order]]
         if not len(order):

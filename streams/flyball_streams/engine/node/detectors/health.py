@@ -1,5 +1,6 @@
 """Detects devices that fail, and devices that are slower than their peers."""
 
+from math import exp
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,8 @@ PEER_COLUMNS = np.array([GPU.column(key) for key in PEER_METRICS])
 CLOCK = 0
 CLOCK_FLOOR = np.array([0.01], np.float32)
 """Smallest relevant difference between peers, as a share of the clock."""
+NEAR = exp(-0.99 * peers.FAR_Z * float(CLOCK_FLOOR[0]))
+"""Ratio of two clocks, with a margin for rounding, above which neither is far from the other."""
 UNITS = tuple(GPU.metrics[int(c)].unit for c in PEER_COLUMNS)
 
 _evidence = msgspec.msgpack.Encoder()
@@ -155,6 +158,8 @@ class Health:
     def _stragglers(
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], skip: set[int]
     ) -> dict[int, Finding]:
+        if not np.asarray(self.peers.history).any() and _are_alike(values[mask & (group >= 0), PEER_COLUMNS[CLOCK]]):
+            return {}  # most ticks: nobody was slow lately, and nobody is now
         clock = values[:, PEER_COLUMNS[:1]]
         relative = np.log(clock, out=np.full_like(clock, np.nan), where=clock > 0)
         z = peers.deviations(relative, group, mask, CLOCK_FLOOR)
@@ -180,6 +185,12 @@ class Health:
             score = 1.0 - 1.0 / (1.0 + abs(float(z[slot, 0])))
             found[slot] = Finding(slot, "straggling", score, reason, evidence)
         return found
+
+
+def _are_alike(clock: NDArray[np.float32]) -> bool:
+    """Whether some clocks are so near to each other that none is ``FAR_Z`` times the floor from any median."""
+    known = clock[(clock > 0) & np.isfinite(clock)]
+    return not len(known) or bool(known.min() > known.max() * NEAR)
 
 
 def _median(known: NDArray[np.float32]) -> float | None:

@@ -122,8 +122,10 @@ class Pressure:
         share = means.values[:, WAIT_COLUMNS].T / np.float32(period_s)
         waits = self._wait(share, means.elapsed_s)
         errors = means.values[:, ERROR_COLUMNS].T * (means.elapsed_s / period_s)
-        now_s, new = tick.end_ns / NS_PER_S, np.nan_to_num(errors).astype(np.float64)
-        self.ports, struck = link_errors.step(self.ports, new, now_s, means.elapsed_s)
+        now_s, struck = tick.end_ns / NS_PER_S, np.zeros(errors.shape, np.bool_)
+        if (errors > 0).any():  # hardly ever
+            new = np.nan_to_num(errors).astype(np.float64)
+            self.ports, struck = link_errors.step(self.ports, new, now_s, means.elapsed_s)
         size = np.concatenate([self.waits.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
         loud = np.concatenate([waits, struck]) & (size >= self.tail.limit[:, None]) & (work >= 0)
         self._learn(size, work, means.elapsed_s, rate / KINDS)
@@ -195,7 +197,7 @@ class Pressure:
         seen_s = np.where(known.any(axis=0), seen_s + period, seen_s)
         pace = np.minimum(1.0, np.maximum(period / np.maximum(seen_s, period), period / np.float32(USUAL_S)))
         learns = known & ~(high & (high_s < ACCEPT_S))
-        usual = usual + np.where(learns, pace.astype(np.float32) * (np.nan_to_num(share) - usual), np.float32(0.0))
+        usual = usual + np.where(learns, pace.astype(np.float32) * (share - usual), np.float32(0.0))
         self.waits = self.waits._replace(usual=usual, high_s=high_s, seen_s=seen_s)
         return high
 

@@ -155,11 +155,14 @@ class Profiles:
 
     def _add_kept(self) -> None:
         """Add the ticks since the last time: together, as in :class:`~flyball_streams.engine.node.window.Window`."""
-        has_sm = self.course.weight[AT["sm"]] > 0.0
-        for v, mask in self._kept:
-            inputs = features.Inputs(v[:, UTILIZATION], v[:, SM_ACTIVITY], v[:, DRAM], v[:, MEMORY], v[:, POWER])
-            self.features = features.step(self.features, inputs, mask)
-            self.waves = waves.step(self.waves, np.where(has_sm, v[:, SM_ACTIVITY], v[:, UTILIZATION]), mask)
+        if not self._kept:
+            return
+        values, masks = zip(*self._kept, strict=True)
+        v, mask, has_sm = np.array(values), np.array(masks), self.course.weight[AT["sm"]] > 0.0
+        use, sm = v[:, :, UTILIZATION], v[:, :, SM_ACTIVITY]
+        inputs = features.Inputs(use, sm, v[:, :, DRAM], v[:, :, MEMORY], v[:, :, POWER])
+        self.features = features.step(self.features, inputs, mask)
+        self.waves = waves.step(self.waves, np.where(has_sm, sm, use), mask)
         self._kept.clear()
 
     def _sample(
