@@ -21,7 +21,7 @@ from flyball_actuators.guard.state import (
 )
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
-from flyball_actuators.guard.tenants import tenant_mixed
+from flyball_actuators.guard.tenants import starts_on, tenant_mixed
 from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
@@ -136,6 +136,7 @@ class Guard:
             workload=decision.workload,
             type=type(decision).__name__,
             usd_per_hour=added_usd_per_hour(context),
+            starts=None if context.pool is not None else starts_on(decision),
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

@@ -1,12 +1,12 @@
 """Tables of the world, built from the records of the compacted topics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import RLock
 
-from flyball_actuators.guard import NodeInfo, Placed, World
+from flyball_actuators.guard import Gpu, NodeInfo, Placed, World
 from flyball_actuators.world.power_limits import PowerLimits
 from flyball_contracts.codec import BINDINGS
-from flyball_contracts.records import Approval, Inventory, Record, Stop, WorkloadSpec
+from flyball_contracts.records import Allocation, Approval, Inventory, Record, Stop, WorkloadSpec
 from flyball_contracts.topics import CONTROLS, WORKLOADS
 
 
@@ -22,7 +22,7 @@ class WorldTables:
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._placed: Placed | None = {}
-        self._gpus: dict[str, tuple[tuple[str, ...], ...]] = {}
+        self._gpus: dict[str, tuple[Gpu, ...]] = {}
         self._limits = power_limits or PowerLimits()
         self._orders: dict[str, Stop | Approval] = {}
         self._approvals: tuple[Approval, ...] = ()
@@ -123,10 +123,15 @@ class WorldTables:
             return self._placed
 
 
-def _undivided(node: Inventory) -> tuple[tuple[str, ...], ...]:
-    """The workloads of the replicas on each GPU that MIG does not divide."""
+def _undivided(node: Inventory) -> tuple[Gpu, ...]:
+    """The GPUs that MIG does not divide."""
     return tuple(
-        tuple(sorted(part.workload for part in node.allocations if row in part.devices))
+        _gpu([part for part in node.allocations if row in part.devices])
         for row, device in enumerate(node.devices)
         if device.parent is None and device.mig_profile is None and not device.mig_enabled
     )
+
+
+def _gpu(parts: Sequence[Allocation]) -> Gpu:
+    placed = sum(part.runtime != "process" for part in parts)
+    return Gpu(tuple(sorted(part.workload for part in parts)), shared=placed > 1)

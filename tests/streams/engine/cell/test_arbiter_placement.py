@@ -195,8 +195,8 @@ def test_a_copy_that_followed_is_one_that_was_made_anew(seed: int) -> None:
 @settings(deadline=None, max_examples=50)
 def test_as_many_fit_as_can_be_placed(seed: int, gpus: int) -> None:
     directory = Directory()
-    for inventory in inventories(Random(seed)):
-        directory.apply(inventory)
+    for record in (*inventories(Random(seed)), spec("a")):
+        directory.apply(record)
     placement, job = Placement(directory, CELL), spec("job", gpus_per_replica=float(gpus))
     placement.refresh([])
     if placement.spans(job):
