@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flyball_actuators.controller.nodes import devices_of, inventory_of
-from flyball_actuators.controller.pods import Pod, allocations_of, gpu_requests_of, pod_of
+from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of, gpu_requests_of, pod_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
 from flyball_contracts.records import Inventory
@@ -83,6 +83,14 @@ def test_a_node_is_what_its_labels_say() -> None:
     assert (found.instance_type, found.capacity_type, found.driver_version) == ("p5.48xlarge", "spot", "570.86")
     assert (found.cpu_count, found.memory_bytes, found.schedulable) == (64, 512 << 30, True)
     assert {(gpu.model, gpu.memory_bytes) for gpu in found.devices} == {("NVIDIA-H100-80GB-HBM3", 81559 << 20)}
+
+
+def test_a_declared_name_belongs_to_pods_of_its_namespace() -> None:
+    names = WorkloadNames({("Deployment", "ml", "server"): "chat", ("Deployment", "web", "page"): "web/page"})
+    mine, other = pod("a", {}), pod("b", {})._replace(namespace="web", owner=("Deployment", "web", "page"))
+    assert names.of(mine) == "chat"
+    assert names.of(other) == "web/page", "a pod of web claims a workload of ml"
+    assert names.of(other._replace(workload="free")) == "free", "no object declares it"
 
 
 @pytest.mark.parametrize("spec", [{"unschedulable": True}, {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}])
