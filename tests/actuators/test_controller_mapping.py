@@ -112,7 +112,12 @@ def test_gpus_that_are_all_divided_alike_are_instances() -> None:
 
 
 def test_gpus_that_are_shared_in_time_are_counted_once() -> None:
-    assert len(devices_of("n1", {**H100, "nvidia.com/gpu.count": "2"}, {GPU: "8"}, {GPU: "8"})) == 2
+    by_time = devices_of("n1", {**H100, "nvidia.com/gpu.count": "2"}, {GPU: "8"}, {GPU: "8"})
+    assert [gpu.shared for gpu in by_time] == [True, True]
+    mps = devices_of("n1", {**H100, "nvidia.com/gpu.sharing-strategy": "mps"}, {GPU: "2"}, {GPU: "2"})
+    assert [gpu.shared for gpu in mps] == [True, True]
+    plain = {**H100, "nvidia.com/gpu.count": "2", "nvidia.com/gpu.sharing-strategy": "none"}
+    assert not any(gpu.shared for gpu in devices_of("n1", plain, {GPU: "2"}, {GPU: "2"}))
 
 
 @given(st.integers(0, 8), st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 9)))

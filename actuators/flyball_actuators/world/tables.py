@@ -6,7 +6,7 @@ from threading import RLock
 from flyball_actuators.guard import Gpu, NodeInfo, Placed, World
 from flyball_actuators.world.power_limits import PowerLimits
 from flyball_contracts.codec import BINDINGS
-from flyball_contracts.records import Allocation, Approval, Inventory, Record, Stop, WorkloadSpec
+from flyball_contracts.records import Allocation, Approval, Device, Inventory, Record, Stop, WorkloadSpec
 from flyball_contracts.topics import CONTROLS, WORKLOADS
 
 
@@ -126,12 +126,12 @@ class WorldTables:
 def _undivided(node: Inventory) -> tuple[Gpu, ...]:
     """The GPUs that MIG does not divide."""
     return tuple(
-        _gpu([part for part in node.allocations if row in part.devices])
+        _gpu(device, [part for part in node.allocations if row in part.devices])
         for row, device in enumerate(node.devices)
         if device.parent is None and device.mig_profile is None and not device.mig_enabled
     )
 
 
-def _gpu(parts: Sequence[Allocation]) -> Gpu:
+def _gpu(device: Device, parts: Sequence[Allocation]) -> Gpu:
     placed = sum(part.runtime != "process" for part in parts)
-    return Gpu(tuple(sorted(part.workload for part in parts)), shared=placed > 1)
+    return Gpu(tuple(sorted(part.workload for part in parts)), shared=device.shared or placed > 1)

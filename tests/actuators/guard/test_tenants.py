@@ -30,12 +30,15 @@ def judged(
     tenant: str = "b",
     divided: bool = False,
     runtime: Literal["", "process"] = "",
+    shared: bool = False,
 ) -> Verdict:
     """The verdict where these workloads have a replica each on the only GPU of n2, or on a MIG instance of it."""
     tables = WorldTables()
     node = inventory("n2", devices=1)
     if divided:
         node = replace(node, devices=(replace(node.devices[0], mig_enabled=True), MIG))
+    if shared:
+        node = replace(node, devices=(replace(node.devices[0], shared=True),))
     runs = tuple(
         Allocation(workload=name, replica=f"{name}-0", devices=(int(divided),), runtime=runtime) for name in on_gpu
     )
@@ -67,6 +70,8 @@ def test_who_asks_for_whole_gpus_comes_beside_nobody_unless_the_node_divides_the
         assert judged(decision, "other", "other", mine=1.0, theirs=1.0).code == "tenant_mixed", "it may be put there"
         assert judged(decision, "other", "other", mine=1.0, theirs=1.0, tenant="a").status == "accepted"
         assert judged(decision, "other", "other", mine=0.0, theirs=1.0).status == "accepted", "it has no GPU"
+        one = judged(decision, "other", mine=1.0, theirs=1.0, shared=True)
+        assert one.code == "tenant_mixed", "the platform says that it gives it to several"
         stray = judged(decision, "other", "other", mine=1.0, theirs=1.0, runtime="process")
         assert stray.status == "accepted", "nobody put two there, so the platform does not divide it by time"
 

@@ -2,8 +2,8 @@
 
 It is the guard's rule (``tenant_mixed``), so that nothing is proposed that the guard refuses: a workload that asks for
 a part of a GPU may come beside any other that does, or on any GPU that several replicas share; one that asks for whole
-GPUs only beside several that the platform has put on one, and on a node that is named beside several that share one. An
-undeclared workload on a shared GPU is another tenant's. MIG keeps tenants apart.
+GPUs only on one that the platform shares or has put several on, and on a node that is named beside several that share
+one. An undeclared workload on a shared GPU is another tenant's. MIG keeps tenants apart.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,8 @@ from flyball_streams.engine.fleet_index import FleetIndex
 class _Shared(NamedTuple):
     """Workloads and tenants on undivided GPUs of a node.
 
-    Where ``several`` replicas are on one, where the platform has ``placed`` several on one, and those asking for parts.
+    Where ``several`` replicas are on one, where the platform shares one or has ``placed`` several on it, and those that
+    ask for parts.
     """
 
     several: frozenset[tuple[str, str]]
@@ -62,9 +63,9 @@ class Tenancy:
                 continue
             specs = {name: self._directory.spec(name) for name in workloads}
             named = {(name, "" if spec is None else spec.tenant) for name, spec in specs.items()}
-            if len(workloads) > 1:
+            if len(workloads) > 1 or device.shared:
                 several |= named
-                placed |= named if put[row] > 1 else set()
+                placed |= named if put[row] > 1 or device.shared else set()
             elif any(spec is not None and asks_for_part(spec) for spec in specs.values()):
                 parts |= named
         return _Shared(frozenset(several), frozenset(placed), frozenset(parts), node.schedulable)
