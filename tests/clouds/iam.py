@@ -58,8 +58,9 @@ def _gives(statement: Mapping[str, Any], right: Right) -> bool:
 
 def _meets(operator: str, value: str | None, wanted: str | list[str]) -> bool:
     """Whether a key has one of the values; a key without a value meets nothing."""
-    match = {"StringEquals": str.__eq__, "StringLike": fnmatchcase}[operator]
-    return value is not None and any(match(value, one) for one in ([wanted] if isinstance(wanted, str) else wanted))
+    assert operator in ("StringEquals", "StringLike"), operator
+    known = [wanted] if isinstance(wanted, str) else wanted
+    return value is not None and any(fnmatchcase(value, one) if "Like" in operator else value == one for one in known)
 
 
 class Resources:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import msgspec
 import pytest
@@ -140,7 +141,8 @@ def test_what_changes_while_the_disk_syncs_is_judged_by_all_checks_again(
     monkeypatch.setattr(Session, "start", start)
     slow_disk(monkeypatch, meanwhile)
     approval = Approval(decision=scale("asks", workload="asked"), time_ns=NOW, until_ns=NOW + 600 * S, by="an engineer")
-    withdrawn = record_message(approval, "/test")._replace(value=None)
+    tombstone: Any = None
+    withdrawn = record_message(approval, "/test")._replace(value=tombstone)
     beside = Allocation(workload="theirs", replica="theirs-0", devices=(0,))
     shared = replace(inventory("n3", devices=1), allocations=(beside,))
     full = inventory("n4", workload="sibling", replicas=9)
