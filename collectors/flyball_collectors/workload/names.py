@@ -1,4 +1,4 @@
-"""Who may bear the name of a workload: a unit that has it by default, pods of its namespace, or those that a rule names."""
+"""Who may bear the name of a workload: the unit that has it by default, pods of its namespace, or who a rule names."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

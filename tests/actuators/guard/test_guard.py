@@ -41,6 +41,7 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
         dry_run=True,
         workload="chat",
         type=type(decision).__name__,
+        starts={"Preempt": None, "Scale": ""}.get(type(decision).__name__, getattr(decision, "to_node", "")),
     )
 
 
