@@ -245,7 +245,8 @@ def test_a_digest_pins_every_image_and_goes_before_the_tag(helm: Helm, whole: li
     def images(objects: list[Object]) -> set[str]:
         return {container["image"] for _, pod in pods(objects) for container in pod["spec"]["containers"]}
 
-    registry, digests = "registry.example.org/gpu", {"worker": f"sha256:{'a' * 64}", "agent": f"sha256:{'b' * 64}"}
+    registry = "registry.example.org/gpu"
+    digests = {what: f"sha256:{place * 64}" for what, place in (("agent", "a"), ("worker", "b"), ("actuator", "c"))}
     assert images(whole) == {f"{registry}/flyball-{what}:0.1.0" for what in digests}
     values = [part for what, digest in digests.items() for part in ("--set", f"image.{what}Digest={digest}")]
     pinned = helm.render(*EVERYTHING, *values)
