@@ -93,13 +93,13 @@ class Resources:
         if "InstanceId" in form:
             found = self._asg.describe_auto_scaling_instances(InstanceIds=[form["InstanceId"]])
             name = next((one["AutoScalingGroupName"] for one in found["AutoScalingInstances"]), "")
-        groups = (
-            self._asg.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"] if name else []
-        )
-        tags = groups[0]["Tags"] if groups else []
-        return Right(
-            action, self._arn("autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{name}"), _tags_of(tags)
-        )
+        tags: list[dict[str, str]] = []
+        if name:
+            found = self._asg.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+            for group in found["AutoScalingGroups"]:
+                tags += group["Tags"]
+        arn = self._arn("autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{name}")
+        return Right(action, arn, _tags_of(tags))
 
     def _on_node_group(self, action: str, path: str) -> Right:
         where = unquote(path).partition("?")[0]
