@@ -101,8 +101,14 @@ class Session:
         self.outbox.put(record_message(outcome, SOURCE)._replace(partition=partition), then)
 
     def world(self, stop: str) -> World:
-        """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
+        """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off. Thread-safe."""
         return self._tables.view(stop)
+
+    def newest_world(self, stop: str) -> World:
+        """The world with all that has arrived until now; thread-safe."""
+        self._world.drain()
+        self._orders.drain()
+        return self.world(stop)
 
     @property
     def stops(self) -> Collection[Stop]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flyball_actuators.controller.nodes import devices_of, inventory_of
-from flyball_actuators.controller.pods import Pod, allocations_of, gpu_requests_of, pod_of
+from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of, gpu_requests_of, pod_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
 from flyball_contracts.records import Inventory
@@ -85,6 +85,14 @@ def test_a_node_is_what_its_labels_say() -> None:
     assert {(gpu.model, gpu.memory_bytes) for gpu in found.devices} == {("NVIDIA-H100-80GB-HBM3", 81559 << 20)}
 
 
+def test_a_declared_name_belongs_to_pods_of_its_namespace() -> None:
+    names = WorkloadNames({("Deployment", "ml", "server"): "chat", ("Deployment", "web", "page"): "web/page"})
+    mine, other = pod("a", {}), pod("b", {})._replace(namespace="web", owner=("Deployment", "web", "page"))
+    assert names.of(mine) == "chat"
+    assert names.of(other) == "web/page", "a pod of web claims a workload of ml"
+    assert names.of(other._replace(workload="free")) == "free", "no object declares it"
+
+
 @pytest.mark.parametrize("spec", [{"unschedulable": True}, {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}])
 def test_a_closed_node_takes_nothing(spec: Any) -> None:
     assert not node(None, spec, **{GPU: "1"}).schedulable
@@ -104,7 +112,12 @@ def test_gpus_that_are_all_divided_alike_are_instances() -> None:
 
 
 def test_gpus_that_are_shared_in_time_are_counted_once() -> None:
-    assert len(devices_of("n1", {**H100, "nvidia.com/gpu.count": "2"}, {GPU: "8"}, {GPU: "8"})) == 2
+    by_time = devices_of("n1", {**H100, "nvidia.com/gpu.count": "2"}, {GPU: "8"}, {GPU: "8"})
+    assert [gpu.shared for gpu in by_time] == [True, True]
+    mps = devices_of("n1", {**H100, "nvidia.com/gpu.sharing-strategy": "mps"}, {GPU: "2"}, {GPU: "2"})
+    assert [gpu.shared for gpu in mps] == [True, True]
+    plain = {**H100, "nvidia.com/gpu.count": "2", "nvidia.com/gpu.sharing-strategy": "none"}
+    assert not any(gpu.shared for gpu in devices_of("n1", plain, {GPU: "2"}, {GPU: "2"}))
 
 
 @given(st.integers(0, 8), st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 9)))

@@ -4,6 +4,7 @@ import os
 from importlib import import_module
 from typing import Any
 
+from tests.clouds.iam import Resources
 from tests.clouds.strict import StrictAws
 
 from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, cloud
@@ -22,22 +23,29 @@ class Account:
         boto3: Any = import_module("boto3")
         self.session: Any = boto3.Session(region_name=REGION)
         self.proxy = proxy
-        self.ec2, self.asg, self.eks = (
-            self.session.client(name, endpoint_url=moto) for name in ("ec2", "autoscaling", "eks")
+        self.ec2, self.asg, self.eks, self.iam = (
+            self.session.client(name, endpoint_url=moto) for name in ("ec2", "autoscaling", "eks", "iam")
         )
+        proxy.resources = Resources(REGION, self.ec2, self.asg, self.eks, self.iam)
         image = self.ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
         data = {"ImageId": image, "InstanceType": TYPE}
         self.ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=data)
+        for name, role_path in (("gpu-flyball", "/flyball/"), ("gpu-admin", "/")):
+            self.iam.create_role(RoleName=name, Path=role_path, AssumeRolePolicyDocument="{}")
+            self.iam.create_instance_profile(InstanceProfileName=name)
+            self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+            with_role = {**data, "IamInstanceProfile": {"Name": name}}
+            self.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=with_role)
         self.subnet = self.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
         self._count = 0
 
-    def fleet(self, market: str = "on_demand", **more: Any) -> PoolConfig:
-        """A pool of its own."""
+    def fleet(self, market: str = "on_demand", template: str = "gpu", **more: Any) -> PoolConfig:
+        """A pool of its own; ``template`` is the launch template."""
         zones = (f"{REGION}a",)
-        return _pool("fleet", self._new("fleet"), "gpu", market=market, zones=zones, **more)
+        return _pool("fleet", self._new("fleet"), template, market=market, zones=zones, **more)
 
-    def group(self, machines: int, most: int = 8, **more: Any) -> PoolConfig:
-        """An Auto Scaling group."""
+    def group(self, machines: int, most: int = 8, *, tagged: bool = True, **more: Any) -> PoolConfig:
+        """An Auto Scaling group; ``tagged`` as a pool's, as are its machines."""
         name = self._new("asg")
         self.asg.create_auto_scaling_group(
             AutoScalingGroupName=name,
@@ -46,10 +54,11 @@ class Account:
             MaxSize=most,
             DesiredCapacity=machines,
             VPCZoneIdentifier=self.subnet,
+            Tags=[_tag(name, ResourceId=name, ResourceType="auto-scaling-group", PropagateAtLaunch=True)] * tagged,
         )
         return _pool("auto_scaling_group", name, name, **more)
 
-    def node_group(self, machines: int, **more: Any) -> PoolConfig:
+    def node_group(self, machines: int, *, tagged: bool = True, **more: Any) -> PoolConfig:
         """A node group of EKS."""
         name, role = self._new("nodes"), "arn:aws:iam::123456789012:role/nodes"
         if not self.eks.list_clusters()["clusters"]:
@@ -62,6 +71,7 @@ class Account:
             scalingConfig={"minSize": 0, "maxSize": 8, "desiredSize": machines},
             instanceTypes=[TYPE],
             capacityType="ON_DEMAND",
+            tags={"flyball.dev/pool": name} if tagged else {},
         )
         return _pool("node_group", name, name, within="gpus", **more)
 
@@ -111,6 +121,10 @@ class Account:
     def _new(self, stem: str) -> str:
         self._count += 1
         return f"{stem}-{self._count}"
+
+
+def _tag(pool: str, **more: Any) -> dict[str, Any]:
+    return {"Key": "flyball.dev/pool", "Value": pool, **more}
 
 
 def _pool(kind: Any, name: str, resource: str, **more: Any) -> PoolConfig:

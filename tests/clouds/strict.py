@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from xml.etree import ElementTree
 
+from tests.clouds.iam import Policy, Resources
+
 _EKS = {
     ("POST", "update-config"): "UpdateNodegroupConfig",
     ("GET", "node-groups"): "DescribeNodegroup",
@@ -25,9 +27,6 @@ _EKS = {
 }
 _ASG = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 POLICY = Path(__file__).resolve().parents[2] / "infra" / "aws" / "actuator-policy.json"
-ALLOWED = frozenset(
-    action for statement in json.loads(POLICY.read_text())["Statement"] for action in statement["Action"]
-)
 
 
 class Asked(NamedTuple):
@@ -62,13 +61,16 @@ class StrictAws:
     """The proxy; ``calls`` are the actions asked for, ``capacity`` the machines of a type that are left (none: any).
 
     ``cut[action]`` is where the next connection breaks, ``before`` the cloud hears of it or ``after``, and ``on_cut``
-    is called then. ``throttled[action]`` calls are throttled, ``denied`` actions are not permitted, and the next call
-    of one in ``errors`` is refused with that. New machines are shown ``lag_s`` late, and a fleet that lacks capacity
+    is called then. ``throttled[action]`` calls are throttled, ``denied`` actions are not permitted, nor is what
+    ``policy`` does not give on the ``resources`` of a request; the next call of one in ``errors`` is refused with
+    that. New machines are shown ``lag_s`` late, and a fleet that lacks capacity
     says ``lacks``. An update of a node group takes ``update_looks`` looks, and ends with ``update_errors`` if any.
     """
 
     def __init__(self, moto: str) -> None:
         self._moto = urlsplit(moto).netloc
+        self.policy = Policy(json.loads(POLICY.read_text()))
+        self.resources: Resources | None = None
         self.calls: Counter[str] = Counter()
         self.capacity: dict[str, int] = {}
         self.cut: dict[str, str] = {}
@@ -157,8 +159,11 @@ class StrictAws:
             raise Refusal(code, "Rate exceeded", 503 if code == "RequestLimitExceeded" else 400)
         if asked.action in self.errors:
             raise self.errors.pop(asked.action)
-        if asked.action in self.denied or asked.action not in ALLOWED:
-            raise Refusal("UnauthorizedOperation" if asked.action.startswith("ec2:") else "AccessDenied", "no", 403)
+        assert self.resources is not None
+        lacks = self.policy.lacks(self.resources.needed(asked.action, asked.path, asked.form))
+        if asked.action in self.denied or lacks:
+            code = "UnauthorizedOperation" if asked.action.startswith("ec2:") else "AccessDenied"
+            raise Refusal(code, f"not authorized: {lacks}", 403)
         special = {
             "ec2:CreateFleet": self._create_fleet,
             "ec2:DescribeInstances": self._describe_instances,

@@ -10,7 +10,7 @@ from tests.brokers.embedded import EmbeddedBroker
 from tests.clouds.aws import Account
 from tests.clouds.buying import buy, claimed, settle
 from tests.clouds.serving import carried_out_by_the_service
-from tests.clouds.strict import ALLOWED, Refusal
+from tests.clouds.strict import Refusal
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Running, Superseded
 from flyball_contracts.config import PoolConfig
@@ -29,8 +29,7 @@ def pool(aws: Account, kind: str, machines: int = 0) -> PoolConfig:
 
 
 def test_pools_grow_and_shrink_with_the_rights_of_the_policy_and_need_all_of_them(aws: Account) -> None:
-    for kind in KINDS:
-        made = pool(aws, kind)
+    for made in (*(pool(aws, kind) for kind in KINDS), aws.fleet(template="gpu-flyball")):
         platform = aws.platform(made)
         out = carried_out(platform, buy(made, 0, 3, f"out-{made.name}"))
         assert isinstance(out, Done), out
@@ -38,8 +37,31 @@ def test_pools_grow_and_shrink_with_the_rights_of_the_policy_and_need_all_of_the
         back = carried_out(platform, buy(made, 3, 1, f"in-{made.name}"))
         assert isinstance(back, Done), back
         assert (back.observed.replicas, aws.size(made)) == (1, 1)
-    # The proxy refuses all that the policy does not have; AWS itself takes RunInstances for a fleet's machines.
-    assert {action for action, times in aws.proxy.calls.items() if times} == ALLOWED - {"ec2:RunInstances"}
+    # The proxy refuses all that the policy does not give on the resources of a call, with their tags.
+    assert aws.proxy.policy.used == aws.proxy.policy.rights
+
+
+def test_what_is_not_tagged_as_a_pool_is_left_alone_and_no_other_role_is_given_to_machines(aws: Account) -> None:
+    """The policy's conditions, judged at the cloud."""
+    admin, group, nodes = aws.fleet(template="gpu-admin"), aws.group(1, tagged=False), aws.node_group(1, tagged=False)
+    for made, right in (
+        (admin, "iam:PassRole on arn:aws:iam::123456789012:role/gpu-admin"),
+        (group, "autoscaling:CreateOrUpdateTags"),
+        (nodes, "eks:TagResource"),
+    ):
+        before = aws.size(made)
+        answer = submitted(aws.platform(made), buy(made, before, before + 1, f"untagged-{made.name}"))
+        assert isinstance(answer, Rejected)
+        assert f"not authorized: {right}" in answer.detail
+        assert "grant what infra/aws/actuator-policy.json has" in answer.detail
+        assert aws.size(made) == before
+    mixed = aws.group(2)
+    ids = [one["InstanceId"] for one in aws.machines(mixed)]
+    aws.ec2.delete_tags(Resources=ids, Tags=[{"Key": "flyball.dev/pool"}])
+    answer = submitted(aws.platform(mixed), buy(mixed, 2, 1, "not-handed-on"))
+    assert isinstance(answer, Rejected)
+    assert "not authorized: ec2:CreateTags on arn:aws:ec2" in answer.detail
+    assert aws.size(mixed) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,8 +149,8 @@ def test_machines_bear_the_decision(aws: Account) -> None:
     assert {"Key": "flyball.dev/decision", "Value": "whose"} in machine["Tags"]
     group = pool(aws, "group")
     carried_out(aws.platform(group), buy(group, 0, 1, "theirs"))
-    (tag,) = aws.shown(group)["Tags"]
-    assert (tag["Key"], tag["Value"], tag["PropagateAtLaunch"]) == ("flyball.dev/decision", "theirs", True)
+    tags = {tag["Key"]: (tag["Value"], tag["PropagateAtLaunch"]) for tag in aws.shown(group)["Tags"]}
+    assert tags == {"flyball.dev/decision": ("theirs", True), "flyball.dev/pool": (group.name, True)}
 
 
 def test_no_capacity_is_a_refusal_and_some_is_a_failure_that_says_so(aws: Account) -> None:

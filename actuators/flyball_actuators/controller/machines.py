@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flyball_actuators.controller.pods import OBJECT, Pod, allocations_of, name_of
+from flyball_actuators.controller.pods import OBJECT, Pod, WorkloadNames, allocations_of
 from flyball_actuators.controller.topics import CONTROLLERS, Publisher, Topics
 from flyball_contracts.records import Inventory
 from flyball_contracts.topics import INVENTORY
@@ -36,10 +36,11 @@ def inventories_of(
     record older than the controller's, a tombstone clears the way for it. A node that another controller reports is
     left to that controller.
     """
+    names_of_pods = WorkloadNames(workloads)
     by_node: dict[str, list[tuple[Pod, str]]] = defaultdict(list)
     for pod in pods:
         if pod.requests or pod.workload or pod.owner in workloads:
-            by_node[pod.node].append((pod, name_of(pod, workloads)))
+            by_node[pod.node].append((pod, names_of_pods.of(pod)))
     changed: list[Inventory] = []
     names: set[str] = set()
     agents_back = set(topics.agents_back)

@@ -12,6 +12,7 @@ from flyball_contracts.records.inventory import CapacityType
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
+SHARING = "nvidia.com/gpu.sharing-strategy"
 GRID_ZONE = "flyball.dev/zone"
 RACK = "flyball.dev/rack"
 LEAVES = ("flyball.dev/leaf", "network.topology.nvidia.com/leaf", "topology.k8s.aws/network-node-layer-3")
@@ -78,8 +79,8 @@ def devices_of(
 ) -> tuple[Device, ...]:
     """GPUs and MIG instances of a node: whole GPUs, then divided GPUs, then the instances.
 
-    The API server does not know which GPU an instance is on: each is put on the first with room. With time-sharing,
-    capacity is a multiple of the GPUs, and ``nvidia.com/gpu.count`` is the true number.
+    The API server does not know which GPU an instance is on: each is put on the first with room. With time-sharing or
+    MPS, GPUs are shared: capacity is a multiple of them, and ``nvidia.com/gpu.count`` is the true number.
     """
     model = labels.get("nvidia.com/gpu.product", "")
     memory_bytes = _count(labels, "nvidia.com/gpu.memory") * _MIB
@@ -96,6 +97,7 @@ def devices_of(
     if count and not single:
         shown = min(shown, count) if not instances else shown
         divided = max(divided, count - shown) if instances else divided
+    shared = labels.get(SHARING, "none") != "none" or (0 < count < _whole(capacity.get(GPU)) and not instances)
     free = min(open_.get(GPU, 0), shown)
     family = labels.get("nvidia.com/gpu.family", "")
     product = Device(id="", model=model or "GPU", memory_bytes=memory_bytes, architecture=family)
@@ -103,7 +105,7 @@ def devices_of(
     def gpu(index: int, **changes: bool) -> Device:
         return msgspec.structs.replace(product, id=f"{node}/gpu-{index}", index=index, **changes)
 
-    whole = [gpu(i, schedulable=i < free) for i in range(shown)]
+    whole = [gpu(i, schedulable=i < free, shared=shared) for i in range(shown)]
     parents = [gpu(shown + i, mig_enabled=True) for i in range(divided)]
     room = [1.0] * divided
     parts: list[Device] = []

@@ -86,9 +86,22 @@ def _owner(pod: Object) -> OBJECT:
     return kind, metadata["namespace"], name
 
 
-def name_of(pod: Pod, workloads: Mapping[OBJECT, str]) -> str:
-    """Workload of a pod: its own annotation, else its controller's, else the controller's name."""
-    return pod.workload or workloads.get(pod.owner) or f"{pod.namespace}/{pod.owner[2]}"
+class WorkloadNames:
+    """Names of pods' workloads, by those of the objects that declare them."""
+
+    def __init__(self, workloads: Mapping[OBJECT, str]) -> None:
+        self._workloads = workloads
+        self._homes: dict[str, set[str]] = {}
+        for (_, namespace, _), workload in workloads.items():
+            self._homes.setdefault(workload, set()).add(namespace)
+
+    def of(self, pod: Pod) -> str:
+        """Workload of a pod: its own annotation, else its controller's, else the controller's name.
+
+        A name that an object declares belongs to the pods of that namespace: others' annotations do not count.
+        """
+        claimed = pod.workload if pod.namespace in self._homes.get(pod.workload, {pod.namespace}) else ""
+        return claimed or self._workloads.get(pod.owner) or f"{pod.namespace}/{pod.owner[2]}"
 
 
 def allocations_of(

@@ -1,8 +1,7 @@
 """Carries one decision from the guard to its final outcome, step by step; platform calls run in other threads.
 
-The safe order: observe, check, claim, read the claim back, check once more what may have changed, write it down, check
-kill switch and expiry a last time, submit, and poll until the effect shows. With several actuators each decision is
-still carried out at most once:
+The safe order: observe, check, claim, read the claim back, write it down, check all of it once more, submit, and poll
+until the effect shows. With several actuators each decision is still carried out at most once:
 
 - The outcomes topic is the shared ledger. An actuator claims a decision by outcome ``accepted``, and carries it out
   only if, once it has read its claim back, that claim is the first in the log; so no other actuator acts on it.
@@ -235,24 +234,23 @@ class Carrier:
         platform = self._platform(task)
         self._ledger.send(task.decision)
         self._trail.submitting(task.decision, platform.name, task.observed, dry_run=False)
-        self._call(task, self._submit, task, platform, _granted(task), task.observed)
+        self._call(task, self._submit, task, platform, task.observed)
         task.step = "submitting"
 
-    def _submit(
-        self, task: Task, platform: Platform, decision: AnyDecision, observed: SubjectState
-    ) -> Handle | Rejected | Verdict | None:
-        """Submit, in another thread, unless that is no longer allowed: a disk or a queue may have taken long.
+    def _submit(self, task: Task, platform: Platform, observed: SubjectState) -> Handle | Rejected | Verdict | None:
+        """Submit, in another thread, unless the guard now refuses it: a disk or a queue may have taken long.
 
         Returns ``None`` if this process was suspended for too long on the way there, if another actuator now owns the
         decision (a renewed lease does not bring back what the lapsed one lost), or if the platform no longer answers.
         """
-        verdict = self._judge.last(decision)
-        if verdict is not None:
+        verdict, grant = self._judge.authorise_again(task.decision, observed, task.assumed)
+        if grant is None:
             return verdict
+        task.grant = grant
         breaker = self._breaker(task)
         if task.dropped or not self._session.lease.valid() or not breaker.closed:
             return None
-        return breaker.call(platform.submit, decision, observed, dry_run=False)
+        return breaker.call(platform.submit, _granted(task), observed, dry_run=False)
 
     def _submitting(self, task: Task) -> None:
         taken, ended = self._result(task)

@@ -1,6 +1,7 @@
 """The guard with its state, the configured clock, and the current world."""
 
 from collections.abc import Callable
+from threading import Lock
 
 import msgspec
 
@@ -13,7 +14,10 @@ from flyball_contracts.records import AnyDecision, SubjectState
 
 
 class Judge:
-    """Runs the guard. Grants in the ledger count toward the limits; dry runs count for dry runs only."""
+    """Runs the guard. Grants in the ledger count toward the limits; dry runs count for dry runs only.
+
+    Thread-safe: the thread that submits a decision authorises it once more.
+    """
 
     def __init__(self, config: ActuatorConfig, ledger: Ledger, session: Session, clock: Callable[[], int]) -> None:
         self.live = config.mode == "live"
@@ -23,6 +27,7 @@ class Judge:
         self._guard = Guard(config)
         self._state = GuardState.restored(ledger.grants(), dry_run=config.mode == "dry_run")
         self._event_ns: dict[str, int] = {}
+        self._turn = Lock()
 
     def saw(self, decision: AnyDecision) -> None:
         """Advance the event clock of a cell to a decision's time."""
@@ -34,22 +39,38 @@ class Judge:
 
     def view(self) -> World:
         """The current world; reads the kill switch each time."""
-        return self._session.world(stop_reason(self.config.kill_switch))
+        return self._session.world(self._stop_reason())
 
     def check(self, decision: AnyDecision) -> Verdict:
         """Check a decision on arrival; grants nothing."""
-        self._state, verdict = self._guard.check(self._state, decision, self.now_ns(decision), self.view())
+        with self._turn:
+            self._state, verdict = self._guard.check(self._state, decision, self.now_ns(decision), self.view())
         return verdict
 
     def authorise(
         self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
     ) -> tuple[Verdict, Grant | None]:
         """Check a decision against the observed state; returns a grant if it may be carried out."""
-        now_ns, view = self.now_ns(decision), self.view()
-        others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
-        state = self._state.plus(decision.cell, others)
-        state, verdict = self._guard.authorise(state, decision, now_ns, view, observed, assumed)
-        self._state = state.less(decision.cell, others)
+        return self._authorise(decision, observed, assumed, self.view())
+
+    def authorise_again(
+        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
+    ) -> tuple[Verdict, Grant | None]:
+        """Check an authorised decision right before its call, with all that has arrived until now.
+
+        The new grant replaces the one that it had.
+        """
+        return self._authorise(decision, observed, assumed, self._session.newest_world(self._stop_reason()))
+
+    def _authorise(
+        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...], view: World
+    ) -> tuple[Verdict, Grant | None]:
+        with self._turn:
+            now_ns = self.now_ns(decision)
+            others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
+            state = self._state.plus(decision.cell, others)
+            state, verdict = self._guard.authorise(state, decision, now_ns, view, observed, assumed)
+            self._state = state.less(decision.cell, others)
         return verdict, state.grants[decision.cell][-1] if verdict.status == "accepted" else None
 
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
@@ -68,28 +89,27 @@ class Judge:
         ]
 
     def still(self, decision: AnyDecision) -> Verdict | None:
-        """Why an authorised decision may no longer be carried out; ``None`` if it may."""
+        """Why a decision that waits may no longer be carried out; ``None`` if it may."""
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
-    def last(self, decision: AnyDecision) -> Verdict | None:
-        """Why a decision must not be submitted; ``None`` if it may. Thread-safe: changes nothing."""
-        stop = stop_reason(self.config.kill_switch)
-        return self._guard.last(decision, self.now_ns(decision), stop, self._session.stops)
-
     def stopped(self, decision: AnyDecision) -> str:
-        """Why nothing may be done in the decision's cell; empty if it may. Thread-safe."""
-        stop = stop_reason(self.config.kill_switch)
-        return World({}, {}, {}, stop, stops=self._session.stops).stopped(decision.cell)
+        """Why nothing may be done in the decision's cell; empty if it may."""
+        return World({}, {}, {}, self._stop_reason(), stops=self._session.stops).stopped(decision.cell)
 
     def forgive(self, decision: AnyDecision) -> None:
         """Stop counting a decision that changed nothing."""
-        self._state = self._state.without(decision)
+        with self._turn:
+            self._state = self._state.without(decision)
 
     def restore(self, partition: int) -> None:
         """Count the grants in the log of a partition; the ledger file is preferred for this process's own."""
-        held = [grant for grants in self._state.grants.values() for grant in grants]
-        counted = {grant.decision for grant in held}
-        found = [grant for grant in self._session.log.index.grants(partition) if grant.decision not in counted]
-        if self.live and found:
-            merged = GuardState.restored([*held, *found])
-            self._state = merged._replace(newest={**merged.newest, **self._state.newest})
+        with self._turn:
+            held = [grant for grants in self._state.grants.values() for grant in grants]
+            counted = {grant.decision for grant in held}
+            found = [grant for grant in self._session.log.index.grants(partition) if grant.decision not in counted]
+            if self.live and found:
+                merged = GuardState.restored([*held, *found])
+                self._state = merged._replace(newest={**merged.newest, **self._state.newest})
+
+    def _stop_reason(self) -> str:
+        return stop_reason(self.config.kill_switch)

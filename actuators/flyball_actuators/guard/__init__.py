@@ -6,6 +6,7 @@ from flyball_actuators.guard.money import pool_in as pool_in
 from flyball_actuators.guard.state import (
     Check as Check,
     Context as Context,
+    Gpu as Gpu,
     Grant as Grant,
     GuardState as GuardState,
     NodeInfo as NodeInfo,

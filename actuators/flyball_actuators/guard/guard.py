@@ -1,6 +1,5 @@
 """The checks in their fixed order, and the state that the guard keeps."""
 
-from collections.abc import Collection
 from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
@@ -22,12 +21,12 @@ from flyball_actuators.guard.state import (
 )
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
-from flyball_actuators.guard.tenants import tenant_mixed
+from flyball_actuators.guard.tenants import starts_on, tenant_mixed
 from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.records import AnyDecision, Stop, SubjectState
+from flyball_contracts.records import AnyDecision, SubjectState
 
 # Switches first: nothing else matters while they are on. Then checks without side effects. Limits last, so that
 # a decision refused for another reason never counts toward them.
@@ -54,15 +53,13 @@ CHECKS: tuple[Check, ...] = (
 _ACCEPTED = Verdict("accepted", "", "")
 # From here on a decision is valid, so it supersedes older ones on its subject even if a limit refuses it.
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
-# What may change while a decision waits: checked again right before it is submitted.
+# What ends a decision that still waits. Limits may have room again by the time that it is authorised.
 _STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
-# What needs neither the guard's state nor the world: checked by the thread that submits.
-_LAST = (mode_off, kill_switch, expired)
 
 
 def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
     """Names of the checks that passed, up to the one that objected; ``stage`` is as in the audit trail."""
-    checks = {"claimed": _STILL, "last": _LAST}.get(stage, CHECKS)
+    checks = _STILL if stage == "claimed" else CHECKS
     return tuple(takewhile(lambda name: name != verdict.check, (check.__name__ for check in checks)))
 
 
@@ -88,21 +85,18 @@ class Guard:
         """Check ``decision`` at ``now_ns`` against the observed state of its subject.
 
         The first check that objects gives the verdict. Only an accepted decision counts toward the limits. A valid
-        decision that a limit refuses still supersedes older ones.
+        decision that a limit refuses still supersedes older ones. A decision that was authorised before is judged as
+        if it were new: what it was granted does not count, and if it is accepted it counts from ``now_ns``.
         """
         context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
         after, verdict = self._judge(context)
         return (self._granted(context) if verdict.status == "accepted" else after), verdict
 
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
-        """Why an authorised decision may no longer be carried out; ``None`` if it may."""
+        """Why a decision that waits may no longer be carried out; ``None`` if it may."""
         context = self._context(state, decision, now_ns, world)
-        return _first(_STILL, context)
-
-    def last(self, decision: AnyDecision, now_ns: int, stop: str, stops: Collection[Stop] = ()) -> Verdict | None:
-        """Why a decision must not be submitted; ``None`` if it may. ``stop`` and ``stops`` are as in :class:`World`."""
-        context = Context(self._config, GuardState(), decision, now_ns, World({}, {}, {}, stop, stops=stops))
-        return _first(_LAST, context)
+        verdicts = ((check, check(context)) for check in _STILL)
+        return next((verdict._replace(check=check.__name__) for check, verdict in verdicts if verdict), None)
 
     def _context(
         self,
@@ -142,17 +136,10 @@ class Guard:
             workload=decision.workload,
             type=type(decision).__name__,
             usd_per_hour=added_usd_per_hour(context),
+            starts=None if context.pool is not None else starts_on(decision),
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})
-
-
-def _first(checks: tuple[Check, ...], context: Context) -> Verdict | None:
-    for check in checks:
-        verdict = check(context)
-        if verdict is not None:
-            return verdict._replace(check=check.__name__)
-    return None
 
 
 def _seen(state: GuardState, decision: AnyDecision) -> GuardState:

@@ -9,6 +9,9 @@ from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
+UNSEEN_S = 600.0
+"""Inventories may show the replicas of a decision so long after it was let through: longer than a rollout."""
+
 
 def rate(context: Context) -> Verdict | None:
     """Refuse above ``actuator.per_target`` or ``actuator.per_cell``."""
@@ -109,10 +112,12 @@ def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tupl
 
 
 def longest_s(section: ActuatorConfig) -> float:
-    """The longest window of all limits, in seconds."""
+    """How long a grant can count, in seconds."""
     config = with_constants(ActuatorParameters, section)
     of_policies = (limit.window_s for policy in config.policies for limit in policy.limits)
-    return max(config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s, *of_policies)
+    return max(
+        config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s, UNSEEN_S, *of_policies
+    )
 
 
 def within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:

@@ -45,6 +45,16 @@ class NodeInfo(NamedTuple):
     schedulable: bool
 
 
+class Gpu(NamedTuple):
+    """A GPU that MIG does not divide: the workloads of the replicas on it, and whether it is ``shared``.
+
+    It is, if the platform says so or has put several replicas on it. A process that no platform placed does not count.
+    """
+
+    workloads: tuple[str, ...]
+    shared: bool
+
+
 Placed = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -54,7 +64,7 @@ class World(NamedTuple):
     ``placed[cell][workload]`` maps each replica to its node, as the inventories show them. ``stop`` is the reason in
     the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
     ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
-    ``gpus[node]`` are the GPUs of a node that are not divided by MIG, each with the workloads of the replicas on it.
+    ``gpus[node]`` are the GPUs of a node that are not divided by MIG.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -64,7 +74,7 @@ class World(NamedTuple):
     power_w: Mapping[str, Mapping[str, float]] = {}
     stops: Collection[Stop] = ()
     approvals: Collection[Approval] = ()
-    gpus: Mapping[str, tuple[tuple[str, ...], ...]] = {}
+    gpus: Mapping[str, tuple[Gpu, ...]] = {}
 
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell; empty if it may."""
@@ -98,8 +108,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's time,
     ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
-    :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type and ``usd_per_hour`` the cost it expected
-    to add; lines of older versions lack these two and ``workload``.
+    :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type, ``usd_per_hour`` the cost it expected
+    to add, and ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts
+    none; lines of older versions lack these three and ``workload``.
     """
 
     cell: str
@@ -114,6 +125,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     workload: str = ""
     type: str = ""
     usd_per_hour: float = 0.0
+    starts: str | None = None
 
 
 class GuardState(NamedTuple):

@@ -1,5 +1,6 @@
 """What all actuators of a group did, from the outcomes of all partitions: grants by cell, and who knows a decision."""
 
+from threading import Lock
 from typing import NamedTuple
 
 import msgspec
@@ -22,12 +23,13 @@ class CellGrants:
     """Grants by cell, in the order of reading; a cell that is never queried keeps only the newest.
 
     Of the newest decisions it knows the partition of their outcomes: after partitions were added, a decision that is
-    sent again comes in another.
+    sent again comes in another. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._partitions: dict[str, int] = {}
         self._cells: dict[str, dict[str, _Known]] = {}
+        self._turn = Lock()
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Add the next outcome of a partition."""
@@ -36,6 +38,27 @@ class CellGrants:
         self._partitions.setdefault(outcome.decision, partition)
         if len(self._partitions) > 2 * MOST:
             self._partitions = dict(list(self._partitions.items())[-MOST:])
+        with self._turn:
+            self._add(outcome)
+
+    def forget(self, partition: int) -> None:
+        """Do nothing: grants stay valid, whichever process owns the partition."""
+
+    def elsewhere(self, decision: str, partition: int) -> int | None:
+        """Another partition that has outcomes of a decision; ``None`` if there is none."""
+        found = self._partitions.get(decision, partition)
+        return None if found == partition else found
+
+    def since(self, cell: str, since_ns: int) -> list[Grant]:
+        """Grants of a cell later than ``since_ns``; drops older ones."""
+        with self._turn:
+            of_cell = self._cells.get(cell, {})
+            late = {decision: one for decision, one in of_cell.items() if one.grant.at_ns > since_ns}
+            if len(late) < len(of_cell):
+                self._cells[cell] = late
+        return [one.grant for one in late.values()]
+
+    def _add(self, outcome: Outcome) -> None:
         of_cell = self._cells.setdefault(outcome.cell, {})
         known = of_cell.get(outcome.decision)
         if outcome.status == "refused" or (outcome.status == "superseded" and known is not None and not known.running):
@@ -48,19 +71,3 @@ class CellGrants:
             of_cell[outcome.decision] = _Known(grant, outcome.status == "running")
             if len(of_cell) > 2 * MOST:
                 self._cells[outcome.cell] = dict(list(of_cell.items())[-MOST:])
-
-    def forget(self, partition: int) -> None:
-        """Do nothing: grants stay valid, whichever process owns the partition."""
-
-    def elsewhere(self, decision: str, partition: int) -> int | None:
-        """Another partition that has outcomes of a decision; ``None`` if there is none."""
-        found = self._partitions.get(decision, partition)
-        return None if found == partition else found
-
-    def since(self, cell: str, since_ns: int) -> list[Grant]:
-        """Grants of a cell later than ``since_ns``; drops older ones."""
-        of_cell = self._cells.get(cell, {})
-        late = {decision: one for decision, one in of_cell.items() if one.grant.at_ns > since_ns}
-        if len(late) < len(of_cell):
-            self._cells[cell] = late
-        return [one.grant for one in late.values()]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from flyball_actuators.guard import Grant
 from flyball_contracts.records import Counted, Outcome, SubjectState
+from flyball_contracts.records.pools import pool_of
 
 MOST_SETTLED = 20_000
 
@@ -64,7 +65,7 @@ def grant_of(outcome: Outcome) -> Grant:
     """Rebuild a grant from an outcome.
 
     Outcomes of older versions do not record what the guard counted. Then it is derived from the observed state; every
-    migration counts as a rescue, and no preemption as a deferral.
+    migration counts as a rescue, and no preemption as a deferral. What it starts is derived from the states, too.
     """
     counted = outcome.counted or Counted(
         urgency="rescue" if outcome.type == "Migrate" else "normal", taken=_taken(outcome), decided_ns=0
@@ -81,7 +82,20 @@ def grant_of(outcome: Outcome) -> Grant:
         workload=outcome.workload,
         type=outcome.type,
         usd_per_hour=counted.usd_per_hour,
+        starts=None if pool_of(outcome.workload) else _starts(outcome),
     )
+
+
+def _starts(outcome: Outcome) -> str | None:
+    """Node on which an outcome's decision starts replicas, as in a grant; any, if its states do not tell."""
+    before, after = (state or SubjectState() for state in (outcome.before, outcome.expected))
+    if outcome.type == "Migrate":
+        return next(iter(after.nodes.values()), "")
+    if outcome.type != "Scale":
+        return None
+    shown = [n for n in (before.replicas, before.ready) if n is not None]
+    more = not shown or after.replicas is None or after.replicas > min(shown)
+    return "" if more or any(part.replicas > part.replicas_before for part in after.mix) else None
 
 
 def _taken(outcome: Outcome) -> int:

@@ -56,8 +56,9 @@ class WorldReader:
     def catch_up(self, stop: Event) -> None:
         """Read everything that was on the topics at the call; ``KafkaException`` if the broker does not answer."""
         found = bounds(self._consumer, self._positions, _ANSWER_S)
-        for place, (first, _) in found.items():
-            self._positions[place] = max(self._positions[place], first)
+        with self._lock:
+            for place, (first, _) in found.items():
+                self._positions[place] = max(self._positions[place], first)
         while not stop.is_set() and any(self._positions[place] < end for place, (_, end) in found.items()):
             self.drain(0.1)
 

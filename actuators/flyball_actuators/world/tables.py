@@ -1,16 +1,20 @@
 """Tables of the world, built from the records of the compacted topics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from threading import RLock
 
-from flyball_actuators.guard import NodeInfo, Placed, World
+from flyball_actuators.guard import Gpu, NodeInfo, Placed, World
 from flyball_actuators.world.power_limits import PowerLimits
 from flyball_contracts.codec import BINDINGS
-from flyball_contracts.records import Approval, Inventory, Record, Stop, WorkloadSpec
+from flyball_contracts.records import Allocation, Approval, Device, Inventory, Record, Stop, WorkloadSpec
 from flyball_contracts.topics import CONTROLS, WORKLOADS
 
 
 class WorldTables:
-    """Workloads, nodes, placements, stops and approvals; records are applied in the order of their topics."""
+    """Workloads, nodes, placements, stops and approvals; records are applied in the order of their topics.
+
+    Thread-safe: what it returns is never changed.
+    """
 
     def __init__(self, power_limits: PowerLimits | None = None) -> None:
         self.stops: tuple[Stop, ...] = ()
@@ -18,13 +22,36 @@ class WorldTables:
         self._inventories: dict[str, Inventory] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._placed: Placed | None = {}
-        self._gpus: dict[str, tuple[tuple[str, ...], ...]] = {}
+        self._gpus: dict[str, tuple[Gpu, ...]] = {}
         self._limits = power_limits or PowerLimits()
         self._orders: dict[str, Stop | Approval] = {}
         self._approvals: tuple[Approval, ...] = ()
+        self._view: World | None = None
+        self._turn = RLock()
 
     def take(self, record: Record) -> None:
         """Apply the next record of a topic."""
+        with self._turn:
+            self._take(record)
+            self._view = None
+
+    def forget(self, topic: str, key: str) -> None:
+        """Apply a tombstone."""
+        with self._turn:
+            self._forget(topic, key)
+            self._view = None
+
+    def view(self, stop: str) -> World:
+        """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
+        with self._turn:
+            if self._view is None:
+                self._view = World(
+                    {**self._workloads}, {**self._nodes}, self._where(), "",
+                    self._limits.by_workload(self._inventories), self.stops, self._approvals, {**self._gpus},
+                )  # fmt: skip
+            return self._view._replace(stop=stop)
+
+    def _take(self, record: Record) -> None:
         if isinstance(record, WorkloadSpec):
             self._workloads[record.workload] = record
         elif isinstance(record, Inventory):
@@ -36,8 +63,7 @@ class WorldTables:
         elif isinstance(record, Stop | Approval):
             self._order(BINDINGS[type(record)].key(record), record)
 
-    def forget(self, topic: str, key: str) -> None:
-        """Apply a tombstone."""
+    def _forget(self, topic: str, key: str) -> None:
         if topic == WORKLOADS.name:
             self._workloads.pop(key, None)
         elif topic == CONTROLS.name:
@@ -49,15 +75,8 @@ class WorldTables:
             self._limits.changed()
             self._placed = None
 
-    def view(self, stop: str) -> World:
-        """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
-        limits_w = self._limits.by_workload(self._inventories)
-        return World(
-            self._workloads, self._nodes, self._where(), stop, limits_w, self.stops, self._approvals, self._gpus
-        )
-
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
-        """Node of each replica of a workload; thread-safe, the result is never changed."""
+        """Node of each replica of a workload."""
         return self._where().get(cell, {}).get(workload, {})
 
     def busy(self, cell: str) -> frozenset[str]:
@@ -65,14 +84,14 @@ class WorldTables:
         return frozenset(node for replicas in self._where().get(cell, {}).values() for node in replicas.values())
 
     def declared(self, workload: str) -> WorkloadSpec | None:
-        """Specification of a workload; thread-safe."""
+        """Specification of a workload; ``None`` if it has none."""
         spec = self._workloads.get(workload)
         return None if spec is None or spec.removed else spec
 
     def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
         """Price of a GPU on the workload's nodes, else in its cell, in USD per hour; ``None`` if unknown."""
         homes = set(self.replicas(cell, workload).values())
-        for names in (homes, self._inventories):
+        for names in (homes, tuple(self._inventories)):
             known = [
                 (node.price_usd_per_hour, sum(device.parent is None for device in node.devices))
                 for name in names
@@ -94,20 +113,25 @@ class WorldTables:
         self._approvals = tuple(order for order in orders if isinstance(order, Approval))
 
     def _where(self) -> Placed:
-        placed = self._placed
-        if placed is None:  # a replica that spans nodes counts once
-            made: dict[str, dict[str, dict[str, str]]] = {}
-            for node in tuple(self._inventories.values()):
-                for part in node.allocations:
-                    made.setdefault(node.cell, {}).setdefault(part.workload, {}).setdefault(part.replica, node.node)
-            placed = self._placed = made
-        return placed
+        with self._turn:
+            if self._placed is None:  # a replica that spans nodes counts once
+                made: dict[str, dict[str, dict[str, str]]] = {}
+                for node in self._inventories.values():
+                    for part in node.allocations:
+                        made.setdefault(node.cell, {}).setdefault(part.workload, {}).setdefault(part.replica, node.node)
+                self._placed = made
+            return self._placed
 
 
-def _undivided(node: Inventory) -> tuple[tuple[str, ...], ...]:
-    """The workloads of the replicas on each GPU that MIG does not divide."""
+def _undivided(node: Inventory) -> tuple[Gpu, ...]:
+    """The GPUs that MIG does not divide."""
     return tuple(
-        tuple(sorted(part.workload for part in node.allocations if row in part.devices))
+        _gpu(device, [part for part in node.allocations if row in part.devices])
         for row, device in enumerate(node.devices)
         if device.parent is None and device.mig_profile is None and not device.mig_enabled
     )
+
+
+def _gpu(device: Device, parts: Sequence[Allocation]) -> Gpu:
+    placed = sum(part.runtime != "process" for part in parts)
+    return Gpu(tuple(sorted(part.workload for part in parts)), shared=device.shared or placed > 1)

@@ -58,7 +58,7 @@ def _workload(config: AgentConfig, node: str) -> Collector | Absent:
     known = config.workloads
     if not (any(one.workload for one in known.targets) or known.logs or known.listen or known.discover):
         return Absent("nobody to ask", "name targets, logs, listen or discover in agent.workloads")
-    return WorkloadCollector(config.workloads, node, root=Path(config.root))
+    return WorkloadCollector(config.workloads, node, root=Path(config.root), attribution=config.attribution)
 
 
 def _gateway(config: AgentConfig, node: str) -> Collector | Absent:
@@ -85,7 +85,7 @@ SOURCES = (
     ),
     SourceKind("host", ("root",), lambda config, _: HostCollector(Path(config.root)), "host"),
     SourceKind("numa", ("root",), lambda config, _: NumaCollector(Path(config.root)), "host"),
-    SourceKind("workload", ("root", "workloads", "node"), _workload),
+    SourceKind("workload", ("root", "workloads", "attribution", "node"), _workload),
     SourceKind("gateway", ("workloads", "node"), _gateway),
     SourceKind(
         "attribution",

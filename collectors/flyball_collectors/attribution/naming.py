@@ -66,9 +66,14 @@ def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[Nam
             workload, replica = f"process/{owner.unit}", f"{owner.unit}.{node}"
     known = {"runtime": owner.runtime, **labels}
     for rule in rules:
-        if all(label in known and fnmatchcase(known[label], glob) for label, glob in rule.match.items()):
+        if matches(rule, known):
             return Named(rule.workload, replica, labels)
     return Named(workload, replica, labels)
+
+
+def matches(rule: NamingRule, labels: Mapping[str, str]) -> bool:
+    """Whether a rule names the units with these labels, ``runtime`` among them."""
+    return all(label in labels and fnmatchcase(labels[label], glob) for label, glob in rule.match.items())
 
 
 class PodNames:

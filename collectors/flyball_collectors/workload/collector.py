@@ -16,13 +16,15 @@ from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
-from flyball_collectors.workload.discovery.targets import configured, discovered, misnamed
+from flyball_collectors.workload.discovery.targets import configured, discovered
+from flyball_collectors.workload.names import Senders, WorkloadNames, claimant_of
 from flyball_collectors.workload.scraping.meter import ServerReading
 from flyball_collectors.workload.scraping.poller import Limits
 from flyball_collectors.workload.scraping.scraper import Scraper, Target
 from flyball_collectors.workload.training.follower import Follower, compile_pattern
 from flyball_collectors.workload.training.job import Job, Progress
 from flyball_collectors.workload.training.listen import LineSocket
+from flyball_contracts.config.attribution import AttributionConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
@@ -66,7 +68,8 @@ class _Log(NamedTuple):
 class WorkloadCollector(Collector):
     """Configured or discovered replicas, and training jobs that send reports.
 
-    ``node`` names replicas without a name of their own. Raises :class:`ConfigError` for invalid settings.
+    ``node`` names replicas without a name of their own, ``attribution`` has the rules that bind names. Raises
+    :class:`ConfigError` for invalid settings.
     """
 
     name = "workload"
@@ -77,12 +80,15 @@ class WorkloadCollector(Collector):
         node: str,
         *,
         root: Path = Path("/"),
+        attribution: AttributionConfig | None = None,
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         config = self._config = with_constants(WorkloadsParameters, section)
         self._node = node
         self._clock = clock
+        attribution = attribution or AttributionConfig()
+        self._names, self._senders = WorkloadNames(node, attribution.rules), Senders(root, attribution)
         self._limits = Limits(config.period_s, config.timeout_s, config.page_bytes)
         self._allocations: dict[Key, Allocation] = {}
         targets: dict[Key, Target] = {}
@@ -106,6 +112,7 @@ class WorkloadCollector(Collector):
         self._logs = logs
         self._jobs: dict[Key, Job] = {}
         self._refused = 0
+        self._complaints: set[str] = set()
         self._followed: list[tuple[DiscoveredReplica, ...]] = []
         self._found: dict[DiscoveredReplica, Scraper | None] = {}
         self._scrapers: dict[Key, Scraper] = {}
@@ -120,6 +127,11 @@ class WorkloadCollector(Collector):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def listens_at(self) -> str:
+        """Address of the socket for lines, empty without one."""
+        return "" if self._socket is None else self._socket.address
 
     @property
     def errors(self) -> int:
@@ -189,7 +201,13 @@ class WorkloadCollector(Collector):
         self._scrapers, self._found, self._logs, self._socket, self._watches = {}, {}, {}, None, {}
 
     def _listen(self, now_s: float) -> None:
-        for line in self._socket.take() if self._socket is not None else ():
+        lines = self._socket.take() if self._socket is not None else []
+        senders = self._senders.find(line.pid for line in lines)
+        for line in lines:
+            sender = senders.get(line.pid)
+            if problem := self._names.problem(line.workload, sender):
+                self._refuse(f"a line from {sender or 'an unknown process'}", problem)
+                continue
             key = (line.workload, line.replica or self._node)
             job = self._jobs.get(key)
             if job is None:
@@ -201,6 +219,12 @@ class WorkloadCollector(Collector):
         for key in [key for key, job in self._jobs.items() if job.silent(now_s)]:
             del self._jobs[key]
 
+    def _refuse(self, who: str, problem: str) -> None:
+        self._refused += 1
+        if problem not in self._complaints and len(self._complaints) < _MOST_NAMED:
+            self._complaints.add(problem)
+            _LOG.warning("%s: %s; it is not counted until then", who, problem)
+
     def _all_scrapers(self) -> list[Scraper]:
         return [*self._scrapers.values(), *(one for one in self._found.values() if one is not None)]
 
@@ -211,8 +235,9 @@ class WorkloadCollector(Collector):
         self._followed = answers
         there: dict[DiscoveredReplica, None] = {}
         for found in (found for answer in answers for found in answer):
-            if problem := misnamed(found):
-                _LOG.warning("%s; the pod is not counted until then", problem)
+            who = claimant_of(found)
+            if problem := self._names.problem(found.workload, who):
+                _LOG.warning("%s: %s; it is not counted until then", who, problem)
             else:
                 there[found] = None
         for gone in self._found.keys() - there.keys():

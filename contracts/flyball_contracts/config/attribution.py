@@ -15,7 +15,7 @@ class NamingRule(Section, frozen=True, kw_only=True):
     """Names the workload of units whose labels fit all glob patterns in ``match``.
 
     Labels are ``runtime`` (kubernetes, slurm, container or process) and the runtime's names of the unit: ``namespace``,
-    ``pod`` and ``uid``; ``job``; ``container``; ``unit``.
+    ``pod`` and ``uid``; ``job``; ``container``; ``unit``. No other unit may report for that workload.
     """
 
     match: Annotated[dict[Label, str], msgspec.Meta(min_length=1)]

@@ -38,7 +38,8 @@ class Device(Part, frozen=True, kw_only=True):
 
     A GPU that is divided has ``mig_enabled``, and work runs on the instances, whose ``parent`` it is.
     ``capabilities`` are what can be measured on it: ``gpm``, ``samples``, ``energy``, ``nvlink``, ``ecc``. It is not
-    ``schedulable`` while the platform places nothing new on it.
+    ``schedulable`` while the platform places nothing new on it, and ``shared`` if the platform says that it gives it to
+    several replicas at once, by time-slicing or MPS.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Device(Part, frozen=True, kw_only=True):
     mig_enabled: bool = False
     capabilities: tuple[str, ...] = ()
     schedulable: bool = True
+    shared: bool = False
 
 
 class Allocation(Part, frozen=True, kw_only=True):

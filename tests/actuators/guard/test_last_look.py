@@ -1,9 +1,12 @@
 """Between the guard's word and the platform a disk or a queue may take long: it is looked once more."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 
+import msgspec
 import pytest
 from tests.actuators.loop import (
     FilePlatform,
@@ -16,12 +19,19 @@ from tests.actuators.loop import (
     statuses_of,
     wait_for,
 )
-from tests.actuators.samples import NOW, S, scale, spec
+from tests.actuators.memory import Site, started, still_time
+from tests.actuators.samples import CELL, NOW, S, inventory, preempt, scale, spec
 
+from flyball_actuators.guard import World
 from flyball_actuators.ledger import Ledger
+from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
 from flyball_actuators.platforms import Handle, Rejected
-from flyball_contracts.records import AnyDecision, SubjectState
+from flyball_actuators.session import Session
+from flyball_contracts.codec import Message, record_message
+from flyball_contracts.config import GuardPolicy, Quota
+from flyball_contracts.records import Allocation, AnyDecision, Approval, Record, Resources, Scale, SubjectState
 
+replace = msgspec.structs.replace
 Unique = Callable[[str], str]
 
 
@@ -97,3 +107,109 @@ def test_a_kill_switch_that_comes_while_calls_wait_for_a_thread_stops_them(
     (submitted,) = driver.effects()
     (kept,) = {"first", "second"} - {submitted}
     assert statuses_of(bootstrap, kept) == ["accepted", "refused kill_switch"]
+
+
+def test_what_changes_while_the_disk_syncs_is_judged_by_all_checks_again(
+    bootstrap: str, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An approval that is withdrawn, a tenant who comes, a quota that fills, and replicas that are gone."""
+
+    class Batches(FilePlatform):
+        def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
+            if isinstance(decision, Scale):
+                batches[decision.id] = decision.batch_size
+            return super().submit(decision, observed, dry_run=dry_run)
+
+    def workload(name: str, tenant: str, gpus: float = 1.0) -> Record:
+        return replace(spec(name), tenant=tenant, gpus_per_replica=gpus)
+
+    def meanwhile(decision: str) -> None:
+        news, is_seen = changes[decision]
+        publish(bootstrap, news)
+        wait_for(lambda: is_seen(read()), f"what changes during {decision}")
+
+    def read() -> World:
+        sessions[0].refresh()
+        assert not sessions[0].stops  # to read the orders
+        return sessions[0].world("")
+
+    def start(self: Session) -> None:
+        sessions.append(self)
+        began(self)
+
+    sessions, batches, began = list[Session](), dict[str, int | None](), Session.start
+    monkeypatch.setattr(Session, "start", start)
+    slow_disk(monkeypatch, meanwhile)
+    approval = Approval(decision=scale("asks", workload="asked"), time_ns=NOW, until_ns=NOW + 600 * S, by="an engineer")
+    tombstone: Any = None
+    withdrawn = record_message(approval, "/test")._replace(value=tombstone)
+    beside = Allocation(workload="theirs", replica="theirs-0", devices=(0,))
+    shared = replace(inventory("n3", devices=1), allocations=(beside,))
+    full = inventory("n4", workload="sibling", replicas=9)
+    changes: dict[str, tuple[Record | Message, Callable[[World], bool]]] = {
+        "asks": (withdrawn, lambda world: not world.approvals),
+        "mixes": (shared, lambda world: "n3" in world.gpus),
+        "fills": (full, lambda world: world.running(CELL, "sibling") == 9),
+        "resizes": (inventory("n4"), lambda world: not world.running(CELL, "sibling")),
+        "stops": (inventory("n1"), lambda world: not world.running(CELL, "chat")),
+    }
+    publish(
+        bootstrap, workload("asked", "a"), workload("part", "parts", 0.5), workload("theirs", "others", 0.5),
+        workload("grows", "quota"), workload("sibling", "quota"), workload("stopped", "a"),
+        inventory("n4", workload="sibling", replicas=2), approval,
+    )  # fmt: skip
+    config = config_for(
+        bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"),
+        blast_radius=BlastRadiusParameters(share=0.5, replicas=1),
+        policies=(
+            GuardPolicy(name="ask", workloads=("asked",), approval=True),
+            GuardPolicy(name="most", tenants=("quota",), quota=Quota(replicas=10)),
+        ),
+    )  # fmt: skip
+    decisions = (
+        scale("asks", workload="asked"),
+        scale("mixes", workload="part"),
+        scale("fills", workload="grows"),
+        scale("resizes", before=4, after=4, resources=Resources(cpu=2.0)),
+        preempt("stops", workload="stopped", before=2, after=0, until_s=600),
+    )
+    driver = Batches(tmp_path / "effects")
+    with running(config, driver):
+        for number, decision in enumerate(decisions, 1):
+            publish(bootstrap, decision)
+            wait_for(ended(bootstrap, number), f"the final outcome of {decision.id}")
+    assert {name: statuses_of(bootstrap, name)[1:] for name in ("asks", "mixes", "fills", "stops")} == {
+        "asks": ["refused approval"],
+        "mixes": ["refused tenant_mixed"],
+        "fills": ["refused quota"],
+        "stops": ["refused blast_radius"],
+    }
+    assert driver.effects() == ["resizes"]
+    assert batches == {"resizes": 2}, "what its cell may lose by then, and its first grant does not count twice"
+
+
+def test_a_call_that_waited_for_a_thread_counts_from_when_it_is_made(tmp_path: Path) -> None:
+    config = config_for(
+        "", "g", mode="live", per_cell=RateParameters(actions=1, window_s=10.0), ledger=str(tmp_path / "ledger")
+    )
+    site = Site(
+        tmp_path, config, [spec(), spec("other")], allowed=("chat", "other"), actuators=("a",), partitions=1,
+        chance=random.Random(1),
+    )  # fmt: skip
+    (process,) = site.processes
+    with still_time(site):
+        started(process)
+        site.send(scale("first"))
+        while not site.broker.all_outcomes():
+            process.step()
+        process.held = True
+        for _ in range(22):
+            process.step()
+            site.time.now_s += 0.5
+        site.send(scale("second", workload="other", time_ns=site.now_ns))
+        process.held = False
+        site.settle()
+        process.kill()
+    assert [effect.decision for effect in site.account.effects] == ["first"]
+    (second,) = site.final_outcomes()["second"]
+    assert (second.status, second.code) == ("refused", "rate")

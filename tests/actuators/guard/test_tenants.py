@@ -1,8 +1,13 @@
 """No two tenants on one GPU without MIG, by the guard's own look at the inventories."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
 import msgspec
 import pytest
-from tests.actuators.samples import CELL, NOW, inventory, migrate, preempt, scale, spec
+from tests.actuators.loop import FilePlatform, ended, live, publish, running, statuses_of, wait_for
+from tests.actuators.samples import CELL, NOW, S, inventory, migrate, preempt, scale, spec
 
 from flyball_actuators.guard import Guard, GuardState, Verdict
 from flyball_actuators.parameters import ActuatorParameters
@@ -24,13 +29,19 @@ def judged(
     theirs: float = 0.5,
     tenant: str = "b",
     divided: bool = False,
+    runtime: Literal["", "process"] = "",
+    shared: bool = False,
 ) -> Verdict:
     """The verdict where these workloads have a replica each on the only GPU of n2, or on a MIG instance of it."""
     tables = WorldTables()
     node = inventory("n2", devices=1)
     if divided:
         node = replace(node, devices=(replace(node.devices[0], mig_enabled=True), MIG))
-    runs = tuple(Allocation(workload=name, replica=f"{name}-0", devices=(int(divided),)) for name in on_gpu)
+    if shared:
+        node = replace(node, devices=(replace(node.devices[0], shared=True),))
+    runs = tuple(
+        Allocation(workload=name, replica=f"{name}-0", devices=(int(divided),), runtime=runtime) for name in on_gpu
+    )
     full = replace(node, allocations=runs)
     for record in (of("a", "chat", mine), of(tenant, "other", theirs), inventory("n1", replicas=4), full):
         tables.take(record)
@@ -55,7 +66,14 @@ def test_who_asks_for_whole_gpus_comes_beside_nobody_unless_the_node_divides_the
     assert judged(TO_N2, "other", mine=1.0, theirs=1.0).status == "accepted"
     assert judged(TO_N2, "other", theirs=1.0).status == "accepted", "it has the GPU to itself"
     assert judged(TO_N2, "other", "other", mine=1.0, theirs=1.0).code == "tenant_mixed"
-    assert judged(scale(), "other", "other", mine=1.0, theirs=1.0).status == "accepted", "the scheduler may choose n1"
+    for decision in (scale(), migrate()):
+        assert judged(decision, "other", "other", mine=1.0, theirs=1.0).code == "tenant_mixed", "it may be put there"
+        assert judged(decision, "other", "other", mine=1.0, theirs=1.0, tenant="a").status == "accepted"
+        assert judged(decision, "other", "other", mine=0.0, theirs=1.0).status == "accepted", "it has no GPU"
+        one = judged(decision, "other", mine=1.0, theirs=1.0, shared=True)
+        assert one.code == "tenant_mixed", "the platform says that it gives it to several"
+        stray = judged(decision, "other", "other", mine=1.0, theirs=1.0, runtime="process")
+        assert stray.status == "accepted", "nobody put two there, so the platform does not divide it by time"
 
 
 def test_nobody_knows_whose_an_undeclared_workload_is() -> None:
@@ -76,3 +94,50 @@ def test_a_node_that_is_gone_or_of_another_cell_has_no_say() -> None:
         tables.take(record)
     tables.forget("flyball.inventory.v1", "n2")
     assert Guard(ActuatorParameters()).authorise(GuardState(), scale(cell=CELL), NOW, tables.view(""))[1].code == ""
+
+
+def test_what_was_let_through_counts_before_an_inventory_shows_it() -> None:
+    """Each alone is allowed, and together they may come to one GPU."""
+
+    def second(
+        first: AnyDecision, then: AnyDecision, *, later_s: int = 1, divided: bool = False, **specs: float
+    ) -> str:
+        tables, state = WorldTables(), GuardState()
+        empty = inventory("n2", devices=1)
+        if divided:
+            empty = replace(empty, devices=(replace(empty.devices[0], mig_enabled=True), MIG))
+        mine = of("a", "chat", specs.get("mine", 0.5))
+        for record in (mine, of("a", "mate", 0.5), of("b", "other", specs.get("theirs", 0.5)), inventory("n1"), empty):
+            tables.take(record)
+        guard = Guard(ActuatorParameters())
+        state, verdict = guard.authorise(state, first, NOW, tables.view(""))
+        assert verdict.status == "accepted"
+        kept = (grant for grants in state.grants.values() for grant in grants)
+        state = GuardState.restored(kept, dry_run=True)
+        verdict = guard.authorise(state, then, NOW + later_s * S, tables.view(""))[1]
+        return verdict.code or verdict.status
+
+    def more(workload: str, id_: str = "d2") -> AnyDecision:
+        return scale(id_, workload=workload, before=0, after=1, ttl_s=899)
+
+    there = migrate("m2", workload="other", replica="other-0", from_node="n1", to_node="n2")
+    assert second(more("chat"), more("other", "d3")) == "tenant_mixed"
+    assert second(more("chat"), there) == "tenant_mixed"
+    assert second(there, more("chat")) == "tenant_mixed"
+    assert second(more("chat"), more("mate", "d3")) == "accepted", "one tenant's"
+    assert second(scale(before=2, after=1), more("other")) == "accepted", "it starts nothing"
+    assert second(more("chat"), more("other", "d3"), divided=True) == "accepted"
+    assert second(more("chat"), more("other", "d3"), mine=1.0) == "accepted", "it has a GPU to itself"
+    assert second(more("chat"), more("other", "d3"), later_s=601) == "accepted", "an inventory would show it"
+
+
+def test_two_quick_decisions_do_not_put_two_tenants_on_one_gpu(
+    bootstrap: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    driver = FilePlatform(tmp_path / "effects")
+    publish(bootstrap, of("a", "mine", 0.5), of("b", "theirs", 0.5), inventory("n2", devices=1))
+    with running(live(bootstrap, unique("actuator"), tmp_path), driver):
+        publish(bootstrap, *(scale(name, workload=name, before=0, after=1) for name in ("mine", "theirs")))
+        wait_for(ended(bootstrap, 2), "two final outcomes")
+    assert driver.effects() == ["mine"]
+    assert statuses_of(bootstrap, "theirs") == ["refused tenant_mixed"]

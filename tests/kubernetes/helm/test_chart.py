@@ -241,6 +241,19 @@ def test_the_agents_port_is_closed_until_it_is_opened(helm: Helm, whole: list[Ob
     assert (listen, port["hostPort"], host) == ("0.0.0.0:9400", 9400, None)
 
 
+def test_a_digest_pins_every_image_and_goes_before_the_tag(helm: Helm, whole: list[Object]) -> None:
+    def images(objects: list[Object]) -> set[str]:
+        return {container["image"] for _, pod in pods(objects) for container in pod["spec"]["containers"]}
+
+    registry = "registry.example.org/gpu"
+    digests = {what: f"sha256:{place * 64}" for what, place in (("agent", "a"), ("worker", "b"), ("actuator", "c"))}
+    assert images(whole) == {f"{registry}/flyball-{what}:0.1.0" for what in digests}
+    values = [part for what, digest in digests.items() for part in ("--set", f"image.{what}Digest={digest}")]
+    pinned = helm.render(*EVERYTHING, *values)
+    assert images(pinned) == {f"{registry}/flyball-{what}@{digest}" for what, digest in digests.items()}
+    assert complaints(pinned) == []
+
+
 def test_secrets_are_named_and_never_held(whole: list[Object]) -> None:
     assert not [one for one in whole if one["kind"] == "Secret"]
     named = {
@@ -286,6 +299,7 @@ def test_nothing_comes_in_or_goes_out_but_what_is_said(whole: list[Object]) -> N
         (("kafka.bootstrap=k:1", "actuator.mode=live", "actuator.namespaces={ml}"), "at '/actuator/allow'"),
         (("kafka.bootstrap=k:1", "dashboard.enabled=true"), "at '/dashboard/tokenSecret/name'"),
         (("kafka.bootstrap=k:1", "image.tag=latest"), "at '/image/tag'"),
+        (("kafka.bootstrap=k:1", "image.workerDigest=sha256:abc"), "at '/image/workerDigest'"),
         (("kafka.bootstrap=k:1", "kafka.client.sasl\\.password=x"), "at '/kafka/client/sasl.password'"),
         (("kafka.bootstrap=k:1", "worker.replica=2"), "additional properties 'replica' not allowed"),
     ],

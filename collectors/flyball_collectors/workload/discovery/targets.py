@@ -9,7 +9,6 @@ from flyball_collectors.workload.scraping.meter import Alternatives, Work
 from flyball_collectors.workload.scraping.scraper import Target
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import ServerName, TargetSettings
-from flyball_contracts.declared.names import foreign
 from flyball_contracts.errors import ConfigError
 
 _DEFAULT_PATH = "/metrics"
@@ -69,13 +68,6 @@ _TERMS = {
         work="FLYBALL_WORK",
     ),
 }
-
-
-def misnamed(found: DiscoveredReplica) -> str:
-    """Why a pod must not bear the name of its workload, which is ``namespace/name`` of another; empty if it may."""
-    namespace = dict(found.labels).get("namespace", "")
-    problem = foreign(found.workload, namespace) if found.runtime == "kubernetes" else ""
-    return problem and f"pod {namespace}/{found.replica}: {problem}"
 
 
 def discovered(found: DiscoveredReplica) -> Target:

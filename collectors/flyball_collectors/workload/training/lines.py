@@ -9,8 +9,9 @@ are numbers (``12``, ``12i``, ``1.5``): ``step``, ``steps``, ``loss``, ``step_ti
 ``throughput``, ``tokens_per_s`` and ``samples_per_s``, in the unit of the workload's capacity. A time at the end is
 allowed and ignored. A datagram may hold several lines.
 
-A Slurm job's row has the name ``workload=slurm/$SLURM_JOB_ID,replica=$SLURM_JOB_ID.NODE``: a script with this name
-shares its row, as does a pod that sends the workload of its annotation and its own name.
+A Slurm job's row has the name ``workload=slurm/$SLURM_JOB_ID,replica=$SLURM_JOB_ID.NODE``: a script of the job with
+this name shares its row, as does a pod that sends the workload of its annotation and its own name. Only over a Unix
+socket is the sender known; over UDP no line counts for a name that is bound (``flyball_collectors.workload.names``).
 """
 
 import re
@@ -31,11 +32,12 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[iu]?")
 
 
 class Line(NamedTuple):
-    """One reported line; an empty ``replica`` is that of the node."""
+    """One reported line; an empty ``replica`` is that of the node, and ``pid`` the sender's process, 0 if unknown."""
 
     workload: str
     replica: str
     fields: Mapping[str, float]
+    pid: int = 0
 
 
 def parse_line(text: str) -> Line | None:

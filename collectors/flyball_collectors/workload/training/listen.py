@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import stat
+import struct
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ _LOG = logging.getLogger(__name__)
 _DATAGRAM_BYTES = 1 << 16
 _TICK_BYTES = 1 << 18
 _QUEUE_BYTES = 1 << 20
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class LineSocket:
@@ -52,7 +54,7 @@ class LineSocket:
         taken = 0
         while taken < _TICK_BYTES:
             try:
-                datagram = self._socket.recv(_DATAGRAM_BYTES)
+                datagram, pid = self._receive()
             except OSError:  # nothing more, or an error of the network: neither is ours
                 break
             taken += len(datagram) + 1
@@ -62,7 +64,7 @@ class LineSocket:
                     if line is None:
                         self._refuse(text)
                     else:
-                        lines.append(line)
+                        lines.append(line._replace(pid=pid))
         if self._path is not None:
             with contextlib.suppress(OSError):  # its folder is gone, or not ours any more: tried again at the next tick
                 self._claim(self._path)
@@ -77,6 +79,16 @@ class LineSocket:
                     self._beside.unlink()
                 elif self._path.lstat().st_ino == self._own:
                     self._path.unlink()
+
+    def _receive(self) -> tuple[bytes, int]:
+        """A datagram and its sender's process, as the kernel says: 0 over UDP, and from outside the PID namespace."""
+        if self._path is None:
+            return self._socket.recv(_DATAGRAM_BYTES), 0
+        datagram, ancillary, _, _ = self._socket.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                return datagram, int(_CREDENTIALS.unpack_from(data)[0])
+        return datagram, 0
 
     def _claim(self, path: Path) -> None:
         """Bind the path, at first and again when it is lost: ``flyball agent --once`` beside this agent takes it."""
@@ -118,6 +130,7 @@ def _bind_beside(path: Path) -> tuple[socket.socket, Path]:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     beside = path.with_name(f"{path.name}.{os.getpid()}-{id(made):x}")
     try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         made.bind(os.fspath(beside))
         beside.chmod(0o666)
     except BaseException:

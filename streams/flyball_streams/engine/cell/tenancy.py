@@ -2,8 +2,8 @@
 
 It is the guard's rule (``tenant_mixed``), so that nothing is proposed that the guard refuses: a workload that asks for
 a part of a GPU may come beside any other that does, or on any GPU that several replicas share; one that asks for whole
-GPUs only beside several that share one on the node that is named. An undeclared workload on a shared GPU is another
-tenant's. MIG keeps tenants apart.
+GPUs only on one that the platform shares or has put several on, and on a node that is named beside several that share
+one. An undeclared workload on a shared GPU is another tenant's. MIG keeps tenants apart.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,14 @@ from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class _Shared(NamedTuple):
-    """Workloads and tenants on undivided GPUs of a node: where several replicas are on one, and asking for a part."""
+    """Workloads and tenants on undivided GPUs of a node.
+
+    Where ``several`` replicas are on one, where the platform shares one or has ``placed`` several on it, and those that
+    ask for parts.
+    """
 
     several: frozenset[tuple[str, str]]
+    placed: frozenset[tuple[str, str]]
     parts: frozenset[tuple[str, str]]
     schedulable: bool
 
@@ -31,13 +36,11 @@ class Tenancy:
 
     def closed(self, spec: WorkloadSpec) -> frozenset[str]:
         """Nodes that a replica must not be sent to by name."""
-        return frozenset(name for name, shared in self._by_node().items() if _is_mixed(spec, shared))
+        return frozenset(name for name, shared in self._by_node().items() if _is_mixed(spec, shared, shared.several))
 
     def bars(self, spec: WorkloadSpec) -> bool:
-        """Whether no replica may be added: it asks for a part of a GPU, and may come beside another tenant's."""
-        if not asks_for_part(spec):
-            return False
-        return any(shared.schedulable and _is_mixed(spec, shared) for shared in self._by_node().values())
+        """Whether no replica may be added, because the platform may put it beside another tenant's."""
+        return any(shared.schedulable and _is_mixed(spec, shared, shared.placed) for shared in self._by_node().values())
 
     def _by_node(self) -> dict[str, _Shared]:
         if self._version != self._directory.version:
@@ -48,21 +51,24 @@ class Tenancy:
 
     def _of(self, node: Inventory) -> _Shared:
         on: dict[int, list[str]] = {}
+        put: dict[int, int] = {}
         for part in node.allocations:
             for row in set(part.devices):
                 on.setdefault(row, []).append(part.workload)
-        several, parts = set[tuple[str, str]](), set[tuple[str, str]]()
+                put[row] = put.get(row, 0) + (part.runtime != "process")
+        several, placed, parts = set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]()
         for row, workloads in on.items():
             device = node.devices[row] if 0 <= row < len(node.devices) else None
             if device is None or device.parent is not None or device.mig_profile is not None or device.mig_enabled:
                 continue
             specs = {name: self._directory.spec(name) for name in workloads}
             named = {(name, "" if spec is None else spec.tenant) for name, spec in specs.items()}
-            if len(workloads) > 1:
+            if len(workloads) > 1 or device.shared:
                 several |= named
+                placed |= named if put[row] > 1 or device.shared else set()
             elif any(spec is not None and asks_for_part(spec) for spec in specs.values()):
                 parts |= named
-        return _Shared(frozenset(several), frozenset(parts), node.schedulable)
+        return _Shared(frozenset(several), frozenset(placed), frozenset(parts), node.schedulable)
 
 
 def asks_for_part(spec: WorkloadSpec) -> bool:
@@ -70,6 +76,10 @@ def asks_for_part(spec: WorkloadSpec) -> bool:
     return not float(spec.gpus_per_replica).is_integer()
 
 
-def _is_mixed(spec: WorkloadSpec, shared: _Shared) -> bool:
-    beside = shared.several | shared.parts if asks_for_part(spec) else shared.several
-    return any(workload != spec.workload and tenant != spec.tenant for workload, tenant in beside)
+def _is_mixed(spec: WorkloadSpec, shared: _Shared, beside: frozenset[tuple[str, str]]) -> bool:
+    """Whether a replica may come beside another tenant's, where one of whole GPUs may come ``beside`` these."""
+    if asks_for_part(spec):
+        beside = shared.several | shared.parts
+    return spec.gpus_per_replica > 0 and any(
+        workload != spec.workload and tenant != spec.tenant for workload, tenant in beside
+    )

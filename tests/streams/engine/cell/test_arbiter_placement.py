@@ -195,8 +195,8 @@ def test_a_copy_that_followed_is_one_that_was_made_anew(seed: int) -> None:
 @settings(deadline=None, max_examples=50)
 def test_as_many_fit_as_can_be_placed(seed: int, gpus: int) -> None:
     directory = Directory()
-    for inventory in inventories(Random(seed)):
-        directory.apply(inventory)
+    for record in (*inventories(Random(seed)), spec("a")):
+        directory.apply(record)
     placement, job = Placement(directory, CELL), spec("job", gpus_per_replica=float(gpus))
     placement.refresh([])
     if placement.spans(job):
@@ -247,18 +247,22 @@ PARTS = st.sampled_from([0.5, 1.0, 1.5, 2.0])
 ON_GPU = st.lists(st.sampled_from(["w0", "w1", "w2", "nobody"]), max_size=3, unique=True)
 
 
-@given(st.lists(PARTS, min_size=3, max_size=3), st.lists(ON_GPU, max_size=4), st.integers(0, 3), st.booleans())
+@given(
+    st.lists(PARTS, min_size=3, max_size=3), st.lists(ON_GPU, max_size=4), st.integers(0, 3), st.booleans(),
+    st.sets(st.integers(0, 3)), st.sampled_from(["kubernetes", "process"]),
+)  # fmt: skip
 @settings(deadline=None)
 def test_no_room_is_named_that_the_guard_refuses_to_a_tenant(
-    parts: list[float], on: list[list[str]], divided: int, drained: bool
+    parts: list[float], on: list[list[str]], divided: int, drained: bool, shared: set[int], runtime: Any
 ) -> None:
     """Two of three workloads are of one tenant; each GPU of a node has some of their replicas, one may be divided."""
     names = ("w0", "w1", "w2")
     specs = {n: spec(n, gpus_per_replica=p, tenant=t) for n, p, t in zip(names, parts, "aab", strict=True)}
     held = {f"{name}/{name}-{row}": (row,) for row, of in enumerate(on) for name in of}
     there = node("n", len(on), held, schedulable=not drained)
-    rows = tuple(msgspec.structs.replace(d, mig_enabled=row == divided) for row, d in enumerate(there.devices))
-    there = msgspec.structs.replace(there, devices=rows)
+    change = msgspec.structs.replace
+    rows = tuple(change(d, mig_enabled=n == divided, shared=n in shared) for n, d in enumerate(there.devices))
+    there = change(there, devices=rows, allocations=tuple(change(a, runtime=runtime) for a in there.allocations))
     directory, tables = Directory(), WorldTables()
     for record in (there, *specs.values()):
         directory.apply(record)

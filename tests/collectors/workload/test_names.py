@@ -1,0 +1,111 @@
+"""Who may report for a workload: what pods, jobs and processes claim, judged by the rows that an agent sends."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from tests.collectors.attribution.cgroup_tree import CgroupTree
+from tests.collectors.workload.test_slurm import ANNOUNCED, FAST, SCOPE, job
+from tests.collectors.workload.workload_server import until
+
+from flyball_collectors.parameters import WorkloadsParameters
+from flyball_collectors.workload import WorkloadCollector
+from flyball_contracts.config import AttributionConfig
+from flyball_contracts.config.attribution import NamingRule
+
+RULES = AttributionConfig(
+    rules=(
+        NamingRule(match={"runtime": "slurm", "job": "7"}, workload="prod"),
+        NamingRule(match={"namespace": "ml"}, workload="prod"),
+        NamingRule(match={"unit": "train.service"}, workload="team/own"),
+    )
+)
+SEND = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
+
+
+def lines(*names: str) -> str:
+    return "\n".join(f"training,workload={name} step=1" for name in names)
+
+
+def rows(collector: WorkloadCollector) -> set[str]:
+    return {workload for reading in collector.read(0, 1) for workload, _ in reading.rows}
+
+
+@pytest.mark.parametrize(
+    ("group", "allowed"),
+    [
+        (f"{SCOPE}/job_7/step_0/user/task_0", {"prod", "slurm/7", "free"}),
+        (f"{SCOPE}/job_8/step_0/user/task_0", {"slurm/8", "free"}),
+        ("/system.slice/train.service", {"team/own", "process/train.service", "free"}),
+        ("pod 0 of ml", {"prod", "ml/chat", "free"}),
+        ("pod 1 of web", {"web/chat", "free"}),
+        ("", {"free"}),
+    ],
+)
+def test_a_line_speaks_for_the_unit_of_its_sender(tmp_path: Path, group: str, allowed: set[str]) -> None:
+    tree, everything = CgroupTree(tmp_path / "host"), {
+        "prod", "slurm/7", "slurm/8", "team/own", "process/train.service", "ml/chat", "web/chat", "free",
+    }  # fmt: skip
+    if group.startswith("pod"):
+        number, namespace = int(group.split()[1]), group.split()[-1]
+        tree.pod(number, f"{namespace}_chat-{number}")
+        group = tree.pod_path(number)
+    if group:
+        tree.process(os.getpid(), group)
+    path = f"{tmp_path}/t.sock"
+    collector = WorkloadCollector(WorkloadsParameters(listen=f"unix://{path}"), "n1", root=tree.root, attribution=RULES)
+    try:
+        collector.read(0, 1)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(lines(*everything).encode(), path)
+        assert rows(collector) == allowed
+        assert collector.errors == len(everything - allowed)
+        subprocess.run([sys.executable, "-c", SEND, path, lines("prod", "more")], check=True)
+        assert rows(collector) == allowed | {"more"}, "another process, of a unit that is not known"
+    finally:
+        collector.close()
+
+
+def test_over_udp_nobody_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tree = CgroupTree(tmp_path)
+    tree.process(os.getpid(), f"{SCOPE}/job_7/step_0/user/task_0")
+    collector = WorkloadCollector(
+        WorkloadsParameters(listen="udp://127.0.0.1:0"), "n1", root=tree.root, attribution=RULES
+    )
+    try:
+        host, _, port = collector.listens_at.removeprefix("udp://").rpartition(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(lines("prod", "slurm/7", "free").encode(), (host, int(port)))
+        assert rows(collector) == {"free"}
+        assert (
+            "from an unknown process: workload 'prod' belongs to the units that agent.attribution.rules" in caplog.text
+        )
+        assert "listen on unix:///PATH, where the sender is known" in caplog.text
+    finally:
+        collector.close()
+
+
+def test_a_job_announces_no_workload_of_others(tmp_path: Path) -> None:
+    tree = CgroupTree(tmp_path)
+    claims: Iterable[tuple[int, str]] = (
+        (7, "prod"), (8, "prod"), (8, "ml/chat"), (8, "slurm/7"), (7, "slurm/7"), (8, "free"),
+    )  # fmt: skip
+    for number in (7, 8):
+        job(tree, number)
+    folder = tree.root / "run/jobs"
+    folder.mkdir(parents=True)
+    for place, (number, name) in enumerate(claims):
+        said = ANNOUNCED | {"FLYBALL_WORKLOAD": name, "FLYBALL_METRICS_PORT": str(place + 1)}
+        (folder / f"{number}.{place}").write_text("".join(f"{key}={value}\n" for key, value in said.items()))
+    config = WorkloadsParameters(period_s=60.0, discover=("slurm",), slurm=FAST)
+    collector = WorkloadCollector(config, "n1", root=tree.root, attribution=RULES, environ={})
+    try:
+        until(lambda: rows(collector) == {"prod", "slurm/7", "free"})
+        found = {(one.workload, one.labels["job"]) for one in collector.parts().allocations}
+        assert found == {("prod", "7"), ("slurm/7", "7"), ("free", "8")}
+    finally:
+        collector.close()
