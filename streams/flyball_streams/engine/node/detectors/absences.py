@@ -34,7 +34,7 @@ LONGEST_S = 7 * 86_400.0
 """A silence is reported for at most this time, in closed ticks; then the node is forgotten."""
 RETURN_S = 1800.0
 """A node that held work when its agent announced its stop is reported after this time: by then an upgrade or a reboot
-is over, and nobody watches that work."""
+is over, and that work is not watched."""
 NOT_BACK = "its agent said that it stops and has not come back, though replicas hold GPUs there"
 MOST_GONE = 4096
 """Most nodes that are remembered as gone; the oldest are dropped."""
