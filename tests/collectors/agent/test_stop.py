@@ -14,7 +14,7 @@ from tests.cli.shell import start
 from flyball_contracts.codec import decode_message
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.records import Inventory, Record
+from flyball_contracts.records import Inventory
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
 
 CONFIG = """
@@ -27,7 +27,7 @@ class Reader:
     """What the agents of one broker have sent, in order of each topic."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.records: list[Frame | Record] = []
+        self.records: list[object] = []
         self._consumer = Consumer(consumer_settings(bootstrap, group="test", client_id="test"))
         self._consumer.subscribe([TELEMETRY.name, EVENTS.name, INVENTORY.name])
 
