@@ -8,6 +8,7 @@ stretches the latter.
 import ctypes
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,8 @@ GPM = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 248, 249)
 
 CHILD = """
 import json, resource, sys, threading, time
+from flyball_cli.commands.services.agent_command import lighten
+lighten()
 from flyball_collectors.agent.loop import AgentLoop
 from flyball_collectors.agent.run import run_agent
 from flyball_contracts.config import Config, KafkaConfig
@@ -93,6 +96,21 @@ class AgentCost(NamedTuple):
     rss_mib: float
 
 
+class Memory(NamedTuple):
+    """Resident memory in MiB of ``flyball agent`` as a user starts it, read from outside after some ticks.
+
+    ``pss_mib`` has the pages of libraries by the share of each process that has them, ``private_mib`` the pages that
+    no other process has. ``stand_in_mib`` of the RSS are the state of the stand-in for NVML.
+    """
+
+    gpus: int
+    rss_mib: float
+    pss_mib: float
+    private_mib: float
+    stand_in_mib: float
+    threads: int
+
+
 class ReadCost(NamedTuple):
     """CPU milliseconds of one full read of all GPUs: ours, and by nvidia-ml-py; medians over the rounds."""
 
@@ -131,19 +149,12 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
     """Run the whole agent, sending to an embedded broker in this process."""
     with tempfile.TemporaryDirectory(prefix="flyball-bench-") as name:
         folder = Path(name)
-        library = _library()
         stub = NvmlStub(folder / "gpus", gpus)
         fill(stub, gpus)
-        environment = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(library.parent),
-            STATE_VARIABLE: str(stub.path),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }
         with EmbeddedBroker({}) as broker:
             command = [sys.executable, "-c", CHILD, broker.bootstrap, name, str(period_s), str(ticks)]
             began_s = time.time()
-            child = subprocess.Popen(command, env=environment)
+            child = subprocess.Popen(command, env=_environment(stub))
             tick = 0
             looks: list[tuple[float, float]] = []  # wall and CPU time of the child
             while child.poll() is None:
@@ -174,6 +185,49 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
         marks[len(marks) // 2][2] / 2**20,
         last[2] / 2**20,
     )
+
+
+def memory(gpus: int, *, seconds: int) -> Memory:
+    """Run ``flyball agent`` itself for some seconds, a tick each, and look at its memory before it stops."""
+    with tempfile.TemporaryDirectory(prefix="flyball-bench-") as name:
+        folder = Path(name)
+        stub = NvmlStub(folder / "gpus", gpus)
+        fill(stub, gpus)
+        config = folder / "flyball.yaml"
+        config.write_text(json.dumps({"agent": {"node": "bench", "state_dir": name, "period_s": 1.0}}))
+        with EmbeddedBroker({}) as broker:
+            command = [sys.executable, "-m", "flyball_cli", "agent", "--config", str(config)]
+            child = subprocess.Popen([*command, "--bootstrap", broker.bootstrap], env=_environment(stub))
+            for second in range(seconds):
+                time.sleep(1.0)
+                renew(stub, gpus, 1 + second)
+            if child.poll() is not None:
+                raise AssertionError(f"the agent ended with {child.returncode}")
+            seen = Path(f"/proc/{child.pid}")
+            rollup, maps = (seen / "smaps_rollup").read_text(), (seen / "smaps").read_text()
+            threads = len(list((seen / "task").iterdir()))
+            child.terminate()
+            child.wait()
+    kib = {key: float(size) for key, size in re.findall(r"^(\w+): +(\d+) kB$", rollup, re.MULTILINE)}
+    mapped = re.findall(rf"{re.escape(str(stub.path))}\n(?:\w+: .*\n)*?Rss: +(\d+) kB", maps)
+    return Memory(
+        gpus,
+        kib["Rss"] / 1024,
+        kib["Pss"] / 1024,
+        (kib["Private_Clean"] + kib["Private_Dirty"]) / 1024,
+        sum(map(float, mapped)) / 1024,
+        threads,
+    )
+
+
+def _environment(stub: NvmlStub) -> dict[str, str]:
+    """Environment of a process that finds the stand-in as it would find the driver's library."""
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(_library().parent),
+        STATE_VARIABLE: str(stub.path),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
 
 
 def _cpu_s(pid: int) -> float:

@@ -76,9 +76,9 @@ class Lazy(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find a command; a misspelt one gets the nearest name."""
-        import difflib
-
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)

@@ -1,7 +1,7 @@
 """Deterministic identifiers: the same cause gives the same id, in a live run and in a replay."""
 
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL: 4 MiB of each agent
 from functools import lru_cache
-from hashlib import blake2b
 
 NS_PER_S = 1_000_000_000
 MAX_TIME_NS = 2**63 - 1  # the year 2262; also what 64-bit readers can hold

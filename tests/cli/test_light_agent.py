@@ -26,6 +26,21 @@ main()
 """
 
 
+SPARED = ("_ssl", "_hashlib", "http.client", "asyncio.base_events", "flyball_collectors.workload", "zoneinfo")
+SPARES = f"""
+from flyball_cli.commands.services.agent_command import lighten
+lighten()
+import sys, flyball_cli.options, flyball_contracts.kafka.preflight
+from flyball_collectors.agent.reload import ConfigWatch
+from flyball_collectors.agent.run import read_once
+from flyball_contracts.config import Config
+read_once(Config())
+print(sorted(set({SPARED!r}) & set(sys.modules)))
+import asyncio
+print(asyncio.run(asyncio.sleep(0, "used")))
+"""
+
+
 def run_light(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False
@@ -48,6 +63,12 @@ def test_every_platform_is_there_without_the_worker_packages() -> None:
     assert done.returncode == 0, done.stderr
     for command in ("actuate", "controller", "topics"):  # what runs in the actuator's image
         assert run_light(command, "--bootstrap", NOBODY, "--help").returncode == 0
+
+
+def test_the_agent_loads_no_openssl_and_nothing_that_this_node_has_no_use_for() -> None:
+    """Megabytes of each node. What is left out is there as soon as something uses it."""
+    done = subprocess.run([sys.executable, "-c", SPARES], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["[]", "used"], done.stderr
 
 
 def test_the_agents_threads_share_one_arena_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

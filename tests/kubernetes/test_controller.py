@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from tests.actuators.loop import PARTITIONS, publish, read_all, read_keyed
 from tests.actuators.samples import spec as declared_elsewhere
 from tests.brokers.embedded import EmbeddedBroker
@@ -152,6 +153,7 @@ def test_nodes_and_pods_are_inventories(observer: Observer) -> None:
         assert sorted(of_chat()) == sorted((pod["metadata"]["name"], 3) for pod in cluster.pods("chat"))
         node = observer.tables().inventories["gpu-0"]
         assert (node.cell, len(node.devices), node.cpu_count, node.memory_bytes) == ("eu-1", 8, 64, 512 << 30)
+        assert node.agent == "none"
         cluster.plane.request(
             "PATCH", "/api/v1/nodes/gpu-0", {"spec": {"unschedulable": True}},
             content_type="application/merge-patch+json",
@@ -168,7 +170,7 @@ def test_nodes_and_pods_are_inventories(observer: Observer) -> None:
 
 
 def test_an_agent_that_comes_back_speaks_for_its_node_again(observer: Observer) -> None:
-    reported = Inventory(node="gpu-1", cell="eu-1", epoch=5, time_ns=5)
+    reported = Inventory(node="gpu-1", cell="eu-1", epoch=5, time_ns=5, agent="stopped")
     publish(observer.bootstrap, record_message(reported, "/agent/gpu-1"))
 
     def of_node() -> Inventory | None:
@@ -176,6 +178,8 @@ def test_an_agent_that_comes_back_speaks_for_its_node_again(observer: Observer) 
 
     with controlling(observer, ahead_s=AGENT_SILENT_S + 60):  # long after the agent's final outcome
         observer.cluster.until(lambda: (now := of_node()) is not None and len(now.devices) == 8, "it is taken over")
+        assert getattr(of_node(), "agent", "") == "stopped", "nobody sees its GPUs since"
+        reported = replace(reported, epoch=6, agent="running")
     with controlling(observer):
         publish(observer.bootstrap, record_message(reported, "/agent/gpu-1"))
         observer.cluster.until(lambda: observer.removed("gpu-1"), "the agent is made room for")

@@ -34,7 +34,7 @@ def inventories_of(
 
     Only the agent reports a node, until it has been silent for :data:`AGENT_SILENT_S`. When an agent returns with a
     record older than the controller's, a tombstone clears the way for it. A node that another controller reports is
-    left to that controller.
+    left to that controller. That an agent has announced its stop stays in the record.
     """
     names_of_pods = WorkloadNames(workloads)
     by_node: dict[str, list[tuple[Pod, str]]] = defaultdict(list)
@@ -54,7 +54,8 @@ def inventories_of(
         known = topics.tables.inventories.get(bare.node)
         before = () if known is None else known.allocations
         allocations = allocations_of(bare, by_node.get(bare.node, ()), before)
-        wanted = msgspec.structs.replace(bare, allocations=allocations)
+        agent = "none" if known is None else known.agent
+        wanted = msgspec.structs.replace(bare, allocations=allocations, agent=agent)
         if known is None or publisher is None or publisher.source != source:
             time_ns = now_ns if known is None else max(now_ns, known.time_ns + 1)
             changed.append(msgspec.structs.replace(wanted, epoch=time_ns, time_ns=time_ns))

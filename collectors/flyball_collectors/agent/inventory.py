@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.base import KeyedReading, Parts, Place, Reading
@@ -122,3 +123,10 @@ class InventoryKeeper:
             return None
         self._current, self._parts, self._sent_ns = current, parts, time_ns
         return current
+
+    def last(self, time_ns: int) -> Inventory | None:
+        """Inventory that announces the agent's stop; ``None`` before the first inventory."""
+        now = self._current
+        if now is None:
+            return None
+        return replace(now, epoch=now.epoch + 1, time_ns=max(time_ns, now.time_ns), agent="stopped")

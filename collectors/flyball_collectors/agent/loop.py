@@ -124,6 +124,13 @@ class AgentLoop:
         _LOG.warning("the configuration was reloaded; %s", message)
         self.publish(node_event(self._identity.node, tick.time_ns, "config_reloaded", message=message))
 
+    def announce_stop(self, time_ns: int) -> None:
+        """Queue the last records: no frame follows, and that is no fault."""
+        self.publish(node_event(self._identity.node, time_ns, "agent_stopped", message=f"after {self.ticks} ticks"))
+        inventory = self._inventory.last(time_ns)
+        if inventory is not None:
+            self._outbox.send(record_message(inventory, self._source))
+
     def publish(self, event: NodeEvent) -> None:
         """Queue one event."""
         self._outbox.send(record_message(event, self._source))

@@ -74,18 +74,16 @@ def run_agent(
             return rest(max(left_s, 0.0))
 
         agent.publish(node_event(identity.node, now_ns, "agent_started", message=f"epoch {identity.epoch}"))
-        try:
-            for tick in ticks(lambda: round(setup.config.agent.period_s * NS_PER_S), clock, listen):
-                if source is not None:
-                    agent.reconfigure(source.poll(), tick)
-                agent.take(tick)
-                now_ns = tick.time_ns
-                if agent.ticks == _STARTED_TICKS:
-                    give_back()
-                if agent.ticks == max_ticks or stop.is_set():
-                    break
-        finally:
-            agent.publish(node_event(identity.node, now_ns, "agent_stopped", message=f"after {agent.ticks} ticks"))
+        for tick in ticks(lambda: round(setup.config.agent.period_s * NS_PER_S), clock, listen):
+            if source is not None:
+                agent.reconfigure(source.poll(), tick)
+            agent.take(tick)
+            now_ns = tick.time_ns
+            if agent.ticks == _STARTED_TICKS:
+                give_back()
+            if agent.ticks == max_ticks or stop.is_set():
+                break
+        agent.announce_stop(now_ns)  # an error does not come here: it is no stop on purpose
     return agent.report()
 
 

@@ -1,4 +1,7 @@
-"""Collectors that a configuration selects, and which of them are available here."""
+"""Collectors that a configuration selects, and which of them are available here.
+
+Those that most nodes have no use for are imported when they are selected: each costs memory.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,12 +10,10 @@ from typing import NamedTuple
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.base import Collector
 from flyball_collectors.cloud import open_cloud
-from flyball_collectors.gateway import GatewayCollector, gateways_of
 from flyball_collectors.host import HostCollector, NumaCollector
 from flyball_collectors.kmsg import open_kmsg
 from flyball_collectors.nvml import Absent, NvmlCollector, open_nvml
 from flyball_collectors.parameters import AgentParameters
-from flyball_collectors.workload import WorkloadCollector
 from flyball_contracts.config import AgentConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
@@ -54,45 +55,58 @@ class Sources(NamedTuple):
         return list(self.by_name.values())
 
 
+def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
+    return open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu)
+
+
+def _host(config: AgentConfig, node: str) -> Collector | Absent:
+    del node
+    return HostCollector(Path(config.root))
+
+
+def _numa(config: AgentConfig, node: str) -> Collector | Absent:
+    del node
+    return NumaCollector(Path(config.root))
+
+
+def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
+    return open_kmsg(node, Path(config.root))
+
+
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
     known = config.workloads
     if not (any(one.workload for one in known.targets) or known.logs or known.listen or known.discover):
         return Absent("nobody to ask", "name targets, logs, listen or discover in agent.workloads")
+    from flyball_collectors.workload import WorkloadCollector
+
     return WorkloadCollector(config.workloads, node, root=Path(config.root), attribution=config.attribution)
 
 
 def _gateway(config: AgentConfig, node: str) -> Collector | Absent:
-    gateways = gateways_of(config.workloads, node)
-    if not gateways:
+    if not any(one.workloads for one in config.workloads.targets):
         return Absent("nobody to ask", "name workloads of a gateway in agent.workloads.targets")
-    return GatewayCollector(gateways)
+    from flyball_collectors.gateway import GatewayCollector, gateways_of
+
+    return GatewayCollector(gateways_of(config.workloads, node))
+
+
+def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
+    return open_cloud(config.provider, node, Path(config.root), with_constants(AgentParameters, config).cloud)
+
+
+def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
+    return AttributionCollector(config.attribution, node, Path(config.root))
 
 
 SOURCES = (
-    SourceKind(
-        "nvml",
-        ("root",),
-        lambda config, node: open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu),
-        "nvml",
-    ),
-    SourceKind("kmsg", ("root",), lambda config, node: open_kmsg(node, Path(config.root)), "kmsg"),
-    SourceKind(
-        "cloud",
-        ("root", "provider"),
-        lambda config, node: open_cloud(
-            config.provider, node, Path(config.root), with_constants(AgentParameters, config).cloud
-        ),
-    ),
-    SourceKind("host", ("root",), lambda config, _: HostCollector(Path(config.root)), "host"),
-    SourceKind("numa", ("root",), lambda config, _: NumaCollector(Path(config.root)), "host"),
+    SourceKind("nvml", ("root",), _nvml, "nvml"),
+    SourceKind("kmsg", ("root",), _kmsg, "kmsg"),
+    SourceKind("cloud", ("root", "provider"), _cloud),
+    SourceKind("host", ("root",), _host, "host"),
+    SourceKind("numa", ("root",), _numa, "host"),
     SourceKind("workload", ("root", "workloads", "attribution", "node"), _workload),
     SourceKind("gateway", ("workloads", "node"), _gateway),
-    SourceKind(
-        "attribution",
-        ("root", "attribution", "node"),
-        lambda config, node: AttributionCollector(config.attribution, node, Path(config.root)),
-        "attribution",
-    ),
+    SourceKind("attribution", ("root", "attribution", "node"), _attribution, "attribution"),
 )
 
 

@@ -9,9 +9,9 @@ from flyball_collectors.base import Collector, Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import GatewayPage, GatewayReading, GatewayScraper
 from flyball_collectors.parameters import GatewayParameters, GatewaySeries
-from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives
 from flyball_collectors.workload.scraping.poller import Limits, Place
+from flyball_collectors.workload.scraping.token import token_of
 from flyball_contracts.config import GatewayKind, Series, WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import GATEWAY

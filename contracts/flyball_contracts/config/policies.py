@@ -3,7 +3,6 @@
 import re
 from functools import cache
 from typing import Literal, NamedTuple, cast
-from zoneinfo import ZoneInfo
 
 from flyball_contracts.config.base import Count, NotNegative, Positive, Section
 from flyball_contracts.records.commands.outcomes import DecisionType, Urgency
@@ -61,6 +60,8 @@ class Window(Section, frozen=True, kw_only=True):
             raise ValueError(f"days: {self.start!r} names its day; leave days out")
         if self.start == self.end:
             raise ValueError(f'{self.start!r} to {self.end!r} has no length; for a whole day write "00:00" to "24:00"')
+        from zoneinfo import ZoneInfo  # few configurations have windows, and agents need none
+
         try:
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError) as error:

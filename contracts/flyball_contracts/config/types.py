@@ -1,6 +1,5 @@
 """Configuration of all parts; unknown keys are errors, units are in the names."""
 
-import difflib
 import re
 from typing import Annotated, Literal
 
@@ -61,6 +60,8 @@ class KafkaConfig(Section, frozen=True):
             raise ValueError(f"bootstrap: {wrong!r} is not a broker address; give HOST:PORT, several with commas")
         for topic in self.partitions:
             if topic not in TOPICS:
+                import difflib
+
                 near = difflib.get_close_matches(topic, TOPICS, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"topics: {', '.join(TOPICS)}"
                 raise ValueError(f"partitions: {topic!r} is not a topic of Flyball; {hint}")

@@ -7,6 +7,8 @@ from flyball_contracts.records.base import Part, Record, TimeNs
 
 CapacityType = Literal["owned", "reserved", "on_demand", "spot"]
 
+AgentState = Literal["running", "stopped", "none"]
+
 
 Distance = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 
@@ -88,6 +90,10 @@ class Inventory(Record, frozen=True, kw_only=True):
     ``availability_zone`` the cloud's name of the building. ``rack`` and ``leaf`` (the switch of the network of GPUs
     that it is connected to) are names in the cell, empty if unknown. ``schedulable`` is false while the node is
     drained.
+
+    ``agent`` is ``stopped`` in the last inventory of an agent that stops on purpose: no frames come from the node, and
+    nothing is placed on it, until a newer inventory. It is ``none`` where another publisher speaks for a node that has
+    had no agent.
     """
 
     node: str
@@ -112,3 +118,9 @@ class Inventory(Record, frozen=True, kw_only=True):
     gateways: tuple[Gateway, ...] = ()
     rack: str = ""
     leaf: str = ""
+    agent: AgentState = "running"
+
+    @property
+    def holds_work(self) -> bool:
+        """Whether replicas hold devices of the node."""
+        return any(one.devices for one in self.allocations)

@@ -14,6 +14,10 @@ The shape of n peaks has a standard error of about (1 + shape) / sqrt(n), and li
 limit by the estimate alone is passed too often. The rate is therefore the expected one, over three shapes that stand
 for a normal distribution with that error (Gauss-Hermite quadrature).
 
+What fleets do not do alike has two priors for the rate of its peaks, one of which is right: most fleets have almost
+none, and some have many. Each counts by its likelihood, that n peaks come in E (negative binomial). With one prior for
+both, a calm one outweighs the data of a busy fleet for days, and limits are too low for as long.
+
 Peaks are kept in two periods of `forget_s`, the current and the one before it. When a period ends, the older one is
 dropped, and the threshold can fall; a stratum with few peaks keeps them.
 
@@ -23,6 +27,7 @@ and events are counted, and the allowed rate of a stratum is multiplied by their
 Shapes: K strata, R peaks kept of each and period, descending, 0 where there are fewer.
 """
 
+from math import lgamma
 from typing import NamedTuple
 
 import numpy as np
@@ -38,13 +43,17 @@ class Config(NamedTuple):
 
     The prior equals `prior_n` peaks over `least` in `prior_s` series-seconds; the mean excess `prior_excess` weighs as
     much as `excess_n` peaks, the shape `prior_shape` as much as `shape_n`. Excess and shape have one value for the
-    first half of the strata, series with peers, and one for the second, series without.
+    first half of the strata, series with peers, and one for the second, series without. With probability `busy_share`
+    the prior of the rate is `busy_n` peaks in `busy_s` instead.
     """
 
     kept: int = 64
     least: float = 1.0
     prior_n: float = 0.5
     prior_s: float = 86_400.0
+    busy_share: float = 0.0
+    busy_n: float = 0.5
+    busy_s: float = 864_000.0
     prior_excess: tuple[float, float] = (0.3, 2.0)
     excess_n: float = 1.0
     prior_shape: tuple[float, float] = (-0.15, 0.4)
@@ -214,8 +223,31 @@ def _fit(state: State, config: Config) -> _Fit:
     middle = np.clip(middle, *config.shapes)
     shape = np.clip(middle + _ERRORS * (1.0 + middle) / np.sqrt(seen + config.shape_n), *config.shapes)
     mean = (total + config.excess_n * prior_excess) / (seen + config.excess_n)
-    exposure_s = state.exposure_s.sum(axis=0) + config.prior_s
-    return _Fit((seen + config.prior_n) / exposure_s, shape, mean * (1.0 - shape))
+    return _Fit(_peak_rate(seen, state.exposure_s.sum(axis=0), config), shape, mean * (1.0 - shape))
+
+
+def _peak_rate(seen: NDArray[np.int64], exposure_s: NDArray[np.float64], config: Config) -> NDArray[np.float64]:
+    """Expected peaks over the threshold per series-second [K], over both priors."""
+    calm = (seen + config.prior_n) / (exposure_s + config.prior_s)
+    if not config.busy_share:
+        return np.asarray(calm)
+    busy = (seen + config.busy_n) / (exposure_s + config.busy_s)
+    odds = (
+        np.log(config.busy_share / (1.0 - config.busy_share))
+        + _log_likelihood(seen, exposure_s, config.busy_n, config.busy_s)
+        - _log_likelihood(seen, exposure_s, config.prior_n, config.prior_s)
+    )
+    share = 1.0 / (1.0 + np.exp(np.clip(-odds, -50.0, 50.0)))
+    return np.asarray(calm + share * (busy - calm))
+
+
+def _log_likelihood(
+    seen: NDArray[np.int64], exposure_s: NDArray[np.float64], prior_n: float, prior_s: float
+) -> NDArray[np.float64]:
+    """Of `seen` peaks in an exposure, where their rate has a gamma prior; up to what no prior changes."""
+    counts: list[int] = seen.tolist()
+    ways = np.array([lgamma(prior_n + n) - lgamma(prior_n) for n in counts])
+    return np.asarray(ways - prior_n * np.log1p(exposure_s / prior_s) - seen * np.log(exposure_s + prior_s))
 
 
 def _beyond(excess: NDArray[np.float64], fit: _Fit) -> NDArray[np.float64]:

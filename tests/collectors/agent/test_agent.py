@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.collectors.agent.agent_tools import START_NS, TOPICS, FakeTime, S, StartBroker, receive
 from tests.nvml_stub.stub import NvmlStub
 
@@ -74,14 +75,16 @@ def test_frames_events_and_inventory_arrive(embedded_broker: StartBroker, tmp_pa
     broker = embedded_broker(TOPICS)
     fake = FakeGpus()
     report = run(config(tmp_path, broker.bootstrap), 5, fake)
-    assert report == AgentReport(ticks=5, skipped=0, frames=5, sent=13, carried=0, delivered=13, dropped=0, spooled=0)
+    assert report == AgentReport(ticks=5, skipped=0, frames=5, sent=14, carried=0, delivered=14, dropped=0, spooled=0)
     assert fake.closed
-    received = receive(broker.bootstrap, 13)
+    received = receive(broker.bootstrap, 14)
     assert [frame.seq for frame in received.frames] == list(range(5))
     assert [frame.time_ns for frame in received.frames] == [START_NS + i * S for i in range(1, 6)]
     assert {(frame.epoch, frame.period_ns, frame.rows) for frame in received.frames} == {(START_NS + 1, S, 2)}
     assert {frame.inventory_epoch for frame in received.frames} == {received.inventories[0].epoch}
     assert float(received.frames[2].values[1, 0]) == 3.0
+    first, last = received.inventories
+    assert last == replace(first, epoch=first.epoch + 1, time_ns=START_NS + 5 * S, agent="stopped")
     kinds = [event.kind for event in received.events]
     assert kinds == ["agent_started", *["throttle"] * 5, "agent_stopped"]
     assert len({event.id for event in received.events}) == 7
@@ -111,7 +114,7 @@ def test_each_start_has_its_own_epoch(tmp_path: Path, embedded_broker: StartBrok
     broker = embedded_broker(TOPICS)
     for _ in range(2):
         run(config(tmp_path, broker.bootstrap), 1, FakeGpus())
-    received = receive(broker.bootstrap, 10)
+    received = receive(broker.bootstrap, 12)
     assert [(frame.epoch, frame.seq) for frame in received.frames] == [(START_NS + 1, 0), (START_NS + 2, 0)]
 
 
@@ -132,8 +135,8 @@ def test_without_a_broker_it_goes_on_and_counts_every_drop(tmp_path: Path, caplo
     with caplog.at_level(logging.WARNING):
         report = run_agent(slow, stop=stop, max_ticks=100)
     assert (report.ticks, report.frames, report.delivered) == (100, 100, 0)
-    # agent_started, agent_stopped, one inventory, one or more events about drops
-    assert report.dropped == report.sent >= 104
+    # agent_started, agent_stopped, two inventories, one or more events about drops
+    assert report.dropped == report.sent >= 105
     warnings = [record.getMessage() for record in caplog.records if NOWHERE in record.getMessage()]
     assert any("kafka.bootstrap or --bootstrap" in warning for warning in warnings)
     assert len(caplog.records) <= 4  # logged, not repeated
@@ -200,6 +203,26 @@ def test_it_stops_when_it_is_ordered_to(tmp_path: Path, embedded_broker: StartBr
     assert not thread.is_alive()
     assert reports[0].ticks <= 1
     assert "agent_stopped" in [event.kind for event in receive(broker.bootstrap, reports[0].delivered).events]
+
+
+def test_an_agent_that_ends_by_an_error_announces_no_stop(tmp_path: Path, embedded_broker: StartBroker) -> None:
+    broker = embedded_broker(TOPICS)
+    fake_time = FakeTime()
+
+    def wait(seconds: float) -> bool:
+        if fake_time.now_ns > START_NS + 3 * S:
+            raise RuntimeError("broken")
+        return fake_time.wait(seconds)
+
+    with pytest.raises(RuntimeError, match="broken"):
+        run_agent(
+            config(tmp_path, broker.bootstrap), stop=threading.Event(), collectors=[FakeGpus()],
+            clock=fake_time.clock, wait=wait,
+        )  # fmt: skip
+    received = receive(broker.bootstrap, 8)
+    assert len(received.frames) == 3
+    assert [event.kind for event in received.events] == ["agent_started", *["throttle"] * 3]
+    assert [inventory.agent for inventory in received.inventories] == ["running"]
 
 
 def test_settings_that_the_client_refuses_are_a_config_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from flyball_collectors.parameters import KubernetesParameters, WorkloadsParamet
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
 from flyball_collectors.workload.discovery.targets import discovered
-from flyball_collectors.workload.scraping.fetch import FetchError
+from flyball_collectors.workload.scraping.token import FetchError
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 

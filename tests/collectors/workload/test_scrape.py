@@ -14,9 +14,10 @@ from tests.collectors.workload.workload_pages import Work, vllm
 from tests.collectors.workload.workload_server import PageServer, Reply, certificate, page_server, until
 
 from flyball_collectors.workload.discovery.targets import configured
-from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
+from flyball_collectors.workload.scraping.fetch import Fetcher
 from flyball_collectors.workload.scraping.poller import Limits
 from flyball_collectors.workload.scraping.scraper import Scraper
+from flyball_collectors.workload.scraping.token import FetchError, token_of
 from flyball_contracts.config.workload import Series, TargetSettings
 from flyball_contracts.errors import ConfigError
 

@@ -120,3 +120,22 @@ def test_many_equal_peaks_do_not_hold_the_threshold_up_for_good() -> None:
     for _ in range(60):
         state = tail.step(state, np.zeros(40, np.int64), 1.0 + random.exponential(0.3, 40), day, DAY_S, rate, 40)
     assert float(state.threshold[0]) < 2.0 < held
+
+
+CALM = tail.Config(least=0.5, prior_n=0.06, prior_s=250 * DAY_S, prior_excess=(0.4, 0.4), shape_n=8.0)
+TWO_PRIORS = CALM._replace(busy_share=0.001)
+
+
+def test_a_busy_fleet_is_known_as_one_by_its_first_peaks_and_a_calm_one_as_before() -> None:
+    """Five peaks a day, of which one in a thousand days may pass: the first of all passes, and with one prior more."""
+    rate, passed = 1e-3 / DAY_S, dict[tail.Config, int]()
+    for config in (CALM, TWO_PRIORS):
+        fleets = [0.5 + np.random.default_rng(seed).exponential(0.5, size=150) for seed in range(8)]
+        passed[config] = sum(fed(peaks, 5.0, rate, config)[1] for peaks in fleets)
+    assert passed[TWO_PRIORS] <= 2 * len(fleets) < passed[CALM]
+    nothing, waited = np.zeros(0, np.int64), np.full(2, 1000 * DAY_S)
+    calm, both = (
+        tail.step(tail.init(2, rate, config), nothing, np.zeros(0), waited, 60.0, rate, 0, config).limit
+        for config in (CALM, TWO_PRIORS)
+    )
+    assert both == pytest.approx(calm, rel=0.01)

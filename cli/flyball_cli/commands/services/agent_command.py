@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from flyball_cli.lazily import ImportWhenUsed
 from flyball_cli.options import (
     BEAT_S,
     Pulse,
@@ -35,9 +36,7 @@ def command(
       flyball agent --once
       flyball agent --config /etc/flyball/flyball.yaml --bootstrap kafka-1:9092
     """
-    # NumPy would start a thread for each core, which the agent has no work for.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from flyball_collectors.agent.memory import share_one_arena
+    lighten()
     from flyball_collectors.agent.notify import Notifier
     from flyball_collectors.agent.reload import ConfigWatch
     from flyball_collectors.agent.run import read_once, run_agent
@@ -53,7 +52,6 @@ def command(
         console = Console()
         console.print(render(seen.readings, seen.inventory, console.width))
         return
-    share_one_arena()  # before preflight, whose client starts the first threads
     watch = ConfigWatch(config_path, lambda: load(config_path, bootstrap)) if config_path else None
     pulse, notifier = Pulse(health_file), Notifier()
 
@@ -76,3 +74,14 @@ def command(
         f"{report.spooled} on disk, {report.dropped} dropped",
         err=True,
     )
+
+
+def lighten() -> None:
+    """Keep the process small: call it before NumPy, the Kafka client and the first threads."""
+    # NumPy would start a thread for each core, which the agent has no work for.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # The asyncio clients of confluent_kafka, and the texts of NumPy's help.
+    ImportWhenUsed("asyncio", "numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars").install()
+    from flyball_collectors.agent.memory import share_one_arena
+
+    share_one_arena()

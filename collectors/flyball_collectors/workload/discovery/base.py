@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple
 
-from flyball_collectors.workload.scraping.fetch import FetchError
+from flyball_collectors.workload.scraping.token import FetchError
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from flyball_collectors.parameters import KubernetesParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
-from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, token_of
+from flyball_collectors.workload.scraping.token import FetchError, token_of
 from flyball_contracts.errors import ConfigError
 
 _LIST_BYTES = 32 * 1024 * 1024
@@ -100,6 +100,8 @@ class PodWatch(Watch):
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
         url = settings.url.rstrip("/") or _in_cluster(environ)
         token = token_of(settings.token_file)
+        from flyball_collectors.workload.scraping.fetch import Fetcher
+
         self._server = Fetcher(url, timeout_s, _LIST_BYTES, token, settings.ca_file)
         super().__init__("kubernetes-pods", settings.period_s, 2 * timeout_s)
 

@@ -4,9 +4,9 @@ from typing import NamedTuple, cast, get_args
 from urllib.parse import urlsplit
 
 from flyball_collectors.workload.discovery.base import DiscoveredReplica
-from flyball_collectors.workload.scraping.fetch import token_of
 from flyball_collectors.workload.scraping.meter import Alternatives, Work
 from flyball_collectors.workload.scraping.scraper import Target
+from flyball_collectors.workload.scraping.token import token_of
 from flyball_collectors.workload.servers import SERVERS
 from flyball_contracts.config.workload import ServerName, TargetSettings
 from flyball_contracts.errors import ConfigError

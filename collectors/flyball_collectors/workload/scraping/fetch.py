@@ -1,20 +1,14 @@
 """One bounded HTTP GET at a time over a persistent connection, by TCP, TLS or a Unix socket."""
 
 import http.client
-import os
 import socket
 import ssl
 import time
-from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from flyball_collectors.workload.scraping.token import FetchError, Token
+
 _CHUNK_BYTES = 1 << 16
-Token = Callable[[], str]
-
-
-class FetchError(Exception):
-    """A missing or unusable response; its text names the place and the remedy."""
 
 
 class Fetcher:
@@ -155,21 +149,3 @@ def _advice(status: int) -> str:
     if 300 <= status < 400:
         return "a redirect; set url to where it leads"
     return "check url" if status < 500 else "the server is not well"
-
-
-def token_of(file: str) -> Token:
-    """Function that returns the bearer token: the content of a file, read each time; none without a file.
-
-    It raises :class:`FetchError` while the file cannot be read.
-    """
-
-    def read() -> str:
-        try:
-            token = Path(os.fspath(file)).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            raise FetchError(f"{file}: no token can be read there; check token_file and its permissions") from None
-        if not token.isprintable():
-            raise FetchError(f"{file}: holds characters that no HTTP header may have; put one token there")
-        return token
-
-    return read if file else lambda: ""

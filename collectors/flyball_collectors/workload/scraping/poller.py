@@ -5,10 +5,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from flyball_collectors.workload.scraping.fetch import Fetcher, FetchError, Token
 from flyball_collectors.workload.scraping.page import PageError
+from flyball_collectors.workload.scraping.token import FetchError, Token
+
+if TYPE_CHECKING:  # imported where something is scraped: it costs memory
+    from flyball_collectors.workload.scraping.fetch import Fetcher
 
 _LOG = logging.getLogger(__name__)
 _STALE_PERIODS = 3
@@ -82,10 +85,12 @@ class Poller(ABC, Generic[T]):
         """Store a reading; the lock is held."""
         self._reading, self._reading_s = reading, self._clock()
 
-    def _fetchers(self) -> tuple[Fetcher, ...]:
+    def _fetchers(self) -> "tuple[Fetcher, ...]":
         return (self._page,)
 
-    def _fetcher(self, base_url: str) -> Fetcher:
+    def _fetcher(self, base_url: str) -> "Fetcher":
+        from flyball_collectors.workload.scraping.fetch import Fetcher
+
         limits, place = self._limits, self._place
         return Fetcher(base_url, limits.timeout_s, limits.page_bytes, place.token, place.ca_file)
 

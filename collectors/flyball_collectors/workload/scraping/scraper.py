@@ -3,14 +3,17 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from flyball_collectors.base import NAN
-from flyball_collectors.workload.scraping.fetch import Fetcher, Token
 from flyball_collectors.workload.scraping.meter import Alternatives, Meter, ServerReading, Work
 from flyball_collectors.workload.scraping.page import PageError, Reader, Sample
 from flyball_collectors.workload.scraping.poller import Limits, Place, Poller
+from flyball_collectors.workload.scraping.token import Token
+
+if TYPE_CHECKING:  # imported where something is scraped: it costs memory
+    from flyball_collectors.workload.scraping.fetch import Fetcher
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
@@ -102,7 +105,7 @@ class Scraper(Poller[ServerReading]):
         """Number of the server's counters that went down."""
         return self._meter.resets
 
-    def _fetchers(self) -> tuple[Fetcher, ...]:
+    def _fetchers(self) -> "tuple[Fetcher, ...]":
         return (self._page, self._health)
 
     def _read(self) -> ServerReading:

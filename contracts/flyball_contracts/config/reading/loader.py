@@ -1,6 +1,5 @@
 """Reads YAML into typed configuration, with errors that name file, line, key and remedy."""
 
-import difflib
 import re
 import types
 import typing
@@ -104,6 +103,8 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
         if key not in hints:
             _refuse_removed(where, key_node, name)
             line = key_node.start_mark.line + 1 if key_node else 1
+            import difflib
+
             near = difflib.get_close_matches(str(key), hints, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(hints))}"
             raise ConfigError(f"{name}:{line}: {where}: unknown key; {hint}")

@@ -189,6 +189,8 @@ def node_facts(node: Node, condition: NodeCondition | None, prefs: Preferences) 
 def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
     if not inventory.schedulable:
         return "no, it is drained"
+    if inventory.agent == "stopped":
+        return "no, its agent has stopped"
     if condition is None or condition.condition not in ("cordoned", "drained", "checked"):
         return "yes"
     names = [f"GPU {device.index}" for device in inventory.devices if device.id in condition.devices]

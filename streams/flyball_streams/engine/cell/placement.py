@@ -49,8 +49,9 @@ class Node(NamedTuple):
 class Placement:
     """Free GPUs of a cell by room.
 
-    ``free`` are whole GPUs by room and ``total`` by model. Drained nodes, cordoned or unhealthy devices and GPUs
-    divided by MIG have nothing free; work is placed on the MIG instances. No two tenants share a GPU.
+    ``free`` are whole GPUs by room and ``total`` by model. Drained nodes, nodes whose agent has stopped, cordoned or
+    unhealthy devices and GPUs divided by MIG have nothing free; work is placed on the MIG instances. No two tenants
+    share a GPU.
     """
 
     def __init__(self, directory: FleetIndex, cell: str) -> None:
@@ -295,10 +296,8 @@ class Placement:
             for row in set(a.devices):
                 if 0 <= row < len(devices):
                     holders[row] += 1
-        usable = [
-            inventory.schedulable and d.schedulable and not d.mig_enabled and d.id not in self._unhealthy
-            for d in devices
-        ]
+        open_ = inventory.schedulable and inventory.agent != "stopped"
+        usable = [open_ and d.schedulable and not d.mig_enabled and d.id not in self._unhealthy for d in devices]
         models = [d.model for d in devices]
         self._inventories[name] = inventory
         self.nodes[name] = Node(inventory.zone, models, usable, holders, holders[:])

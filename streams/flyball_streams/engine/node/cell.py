@@ -288,7 +288,7 @@ class NodeCell:
         self.pending_events = later[-MAX_PENDING_EVENTS:]
         instances = {node: _instances(known[node].devices) for node in {event.node for event in due}}
         for event in sorted(due, key=lambda e: (e.time_ns, e.id)):
-            self.absences.note(event, tick.period_ns)
+            self.absences.note(event, tick.period_ns, holds_work=known[event.node].holds_work)
             holder = self._holder(event.device)
             symptoms.note_event(event, holder)
             if event.device and event.device not in instances[event.node]:

@@ -11,7 +11,7 @@ from typing import Any
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Inventory, Symptom, Tick
-from flyball_streams.engine.node.detectors.absences import LONGEST_S, REPEAT_S
+from flyball_streams.engine.node.detectors.absences import LONGEST_S, NOT_BACK, REPEAT_S, RETURN_S
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S = 120.0
@@ -37,7 +37,8 @@ class SilentLanes:
         """Nodes of silent lanes, repeated every ``REPEAT_S``; ``sources`` are the lanes that reported the tick."""
         self.known.update(name for name in sources if name.startswith(OF_NODES))
         before, self.missed = self.missed, {}
-        limit, again, longest = (ceil(s * NS_PER_S / tick.period_ns) for s in (SILENT_S, REPEAT_S, LONGEST_S))
+        limits = SILENT_S, REPEAT_S, LONGEST_S, RETURN_S
+        limit, again, longest, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
         for name in self.known.difference(sources):  # ``tick.missing`` is cut off, and forgets those silent for long
             first, count = before.get(name, (tick.index, 0))
             if count < longest:
@@ -52,12 +53,15 @@ class SilentLanes:
             since_ns, partition = first * tick.period_ns, int(name.removeprefix(OF_NODES))
             silent_s = max(0, tick.end_ns - since_ns) / NS_PER_S
             for node in nodes:
-                if node.devices and partition_of(node.node.encode(), self.node_partitions) == partition:
+                if not node.devices or partition_of(node.node.encode(), self.node_partitions) != partition:
+                    continue
+                if node.agent == "running" or (node.agent == "stopped" and node.holds_work and count >= back):
                     yield Symptom(
                         detector=NO_TELEMETRY, cause="telemetry", strength="sign", severity="warning",
                         since_ns=since_ns, time_ns=tick.end_ns, node=node.node,
                         record=f"{NO_TELEMETRY}/{node.node}/{first}",
-                        text=f"nothing was heard of it for {silent_s:.0f} s, nor of any other node of its partition",
+                        text=f"nothing was heard of it for {silent_s:.0f} s, "
+                        + ("nor of any other node of its partition" if node.agent == "running" else NOT_BACK),
                     )  # fmt: skip
 
     def state(self) -> Mapping[str, Any]:

@@ -190,9 +190,10 @@ def test_a_proposal_made_on_another_number_does_not_do_the_opposite() -> None:
     assert len(harness.want(0, "a", 1, observed_replicas=8)) == 1
 
 
-def test_drained_nodes_have_no_room() -> None:
-    harness = ArbiterHarness(node("n", 4, schedulable=False), spec("a"))
-    assert harness.want(0, "a", 1) == []
+def test_drained_nodes_and_those_whose_agent_has_stopped_have_no_room() -> None:
+    for closed in (node("n", 4, schedulable=False), node("n", 4, agent="stopped")):
+        assert ArbiterHarness(closed, spec("a")).want(0, "a", 1) == []
+    assert ArbiterHarness(node("n", 4, agent="none"), spec("a")).want(0, "a", 1) != []
 
 
 def test_cordoned_devices_have_no_room() -> None:

@@ -10,7 +10,7 @@ from flyball_contracts.codec import Message
 from flyball_contracts.metrics import USAGE
 from flyball_contracts.records import Allocation, Anomaly, Incident
 from flyball_streams.engine import Incoming
-from flyball_streams.engine.node.detectors.pressure import LASTS_S
+from flyball_streams.engine.node.detectors.pressure import LASTS_S, MOST
 
 CPU, IO = (f"system.linux.psi.total_time{{resource={kind},stall=some}}" for kind in ("cpu", "io"))
 PORT = "system.network.errors{direction=receive}"
@@ -77,7 +77,7 @@ def test_what_comes_and_goes_is_learned_and_what_lasts_is_still_told() -> None:
     run(cell, WARM + 560, WARM + 580, {})
     other = run(cell, WARM + 580, WARM + 700, {CPU: 0.6})
     assert (named(first), named(again), named(other)) == ([("node-1", IO)], [], [("node-1", CPU)])
-    lasts = run(cell, WARM + 720, WARM + 1400, {IO: 0.6})
+    lasts = run(cell, WARM + 720, WARM + 720 + int(MOST * LASTS_S) + 5, {IO: 0.6})
     assert named(lasts)[0] == ("node-1", IO)
 
 

@@ -5,10 +5,12 @@ from tests.streams.engine.scene import CONFIG, FIRST, ONE, PERIOD_NS, Agent, Out
 from flyball_contracts.codec import record_message
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Inventory, ProposalTick, Symptom, Tick
+from flyball_contracts.records import Allocation, Inventory, ProposalTick, Symptom, Tick
+from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine import Engine, Lane
-from flyball_streams.engine.node.detectors.absences import LONGEST_S, Absences
+from flyball_streams.engine.node.detectors.absences import LONGEST_S, NOT_BACK, RETURN_S, Absences
+from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.workload.silent_lanes import SilentLanes
 
 HOUR_NS = 3600 * NS_PER_S
@@ -70,3 +72,45 @@ def test_the_nodes_of_a_lane_that_is_silent_are_reported_for_a_week() -> None:
     assert list(lanes.step(hours(0, 1)[0], ["node/0", "node/1"], node)) == []
     seen = [named(list(lanes.step(tick, ["node/1"], node))) for tick in hours(1, WEEK + 10)]
     assert seen == [{HERE[0]}] * WEEK + [set()] * 9
+
+
+HELD = (Allocation(workload="train", replica="0", devices=(0,)),)
+TEN_MINUTES_NS = 600 * NS_PER_S
+
+
+def ten_minutes(first: int, last: int) -> list[Tick]:
+    return [Tick(index=FIRST + i, period_ns=TEN_MINUTES_NS) for i in range(first, last)]
+
+
+def test_a_node_that_held_work_when_its_agent_stopped_is_missed_once_a_reboot_is_over() -> None:
+    """By the lane that reads it, over a restart and after it was dropped; without work it is not missed."""
+    back = round(RETURN_S / 600)
+    absences, names = Absences(), ["busy", "idle", "alive"]
+    for name in names:
+        absences.observe(name, FIRST)
+    assert list(absences.step(ten_minutes(0, 1)[0], names, 1e-6)) == []
+    for name in names[:2]:
+        absences.note(
+            node_event(name, FIRST * TEN_MINUTES_NS, "agent_stopped"), TEN_MINUTES_NS, holds_work=name == "busy"
+        )
+        absences.drop(name)
+    seen: list[list[Symptom]] = []
+    for tick in ten_minutes(1, back + 4):
+        before, absences = absences, Absences()
+        absences.load(unpack(pack(before.state())))
+        absences.observe("alive", tick.index)
+        seen.append(list(absences.step(tick, ["alive"], 1e-6)))
+    assert [named(found) for found in seen] == [set()] * (back - 1) + [{"busy"}] * 4
+    assert seen[-1][0].text.endswith(NOT_BACK)
+
+
+def test_a_silent_lane_misses_a_stopped_node_that_held_work_once_a_reboot_is_over() -> None:
+    back = round(RETURN_S / 600)
+    names = [f"node-{n}" for n in range(40) if not partition_of(f"node-{n}".encode(), 2)]
+    busy, idle = (inventory(name, 1, held, agent="stopped") for name, held in zip(names, (HELD, ()), strict=False))
+    never_had_one = inventory(names[2], 1, HELD, agent="none")
+    lanes = SilentLanes(2)
+    assert list(lanes.step(ten_minutes(0, 1)[0], ["node/0", "node/1"], [busy])) == []
+    found = [list(lanes.step(tick, ["node/1"], [busy, idle, never_had_one])) for tick in ten_minutes(1, back + 4)]
+    assert [named(one) for one in found] == [set()] * (back - 1) + [{busy.node}] * 4
+    assert found[-1][0].text.endswith(NOT_BACK)

@@ -1,10 +1,14 @@
 """Nodes whose whole telemetry partition is silent are reported, too."""
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 from tests.streams.engine.scene import FIRST, ONE, PERIOD_NS, Agent, Out, incoming, inventory, spec
 
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.records import Allocation, Incident
+from flyball_contracts.records import Allocation, Incident, Record
+from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine import Engine, Incoming, Lane
 from flyball_streams.engine.parameters import Parameters
@@ -26,9 +30,9 @@ OTHERS = [name for name in NAMES if not home(name)]
 class Scene:
     """Nodes in two telemetry partitions, what they send, and the incidents."""
 
-    def __init__(self, rack: str = "") -> None:
+    def __init__(self, rack: str = "", idle: Sequence[str] = ()) -> None:
         held = [Allocation(workload="train", replica="0", devices=(0,))]
-        nodes = [inventory(n, 1, held, rack=rack if home(n) else "") for n in NAMES]
+        nodes = [inventory(n, 1, () if n in idle else held, rack=rack if home(n) else "") for n in NAMES]
         self.agents = {node.node: Agent(node) for node in nodes}
         self.start = [
             incoming(record_message(r, "/test"), PARTITIONS)
@@ -49,6 +53,25 @@ class Scene:
             out = Out(self.engine.feed([incoming(as_message(f), PARTITIONS) for f in batch]))
             self.found.update({one.id: one for one in out.of(Incident)})
         return self.found
+
+    def stop(self, index: int, *names: str) -> None:
+        """Let the agents of these nodes stop in order."""
+        time_ns = (FIRST + index) * PERIOD_NS
+        for name in names:
+            before = self.agents[name].inventory
+            last = replace(before, epoch=before.epoch + 1, time_ns=time_ns, agent="stopped")
+            self.take(node_event(name, time_ns, "agent_stopped"), last)
+
+    def start_again(self, index: int, *names: str) -> None:
+        """Let new agents of these nodes start."""
+        time_ns = (FIRST + index) * PERIOD_NS
+        for name in names:
+            now = replace(self.agents[name].inventory, epoch=time_ns, time_ns=time_ns)
+            self.agents[name] = Agent(now, epoch=time_ns)
+            self.take(now, node_event(name, time_ns, "agent_started"))
+
+    def take(self, *records: Record) -> None:
+        self.engine.feed([incoming(record_message(record, "/test"), PARTITIONS) for record in records])
 
     def restart(self) -> None:
         """Go on from snapshots."""
@@ -86,6 +109,33 @@ def test_nodes_of_a_lane_that_is_silent_are_missed_after_two_minutes_and_a_resta
     before = {one.id: one.seen_ns for one in found.values() if one.status == "open"}
     scene.run(145, 160, *NAMES)
     assert {one.id: one.seen_ns for one in scene.found.values() if one.status == "open"} == before, "they are back"
+
+
+def test_of_a_silent_lane_those_are_missed_that_did_not_stop_on_purpose_and_they_are_missed_once_they_are_back() -> (
+    None
+):
+    crashed, *ended = ALONE
+    assert ended
+    scene = Scene(idle=ended)
+    scene.run(0, 20, *NAMES)
+    scene.stop(19, *ended)
+    found = scene.run(20, 400, *OTHERS)
+    assert named(found) == {crashed}
+    before = set(found)
+    scene.start_again(400, *ended)
+    scene.run(400, 420, *OTHERS, *ended)
+    assert set(scene.run(420, 640, *OTHERS)) > before
+    assert named(scene.found) == set(ALONE)
+
+
+def test_an_upgrade_of_the_agents_of_a_lane_is_no_incident_and_its_crash_is() -> None:
+    scene = Scene()
+    scene.run(0, 20, *NAMES)
+    scene.stop(19, *ALONE)
+    scene.run(20, 200, *OTHERS)
+    scene.start_again(200, *ALONE)
+    assert scene.run(200, 220, *NAMES) == {}
+    assert named(scene.run(220, 400, *OTHERS)) == set(ALONE)
 
 
 def test_a_rack_in_one_partition_that_is_silent_is_one_incident() -> None:

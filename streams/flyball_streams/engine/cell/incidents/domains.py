@@ -46,13 +46,13 @@ class Domains:
                     return  # two nodes of one rack are no sign of it while their switch has more
 
     def nodes(self, domain: Domain) -> set[str]:
-        """Names of the schedulable nodes in a domain."""
+        """Names of the schedulable nodes in a domain whose agents run."""
         seen = self.directory, self.directory.version
         if seen != self._seen:
             self._seen, self._nodes = seen, {}
             for inventory in self.directory.nodes(self.cell):
                 for level in WIDE:
-                    if (name := _name(inventory, level)) and inventory.schedulable:
+                    if (name := _name(inventory, level)) and inventory.schedulable and inventory.agent == "running":
                         self._nodes.setdefault((level, name), set()).add(inventory.node)
         return self._nodes.get(domain, set())
 

@@ -86,8 +86,8 @@ class IncidentManager:
         for symptom in order:
             if cleared and all(name in cleared for name in cited_by(symptom)):
                 continue  # the node was found to be healthy since
-            if symptom.detector == NO_TELEMETRY and symptom.node not in self.directory.inventories:
-                continue  # it was removed
+            if symptom.detector == NO_TELEMETRY and not self._is_missed(symptom.node):
+                continue
             if self.responses.bits and symptom.statistical and not self._passes(symptom):
                 state.suppressed[symptom.record] = now_ns
             else:
@@ -193,6 +193,11 @@ class IncidentManager:
     def conditions(self, tick: Tick) -> Iterator[NodeCondition]:
         """Conditions of nodes that changed."""
         yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
+
+    def _is_missed(self, node: str) -> bool:
+        """Whether a node should send frames: it was not removed, nor has its agent left it on purpose without work."""
+        inventory = self.directory.inventories.get(node)
+        return inventory is not None and (inventory.agent == "running" or inventory.holds_work)
 
     def _passes(self, symptom: Symptom) -> bool:
         return passes(symptom, self.responses.bits.get((symptom.cause, self.correlation.model_of(symptom)), 0.0))

@@ -32,6 +32,10 @@ TRUST_S = 86_400.0
 REPEAT_S = 60.0
 LONGEST_S = 7 * 86_400.0
 """A silence is reported for at most this time, in closed ticks; then the node is forgotten."""
+RETURN_S = 1800.0
+"""A node that held work when its agent announced its stop is reported after this time: by then an upgrade or a reboot
+is over, and that work is not watched."""
+NOT_BACK = "its agent said that it stops and has not come back, though replicas hold GPUs there"
 MOST_GONE = 4096
 """Most nodes that are remembered as gone; the oldest are dropped."""
 _NOWHERE, _NO_SIZE = np.zeros(0, np.int64), np.zeros(0)
@@ -45,9 +49,10 @@ class Absences:
 
     ``count`` counts the ticks of the cell; ``last_seen`` has the count and tick index of each node's last frame, and
     ``reported`` the count of its last symptom. Ticks are counted instead of time: while no node sends, no tick closes
-    and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick: they show no symptom
-    until they send again. ``gone`` are silent nodes that the lane has dropped: they stay reported until they send
-    again, their inventory is removed, or ``LONGEST_S`` is over. ``ended`` are the nodes whose silence ended since the
+    and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick and whether they held
+    work: they show no symptom until they send again, or for ``RETURN_S`` if they held work. ``gone`` are silent nodes
+    that the lane has dropped: they stay reported until they send again, their inventory is removed, or ``LONGEST_S`` is
+    over. ``ended`` are the nodes whose silence ended since the
     last tick, with its ticks; ``doubted`` the count at which a node that had been reported came back.
     """
 
@@ -57,7 +62,7 @@ class Absences:
         self.count = 0
         self.last_seen: dict[str, tuple[int, int]] = {}
         self.reported: dict[str, int] = {}
-        self.stopped: dict[str, int] = {}
+        self.stopped: dict[str, tuple[int, bool]] = {}
         self.gone: dict[str, None] = {}
         self.ended: dict[str, int] = {}
         self.doubted: dict[str, int] = {}
@@ -70,13 +75,14 @@ class Absences:
         self.last_seen[node] = self.count + 1, max(index, self.last_seen.get(node, (0, 0))[1])
         self.reported.pop(node, None)
         self.gone.pop(node, None)
-        if index > self.stopped.get(node, index):
+        if node in self.stopped and index > self.stopped[node][0]:
             del self.stopped[node]
 
-    def note(self, event: NodeEvent, period_ns: int) -> None:
-        """Note an agent that starts, or stops on purpose."""
+    def note(self, event: NodeEvent, period_ns: int, *, holds_work: bool) -> None:
+        """Note an agent that starts, or stops on purpose; ``holds_work``: replicas hold devices of its node."""
         if event.kind == "agent_stopped":
-            self.stopped[event.node] = max(event.time_ns // period_ns, self.last_seen.get(event.node, (0, 0))[1])
+            index = max(event.time_ns // period_ns, self.last_seen.get(event.node, (0, 0))[1])
+            self.stopped[event.node] = index, holds_work
         elif event.kind == "agent_started":
             self.stopped.pop(event.node, None)
 
@@ -86,8 +92,8 @@ class Absences:
         return [node for node, (count, _) in self.last_seen.items() if count <= latest]
 
     def drop(self, node: str) -> None:
-        """Remember that a node is silent though the lane has dropped it, unless its agent announced its stop."""
-        if node not in self.stopped and self._is_here(node):
+        """Remember that a node is silent though the lane has dropped it, unless its agent left no work there."""
+        if self.stopped.get(node, (0, True))[1] and self._is_here(node):
             self.gone[node] = None
             while len(self.gone) > MOST_GONE:
                 del self.gone[next(iter(self.gone))]
@@ -96,7 +102,7 @@ class Absences:
         """Note that a node's inventory was removed: it shows no symptom until it sends again."""
         self.gone.pop(node, None)
         if node in self.last_seen:
-            self.stopped[node] = self.last_seen[node][1]
+            self.stopped[node] = self.last_seen[node][1], False
 
     def step(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
         """Symptoms of silent nodes: the first when the limit is reached, then one every ``REPEAT_S``.
@@ -114,11 +120,14 @@ class Absences:
                 del table[node]
         for node in sorted(node for node in nodes if node not in self.last_seen):
             self.last_seen[node] = self.count, tick.index
-        limit, repeat = (ceil(s * NS_PER_S / tick.period_ns) for s in (self.limit_s, REPEAT_S))
-        latest = self.count - limit
+        limits = self.limit_s, REPEAT_S, RETURN_S
+        limit, repeat, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
+        latest = self.count - min(limit, back)
         for node in sorted(node for node in nodes if self.last_seen[node][0] <= latest):
             count, index = self.last_seen[node]
-            if self.count - count > longest or node in self.stopped or not self._is_here(node):
+            stop = self.stopped.get(node)
+            least = limit if stop is None else back if stop[1] else longest + 1
+            if not least <= self.count - count <= longest or not self._is_here(node):
                 continue
             if self.count - self.reported.get(node, -repeat) < repeat:
                 continue
@@ -128,7 +137,8 @@ class Absences:
             yield Symptom(
                 detector=NO_TELEMETRY, cause="telemetry", strength="sign", severity="warning", since_ns=since_ns,
                 time_ns=tick.end_ns, node=node, record=f"{NO_TELEMETRY}/{node}/{index}",
-                text=f"nothing was heard of it for {silent_s:.0f} s, and its agent did not say that it stops",
+                text=f"nothing was heard of it for {silent_s:.0f} s, "
+                + ("and its agent did not say that it stops" if stop is None else NOT_BACK),
             )  # fmt: skip
 
     @property
@@ -178,8 +188,9 @@ class Absences:
         """Replace the state by that of a snapshot."""
         self.count = state["count"]
         self.last_seen = {node: (count, index) for node, (count, index) in state["last_seen"].items()}
-        self.reported, self.stopped = dict(state["reported"]), dict(state["stopped"])
+        self.reported = dict(state["reported"])
         self.gone = dict.fromkeys(state["gone"])
+        self.stopped = {node: (index, holds) for node, (index, holds) in state["stopped"].items()}
         self.ended, self.doubted = dict(state["ended"]), dict(state["doubted"])
         self.tail = like(_unseen(), state["tail"])
 

@@ -39,10 +39,12 @@ AGAIN_NS = 300 * NS_PER_S
 TRUST_S = 86_400.0
 """A reported host updates the tail at most once in this time."""
 HEALTHY = tail.Config(
-    least=0.5, prior_n=0.06, prior_s=250 * 86_400.0, prior_excess=(0.4, 0.4), prior_shape=(0.2, 0.2), shape_n=8.0
-)
+    least=0.5, prior_n=0.06, prior_s=250 * 86_400.0, prior_excess=(0.4, 0.4), prior_shape=(0.2, 0.2), shape_n=8.0,
+    busy_share=0.001, busy_n=0.5, busy_s=10 * 86_400.0,
+)  # fmt: skip
 """Sizes are multiples of the rules' own limits. Without observations, half a limit occurs once in 11 years of a host:
-with the default budget the rules' limits apply."""
+with the default budget the rules' limits apply. In one fleet of a thousand healthy hosts wait every few weeks or more
+often, which two waits in its first hours show."""
 MOST = 20.0
 """A host that waits for twenty minutes is always reported."""
 NoisyNeighbour = Callable[[str, str], Evidence | None]
