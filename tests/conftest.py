@@ -82,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     SIGTERM ends a run as SIGINT does, so that fixtures stop the servers that they have started.
     """
+    gc.disable()  # until all tests are collected: what is imported has no garbage
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     if hasattr(config, "workerinput"):  # the process that started this one has set all else
@@ -115,6 +116,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: no collection of garbage need look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
