@@ -16,7 +16,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,12 +82,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
     SIGTERM ends a run as SIGINT does, so that fixtures stop the servers that they have started.
     """
+    gc.disable()  # until all tests are collected: what is imported has no garbage
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     if hasattr(config, "workerinput"):  # the process that started this one has set all else
-        worker = int(cast(Any, config).workerinput["workerid"].removeprefix("gw"))
+        begun = cast(Any, config).workerinput
+        worker, workers = int(begun["workerid"].removeprefix("gw")), int(begun["workercount"])
         for name in LARGE[worker % len(LARGE)]:
             importlib.import_module(name)
+        if config.args == config.getini("testpaths"):
+            for path in sorted((ROOT / "tests").rglob("test_*.py"))[worker::workers]:
+                with suppress(Exception, pytest.skip.Exception):  # the collection imports it again, and reports it
+                    importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         return
     folder = tempfile.TemporaryDirectory(prefix="flyball-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
@@ -115,6 +121,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: no collection of garbage need look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,7 +9,7 @@ Shared values have a last axis of 1 in the states, where the others have the ser
 
 import jax.numpy as jnp
 
-from flyball_models._arrays import Array, full
+from flyball_models._arrays import Array, constant
 
 _STEPS = 16.0
 _MOST = 5 * _STEPS
@@ -23,7 +23,7 @@ def products_over_series(values: Array) -> Array:
     f, n = values.shape
     width = min(n, _BLOCK)
     whole = jnp.clip(jnp.round(values * _STEPS), -_MOST, _MOST)
-    rest = full((f, -n % width), 0.0)
+    rest = constant((f, -n % width), 0.0)
     whole = jnp.concatenate([whole, rest], axis=1).reshape(f, -1, width)
     sums = jnp.matmul(whole.transpose(1, 0, 2), whole.transpose(1, 2, 0)).astype(jnp.int32).sum(axis=0)
     return sums.astype(jnp.float32) / _STEPS**2

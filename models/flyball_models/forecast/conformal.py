@@ -24,8 +24,9 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from flyball_models._arrays import Array, Input, arange, as_array, counts, full
+from flyball_models._arrays import Array, Input, arange, as_array, counts, full, to_device
 from flyball_models._compile import compiled_step
 from flyball_models._pool import mean_over_series
 
@@ -103,7 +104,9 @@ def init(n: int, config: Config = DEFAULT) -> State:
     if not 0 < config.levels[0] <= config.levels[-1] < 1:
         raise ValueError(f"conformal: levels are {config.levels}; pass shares between 0 and 1")
     # Quantiles of a Laplace distribution with E|r| = 1: the residuals of loads have tails heavier than normal.
-    start = as_array([math.copysign(-math.log(2 * min(a, 1 - a)), a - 0.5) for a in config.levels])
+    start = np.array([math.copysign(-math.log(2 * min(a, 1 - a)), a - 0.5) for a in config.levels], np.float32)[
+        :, None, None
+    ]
     return State(
         tick=counts(()),
         last=full(n, 0.0),
@@ -111,11 +114,11 @@ def init(n: int, config: Config = DEFAULT) -> State:
         issued=full((h + 1, h, n), jnp.nan),
         bound=full((config.lead + 1, q, n), jnp.nan),
         newest=full((q, n), jnp.nan),
-        offset=jnp.tile(start[:, None, None], (1, h, n)),
+        offset=to_device(np.tile(start, (1, h, n))),
         scale=full((h, n), config.prior),
         resolved=counts((h, n)),
         coverage=full((q, n), 0.0),
-        shared=jnp.concatenate([jnp.tile(start[:, None, None], (1, h, 1)), full((1, h, 1), config.prior)]),
+        shared=to_device(np.concatenate([np.tile(start, (1, h, 1)), np.full((1, h, 1), config.prior, np.float32)])),
     )
 
 

@@ -17,8 +17,9 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from flyball_models._arrays import Array, Input, arange, as_array, counts, full
+from flyball_models._arrays import Array, Input, arange, as_array, counts, full, to_device
 from flyball_models._compile import compiled_step
 
 
@@ -73,7 +74,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
         level=full(n, 0.0),
         trend=full(n, 0.0),
         base=full(n, 0.0),
-        seasonal=counts(n) > 0,
+        seasonal=to_device(np.zeros(n, np.bool_)),
         ring=full((config.season, n), jnp.nan),
         due=full(n, jnp.nan),
     )

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from flyball_models._arrays import Array, Input, as_array, counts, full, mean_of_known
+from flyball_models._arrays import Array, Input, as_array, constant, counts, full, mean_of_known, to_device
 from flyball_models._compile import compiled, compiled_step
 from flyball_models.forecast._scale import between
 
@@ -99,7 +99,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
         )
     if not 0 < config.forgetting <= 1:
         raise ValueError(f"rls: forgetting is {config.forgetting}; pass a share above 0, at most 1")
-    eye = as_array(np.eye(_FEATURES, dtype=np.float32) * np.float32(config.prior))
+    eye = np.eye(_FEATURES, dtype=np.float32) * np.float32(config.prior)
     return State(
         tick=counts(()),
         ring=full((config.length, n), jnp.nan),
@@ -107,7 +107,7 @@ def init(n: int, config: Config = DEFAULT) -> State:
         scale=full(n, 0.0),
         seen=counts(n),
         weights=full((_FEATURES, len(judged), n), 0.0),
-        covariance=jnp.tile(eye[:, :, None, None], (1, 1, len(judged), n)),
+        covariance=to_device(np.tile(eye[:, :, None, None], (1, 1, len(judged), n))),
     )
 
 
@@ -134,7 +134,7 @@ def _features(ring: Array, origin: Array, level: Array, scale: Array, horizon: i
     ]
     x = jnp.stack(rows) - level
     x = jnp.clip(jnp.where(jnp.isfinite(x), x, 0.0) / scale, -_FEATURE_CLIP, _FEATURE_CLIP)
-    return jnp.concatenate([x, full((1, *level.shape), 1.0)])
+    return jnp.concatenate([x, constant((1, *level.shape), 1.0)])
 
 
 def _dot(weights: Array, x: Array) -> Array:

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from flyball_models._arrays import Array, Input, as_array, counts, full
+from flyball_models._arrays import Array, Input, as_array, constant, counts, full, to_device
 from flyball_models._compile import compiled_step
 from flyball_models._pool import mean_over_series
 from flyball_models.forecast._scale import ahead_of, experts_of
@@ -112,8 +112,8 @@ def init(n: int, config: Config = DEFAULT) -> State:
         scale=full((j, n), 0.0),
         resolved=counts((j, n)),
         trust=full((j, n), 0.5),
-        weights=jnp.tile(as_array(_prior(config)), (1, j, n)),
-        shared=as_array(np.concatenate([np.tile(_prior(config), (1, j, 1)), np.full((1, j, 1), 0.5, np.float32)])),
+        weights=to_device(np.tile(_prior(config), (1, j, n))),
+        shared=to_device(np.concatenate([np.tile(_prior(config), (1, j, 1)), np.full((1, j, 1), 0.5, np.float32)])),
     )
 
 
@@ -193,7 +193,7 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
     made = [jnp.isfinite(rows) & known for rows in experts]
     change: list[Array] = []
     for j, (start, stop) in enumerate(pairwise((0, *judged[:-1], config.horizons))):
-        total, worth = full((), 0.0), full((), 0.0)
+        total, worth = constant((), 0.0), constant((), 0.0)
         for k, (rows, has) in enumerate(zip(experts, made, strict=True)):
             rows, has = (x if x.shape[0] == 1 else x[start:stop] for x in (rows, has))
             weight = jnp.where(has, weights[k, j], 0.0)

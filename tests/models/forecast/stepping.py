@@ -5,8 +5,40 @@ from typing import Any
 import jax.numpy as jnp
 
 from flyball_models._arrays import Input
-from flyball_models.forecast import conformal, ensemble, pooled, weighting
+from flyball_models.forecast import (
+    conformal,
+    ensemble,
+    holt_winters,
+    last,
+    multi_seasonal,
+    pooled,
+    profile,
+    rls,
+    seasonal,
+    weighting,
+)
 from flyball_models.forecast._scale import as_logs, in_units
+
+LAST = last.Config((1.0, 0.5, 0.05), 5)
+SEASONAL = seasonal.Config(6, 5)
+WINTERS = holt_winters.Config(season=6, horizons=5)
+SEASONS = multi_seasonal.Config(season=6, seasons=2, horizons=5)
+RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
+PROFILE = profile.Config(season=8, groups=((1,), (2,), (1, 2)), horizons=5)
+_SHORT: dict[str, Any] = {
+    "ewma": LAST,
+    "seasonal": SEASONAL,
+    "holt_winters": WINTERS,
+    "holt_winters_slow": WINTERS._replace(alpha=0.1, gamma=0.05),
+    "day_and_week": SEASONS,
+    "yesterday": PROFILE,
+    "regression": RLS,
+}
+_ANY = ensemble.configure(5, (1, 3), 8)
+SHORT = _ANY._replace(members=tuple(m._replace(config=_SHORT.get(m.names[0], m.config)) for m in _ANY.members))
+"""Rings that are full after a few ticks. The tests share these settings: to compile others takes seconds."""
+TWELVE = ensemble.configure(5, (1, 4), 12)
+"""A season of twelve ticks."""
 
 
 def step(model: Any, state: Any, y: Input, mask: Input, config: Any = None) -> tuple[Any, Any]:

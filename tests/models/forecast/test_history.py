@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 import numpy as np
-from tests.models.forecast.stepping import step, together
+from tests.models.forecast.stepping import TWELVE, step, together
 
 from flyball_models.forecast import damped, ensemble, history, holt_winters
 
@@ -57,14 +57,13 @@ def test_an_ensemble_with_a_history_forecasts_a_season_that_a_new_one_cannot_kno
     y[20:40, 0] = np.nan  # a gap
     y[:, 1] = 0.0
     y[: 7 * SEASON, 2] = np.nan  # almost new
-    config = ensemble.configure(H, (1, 3), SEASON)
-    state = ensemble.init(N, config)
+    state = ensemble.init(N, TWELVE)
     for row in y[:-H]:
         wide = np.pad(row, (0, N - 3), constant_values=np.nan).astype(np.float32)
-        state, _ = together(state, wide, np.isfinite(wide), config)
-    state = history.fitted(y[:-H], state, config)
+        state, _ = together(state, wide, np.isfinite(wide), TWELVE)
+    state = history.fitted(y[:-H], state, TWELVE)
     mask = np.arange(N) < 2
-    _, out = together(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), config)
+    _, out = together(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), TWELVE)
     assert np.isfinite(np.asarray(out.logs)[mask]).all()
     truth = y[8 * SEASON - H + 1 :, 0]  # the tick without a value has passed
     flat = np.abs(y[8 * SEASON - H - 1, 0] - truth).mean()

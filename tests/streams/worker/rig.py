@@ -20,7 +20,7 @@ from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Config, FleetConfig, KafkaConfig, WorkerConfig
 from flyball_contracts.kafka import Place, bounds, consumer_settings, producer_settings
 from flyball_contracts.partitioner import partition_of
-from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY, TOPICS
+from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, INSIGHTS, PROPOSALS, TELEMETRY, TOPICS
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming
 
@@ -210,13 +210,17 @@ class Simulated:
         self.start: list[Message] = fleet.messages_at_start()
         self.ticks: list[list[Message]] = [fleet.tick(i) for i in range(ticks)]
 
-    def offline(self, config: WorkerConfig, topic: str = DECISIONS.name) -> list[Any]:
-        """Decisions, or what else is on a topic, of the pure engine on the same messages."""
+    def offline(self, config: WorkerConfig) -> dict[str, list[Any]]:
+        """Decisions and insights of the pure engine on the same messages, by topic."""
         engine = Engine(config, PARTITIONS)
         sent: list[Message] = []
         for batch in (self.start, *self.ticks):
             sent += engine.feed([incoming(m) for m in batch])
-        return [decode_message(m.topic, m.value, m.headers) for m in sent if m.topic == topic]
+        found: dict[str, list[Any]] = {DECISIONS.name: [], INSIGHTS.name: []}
+        for m in sent:
+            if m.topic in found:
+                found[m.topic].append(decode_message(m.topic, m.value, m.headers))
+        return found
 
 
 def incoming(m: Message) -> Incoming:

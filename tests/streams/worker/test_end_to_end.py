@@ -7,7 +7,7 @@ from tests.streams.worker.rig import START_NS, Rig, Simulated, ids
 
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import DemandTick, Forecast, Migrate, Profile
-from flyball_contracts.topics import DEAD_LETTERS, DEMAND, INSIGHTS
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, DEMAND, INSIGHTS
 from flyball_simulator.service.run import run_fleet
 
 TICKS = 50
@@ -24,7 +24,7 @@ def test_decisions_are_those_of_the_offline_engine(embedded_rig: Callable[..., R
     )
     assert report.failed == 0
     rig.wait_drained(worker)
-    expected = simulated.offline(rig.config.worker)
+    expected = simulated.offline(rig.config.worker)[DECISIONS.name]
     decided = rig.decisions()
     assert {type(d).__name__ for d in decided} == {"Scale", "Migrate", "Preempt"}
     assert ids(decided) == ids(expected)

@@ -10,7 +10,7 @@ from tests.streams.worker.rig import START_NS, Rig, Simulated, ids, wait_until
 
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import Forecast
-from flyball_contracts.topics import DEAD_LETTERS, INSIGHTS, STATE, TELEMETRY
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, STATE, TELEMETRY
 from flyball_simulator.service.run import run_fleet
 
 TICKS = 60
@@ -51,13 +51,14 @@ def essence(decision: Any) -> Any:
 
 
 def check_as_if_nothing_happened(rig: Rig, simulated: Simulated) -> None:
+    offline = simulated.offline(rig.config.worker)
     forecasts, expected = (
         [r for r in records if isinstance(r, Forecast)]
-        for records in (rig.records(INSIGHTS.name), simulated.offline(rig.config.worker, INSIGHTS.name))
+        for records in (rig.records(INSIGHTS.name), offline[INSIGHTS.name])
     )
     wrong = differences(forecasts, expected)  # levels, calibration and trust went on where they were
     assert not wrong, f"{len(wrong)} forecasts differ, the first: {wrong[0]}"
-    wrong = differences(*(list(map(essence, d)) for d in (rig.decisions(), simulated.offline(rig.config.worker))))
+    wrong = differences(*(list(map(essence, d)) for d in (rig.decisions(), offline[DECISIONS.name])))
     assert not wrong, f"{len(wrong)} decisions differ, the first: {wrong[0]}"
     assert not rig.read(DEAD_LETTERS.name)
 
