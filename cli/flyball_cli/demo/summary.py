@@ -44,7 +44,8 @@ def failures(
     done = [o for o in monitor.outcomes.values() if o.status == "done"]
     if monitor.decisions and not done:
         found.append("no effect was observed")
-    unseen = [o.decision for o in done if operations and not _happened(operations.get(o.decision))]
+    carried_out = {name for name, operation in operations.items() if operation.status == "done"}
+    unseen = [o.decision for o in done if operations and o.decision not in carried_out]
     if unseen:
         found.append(f"{len(unseen)} decisions are reported done, but were not carried out, such as {unseen[0]}")
     if twice := [o.id for o in operations.values() if o.effects > 1]:
@@ -98,10 +99,6 @@ def show(
         console.print("interrupted")
     else:
         console.print("[green]the loop closed[/]: every decision was answered, and the platform shows the effects")
-
-
-def _happened(operation: Operation | None) -> bool:
-    return operation is not None and operation.status == "done"
 
 
 def _short(text: str, width: int = 90) -> str:

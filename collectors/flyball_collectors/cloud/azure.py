@@ -29,7 +29,6 @@ class _Compute(msgspec.Struct, rename="camel"):
 class _Event(msgspec.Struct, rename="pascal"):
     event_id: str
     event_type: str
-    event_status: str = "Scheduled"
     resources: list[str] = []
     not_before: str = ""
     description: str = ""

@@ -4,24 +4,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from flyball_collectors.feeds import parameters
 from flyball_collectors.feeds.base import Feed
 from flyball_collectors.feeds.client import Client
 from flyball_collectors.feeds.file import FileFeed
 from flyball_collectors.feeds.grid.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.grid.uk_carbon import UkCarbon
 from flyball_collectors.feeds.grid.watttime import WattTime
-from flyball_collectors.feeds.parameters import (
-    AwsSpotAdvisorParameters,
-    AwsSpotPriceParameters,
-    AzureSpotPriceParameters,
-    ElectricityMapsParameters,
-    FileFeedParameters,
-    GcpSpotPriceParameters,
-    Paced,
-    UkCarbonParameters,
-    WattTimeParameters,
-    paced,
-)
 from flyball_collectors.feeds.spot.aws_keys import Keys, RoleKeys
 from flyball_collectors.feeds.spot.aws_signature import AwsKey
 from flyball_collectors.feeds.spot.aws_spot_advisor import AwsSpotAdvisor
@@ -58,7 +47,7 @@ def open_feeds(
     catalogues: dict[tuple[str, str], Catalogue] = {}
     found: list[Source] = []
     taken: dict[tuple[str, str], str] = {}
-    for place, settings in enumerate(map(paced, feeds)):
+    for place, settings in enumerate(map(parameters.paced, feeds)):
         key = f"feeds[{place}]"
         feed, kind = _open(settings, key, environ, timeout_s, catalogues)
         other = taken.setdefault((settings.zone, kind), key)
@@ -71,29 +60,33 @@ def open_feeds(
 
 
 def _open(
-    one: Paced, key: str, environ: Mapping[str, str], timeout_s: float, catalogues: dict[tuple[str, str], Catalogue]
+    one: parameters.Paced,
+    key: str,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    catalogues: dict[tuple[str, str], Catalogue],
 ) -> tuple[Feed, str]:
     """A feed, and the kind of its curves."""
-    if isinstance(one, FileFeedParameters):
+    if isinstance(one, parameters.FileFeedParameters):
         return FileFeed(one), one.kind
-    if isinstance(one, AwsSpotPriceParameters):
+    if isinstance(one, parameters.AwsSpotPriceParameters):
         base_url = one.base_url or f"https://ec2.{one.region}.amazonaws.com"
         return AwsSpotPrice(one, Client(base_url, timeout_s), _aws_keys(one, key, environ)), "spot_price"
     client = Client(one.base_url, timeout_s)
     match one:
-        case UkCarbonParameters():
+        case parameters.UkCarbonParameters():
             return UkCarbon(one, client), "carbon_intensity"
-        case ElectricityMapsParameters():
+        case parameters.ElectricityMapsParameters():
             token = secret(environ, one.token_env, key, in_header=True)
             return ElectricityMaps(one, client, token), "carbon_intensity"
-        case WattTimeParameters():
+        case parameters.WattTimeParameters():
             username, password = (secret(environ, name, key) for name in (one.username_env, one.password_env))
             return WattTime(one, client, username, password), "carbon_intensity"
-        case AwsSpotAdvisorParameters():
+        case parameters.AwsSpotAdvisorParameters():
             return AwsSpotAdvisor(one, client), "spot_risk"
-        case AzureSpotPriceParameters():
+        case parameters.AzureSpotPriceParameters():
             return AzureSpotPrice(one, client), "spot_price"
-        case GcpSpotPriceParameters():
+        case parameters.GcpSpotPriceParameters():
             api_key = secret(environ, one.key_env, key, in_header=True)
             shared = (one.base_url, api_key)
             if shared not in catalogues:  # half a period: feeds of one period come one after the other
@@ -101,7 +94,7 @@ def _open(
             return GcpSpotPrice(one, catalogues[shared], key), "spot_price"
 
 
-def _aws_keys(one: AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
+def _aws_keys(one: parameters.AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
     """The key in the environment, else that of the machine's role, in the order of AWS's own tools."""
     if not any(environ.get(name, "").strip() for name in (one.access_key_env, one.secret_key_env)):
         return RoleKeys(one.metadata_url).key

@@ -1,6 +1,6 @@
 """Configuration types and the loader."""
 
-from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig, NamingRule as NamingRule
+from flyball_contracts.config.attribution import AttributionConfig as AttributionConfig
 from flyball_contracts.config.base import Section as Section
 from flyball_contracts.config.check import CheckConfig as CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig as ChoiceConfig, Offer as Offer
@@ -37,7 +37,6 @@ from flyball_contracts.config.policies import (
     DecisionKey as DecisionKey,
     GuardPolicy as GuardPolicy,
     Limit as Limit,
-    Quota as Quota,
     Span as Span,
     Window as Window,
 )

@@ -7,7 +7,6 @@ from flyball_contracts.records.accounts import (
 )
 from flyball_contracts.records.base import (
     Evidence as Evidence,
-    Part as Part,
     Record as Record,
     TableOffsets as TableOffsets,
     Tick as Tick,

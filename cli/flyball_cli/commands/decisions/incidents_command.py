@@ -86,10 +86,7 @@ def show(incident: str, since: float, config: Config) -> None:
 @_answering
 @_looking
 @with_config
-def ack(
-    incident: str, remove: bool, reason: str, by: str | None, since: float, config: Config,
-    bootstrap: str | None,
-) -> None:  # fmt: skip
+def ack(incident: str, remove: bool, reason: str, by: str | None, since: float, config: Config) -> None:
     """Acknowledge an INCIDENT, so that others see that an operator works on it. Decisions continue."""
     from flyball_cli.controls import who
     from flyball_cli.incidents.topic import answer, find
@@ -111,10 +108,7 @@ def ack(
 @_answering
 @_looking
 @with_config
-def label(
-    incident: str, is_true: bool, reason: str, by: str | None, since: float, config: Config,
-    bootstrap: str | None,
-) -> None:  # fmt: skip
+def label(incident: str, is_true: bool, reason: str, by: str | None, since: float, config: Config) -> None:
     """Say whether an INCIDENT was true. Statistical limits of its cause and model of GPU follow, within bounds."""
     from flyball_cli.controls import who
     from flyball_cli.incidents.topic import answer, find

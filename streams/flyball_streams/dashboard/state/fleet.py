@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from statistics import median_low
 from typing import Any
 
@@ -120,9 +121,9 @@ class FleetView:
             Inventory: self._inventory,
             WorkloadSpec: self._spec,
             DemandTick: self._demand,
-            Forecast: self._forecast,
-            Capacity: self._capacity,
-            MachineChoice: self._choice,
+            Forecast: partial(self._newest, "forecast"),
+            Capacity: partial(self._newest, "capacity"),
+            MachineChoice: partial(self._newest, "choice"),
             ProposalTick: self._proposals,
             Signal: self._signal,
             Plan: self._plan,
@@ -296,20 +297,11 @@ class FleetView:
         self.service.add(record, self.workloads)
         self._tick_closed(record)
 
-    def _forecast(self, forecast: Forecast) -> None:
-        workload = self._workload(forecast.subject)
-        if workload.forecast is None or forecast.time_ns >= workload.forecast.time_ns:
-            workload.forecast = forecast
-
-    def _capacity(self, capacity: Capacity) -> None:
-        workload = self._workload(capacity.subject)
-        if workload.capacity is None or capacity.time_ns >= workload.capacity.time_ns:
-            workload.capacity = capacity
-
-    def _choice(self, choice: MachineChoice) -> None:
-        workload = self._workload(choice.subject)
-        if workload.choice is None or choice.time_ns >= workload.choice.time_ns:
-            workload.choice = choice
+    def _newest(self, field: str, record: Forecast | Capacity | MachineChoice) -> None:
+        workload = self._workload(record.subject)
+        known: Forecast | Capacity | MachineChoice | None = getattr(workload, field)
+        if known is None or record.time_ns >= known.time_ns:
+            setattr(workload, field, record)
 
     def _proposals(self, record: ProposalTick) -> None:
         for proposal in record.proposals:
