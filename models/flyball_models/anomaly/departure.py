@@ -164,12 +164,13 @@ def _of_group(
     if not placed.any():
         return np.full((metrics, n), np.nan, np.float32), record
     places = (n + 1) * metrics
-    place = np.where(placed, group, n) * metrics + np.arange(metrics)[:, None]
+    row: NDArray[np.int64] = np.arange(metrics, dtype=np.int64)
+    place: NDArray[np.int64] = np.add(np.where(placed, group, n) * metrics, row[:, None], dtype=np.int64)
     present = known & placed
     if (fresh := present & ~established).any():
         settled = np.bincount(place[present & established], minlength=places) >= 3
         present &= ~(fresh & settled[place])
-    inside = place[present]
+    inside: NDArray[np.int64] = place[present]
     members = np.bincount(inside, minlength=places)
     middle = np.where(members >= 3, medians(x[present], inside, members), np.float32(np.nan))
     largest = np.zeros(places, np.float32)

@@ -157,7 +157,7 @@ def test_a_wait_for_victims_ends_whatever_is_decided_about_them(
     )  # fmt: skip
     here.arbiter = Arbiter(CELL, config, here.directory)
     held = {f"{name}/{i}": (i + first,) for name, first in (("low", 0), ("other", 3)) for i in range(3)}
-    last = dict.fromkeys(("low", "other"), -interval_s)
+    last: dict[str, int] = {"low": -interval_s, "other": -interval_s}
     for i in range(
         begin + round(1.25 * interval_s) + 2
     ):  # it rises for at most a quarter of the interval, and waits for at most one
