@@ -41,7 +41,7 @@ from bench.node import gpus as _gpus, host as _host, kills as _kills, spool as _
 
 GOALS = {8: (0.005, 45.0), 72: (0.02, None)}  # share of a core, MiB
 GOAL_READY_S = 1.0
-QUICK_TICKS, TICKS, MEMORY_S = 7, 60, 15
+QUICK_TICKS, TICKS, MEMORY_FRAMES = 7, 60, 30
 SOAK_TICKS, QUICK_SOAK_TICKS, SOAK_PERIOD_S = 1_800, 300, 0.05
 
 
@@ -51,7 +51,7 @@ def gpus(*, quick: bool) -> dict[str, list[dict[str, float]]]:
     ticks = QUICK_TICKS if quick else TICKS
     reads = [_gpus.reads(count, rounds=rounds, passes=5) for count in GOALS]
     agents = [_gpus.agent(count, ticks=ticks, period_s=1.0) for count in GOALS]
-    memories = [_gpus.memory(count, seconds=QUICK_TICKS if quick else MEMORY_S) for count in GOALS]
+    memories = [_gpus.memory(count, frames=MEMORY_FRAMES) for count in GOALS]
     return {
         "reads": [one._asdict() for one in reads],
         "agent": [one._asdict() for one in agents],

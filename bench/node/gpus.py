@@ -19,11 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import Consumer, TopicPartition
 from tests.brokers.embedded import EmbeddedBroker
 from tests.nvml_stub.stub import NARROW, POWER_RING, STATE_VARIABLE, NvmlStub, compile_stub
 
 from flyball_collectors.nvml import NvmlCollector, open_nvml
 from flyball_collectors.parameters import GpuParameters
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.topics import TELEMETRY
 
 NS_PER_S = 1_000_000_000
 LINKS = 18
@@ -187,22 +190,24 @@ def agent(gpus: int, *, ticks: int, period_s: float) -> AgentCost:
     )
 
 
-def memory(gpus: int, *, seconds: int) -> Memory:
-    """Run ``flyball agent`` itself for some seconds, a tick each, and look at its memory before it stops."""
+def memory(gpus: int, *, frames: int) -> Memory:
+    """Run ``flyball agent`` itself until so many frames have arrived, some each second, and look at its memory then."""
     with tempfile.TemporaryDirectory(prefix="flyball-bench-") as name:
         folder = Path(name)
         stub = NvmlStub(folder / "gpus", gpus)
         fill(stub, gpus)
         config = folder / "flyball.yaml"
         config.write_text(json.dumps({"agent": {"node": "bench", "state_dir": name, "period_s": 1.0}}))
-        with EmbeddedBroker({}) as broker:
+        with EmbeddedBroker({TELEMETRY.name: 1}) as broker:
             command = [sys.executable, "-m", "flyball_cli", "agent", "--config", str(config)]
             child = subprocess.Popen([*command, "--bootstrap", broker.bootstrap], env=_environment(stub))
-            for second in range(seconds):
+            reader, tick = Consumer(consumer_settings(broker.bootstrap, group="bench", client_id="bench")), 0
+            while reader.get_watermark_offsets(TopicPartition(TELEMETRY.name, 0), 10.0)[1] < frames:
+                if child.poll() is not None:
+                    raise AssertionError(f"the agent ended with {child.returncode}")
                 time.sleep(1.0)
-                renew(stub, gpus, 1 + second)
-            if child.poll() is not None:
-                raise AssertionError(f"the agent ended with {child.returncode}")
+                renew(stub, gpus, tick := tick + 1)
+            reader.close()
             seen = Path(f"/proc/{child.pid}")
             rollup, maps = (seen / "smaps_rollup").read_text(), (seen / "smaps").read_text()
             threads = len(list((seen / "task").iterdir()))
