@@ -246,7 +246,7 @@ class Scope:
         self.attributes: list[tuple[ast.Attribute, Narrowed]] = []
         self.dynamic: list[tuple[ast.Call, Narrowed]] = []
         self.scopes: list[tuple[Scope, Narrowed]] = []
-        self.fresh = _targets(root) if isinstance(root, COMPREHENSIONS) else frozenset()
+        self.fresh: frozenset[str] = _targets(root) if isinstance(root, COMPREHENSIONS) else frozenset[str]()
         if isinstance(root, FUNCTIONS):
             self.args = [*root.args.posonlyargs, *root.args.args, *root.args.kwonlyargs]
         constants = [node.value for node in ast.walk(root) if isinstance(node, ast.Constant)] if not owner else []

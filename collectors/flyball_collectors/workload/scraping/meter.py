@@ -239,7 +239,9 @@ class Meter:
         return sum(values) if values else NAN
 
     def _values(self, page: Samples, field: str) -> list[float]:
-        return next(([*found.values()] for terms in self._series.of[field] if (found := page.values(terms))), [])
+        return next(
+            ([*found.values()] for terms in self._series.of[field] if (found := page.values(terms))), list[float]()
+        )
 
     def _increase(self, page: Samples, field: str) -> float:
         """Increase of the first alternative on the page; counters of all are kept, in case another appears later."""
