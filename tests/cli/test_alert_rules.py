@@ -27,7 +27,7 @@ def test_every_series_is_one_that_agents_export() -> None:
     exported = {
         column.sample + ("{" + ",".join(f'{k}="{v}"' for k, v in column.labels.items()) + "}" if column.labels else "")
         for layout in LAYOUTS.values()
-        for column in _columns(layout)
+        for column in _columns(layout.schema)
     }
     known = selectors()
     used = {known[key] for rule in RULES for key in re.findall("«([^»]*)»", rule.expr)}

@@ -28,7 +28,8 @@ from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
 from flyball_actuators.platforms import Handle, Rejected
 from flyball_actuators.session import Session
 from flyball_contracts.codec import Message, record_message
-from flyball_contracts.config import GuardPolicy, Quota
+from flyball_contracts.config import GuardPolicy
+from flyball_contracts.config.policies import Quota
 from flyball_contracts.records import Allocation, AnyDecision, Approval, Record, Resources, Scale, SubjectState
 
 replace = msgspec.structs.replace
