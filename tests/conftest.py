@@ -125,6 +125,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """The process that only hands out tests collects none."""
+    gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Begin no more tests once the time of `make fuzz` is up; it is in seconds since 1970."""
     del item

@@ -104,11 +104,10 @@ class Session:
         """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off. Thread-safe."""
         return self._tables.view(stop)
 
-    def newest_world(self, stop: str) -> World:
-        """The world with all that has arrived until now; thread-safe."""
+    def read_world(self) -> None:
+        """Read what has arrived about the world until now, other actuators' outcomes apart; thread-safe."""
         self._world.drain()
         self._orders.drain()
-        return self.world(stop)
 
     @property
     def stops(self) -> Collection[Stop]:

@@ -85,7 +85,7 @@ class Session:
         self.log, self.all = Outcomes(broker, OutcomeIndex()), Outcomes(broker, CellGrants())
         self.outbox = Outbox(broker, self.lease, slow)
         self.all_read = True
-        self.world = self.newest_world = orders.world
+        self.world, self.read_world = orders.world, lambda: None
         self._broker, self._orders, self._fuse = broker, orders, fuse
 
     def start(self) -> None:

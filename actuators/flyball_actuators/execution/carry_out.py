@@ -243,6 +243,8 @@ class Carrier:
         Returns ``None`` if this process was suspended for too long on the way there, if another actuator now owns the
         decision (a renewed lease does not bring back what the lapsed one lost), or if the platform no longer answers.
         """
+        if task.dropped:
+            return None
         verdict, grant = self._judge.authorise_again(task.decision, observed, task.assumed)
         if grant is None:
             return verdict

@@ -51,22 +51,23 @@ class Judge:
         self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
     ) -> tuple[Verdict, Grant | None]:
         """Check a decision against the observed state; returns a grant if it may be carried out."""
-        return self._authorise(decision, observed, assumed, self.view())
+        return self._authorise(decision, observed, assumed)
 
     def authorise_again(
         self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
     ) -> tuple[Verdict, Grant | None]:
-        """Check an authorised decision right before its call, with all that has arrived until now.
+        """Check an authorised decision right before its call, with all that has arrived about the world until now.
 
-        The new grant replaces the one that it had.
+        The new grant replaces the one that it had. The kill switch is read after all waits.
         """
-        return self._authorise(decision, observed, assumed, self._session.newest_world(self._stop_reason()))
+        self._session.read_world()
+        return self._authorise(decision, observed, assumed)
 
     def _authorise(
-        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...], view: World
+        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
     ) -> tuple[Verdict, Grant | None]:
         with self._turn:
-            now_ns = self.now_ns(decision)
+            now_ns, view = self.now_ns(decision), self.view()
             others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
             state = self._state.plus(decision.cell, others)
             state, verdict = self._guard.authorise(state, decision, now_ns, view, observed, assumed)
@@ -102,13 +103,23 @@ class Judge:
             self._state = self._state.without(decision)
 
     def restore(self, partition: int) -> None:
-        """Count the grants in the log of a partition; the ledger file is preferred for this process's own."""
+        """Count the grants in the log of a partition.
+
+        The ledger file is preferred for this process's own, but for what was granted right before the call, which only
+        the outcome says.
+        """
         with self._turn:
-            held = [grant for grants in self._state.grants.values() for grant in grants]
-            counted = {grant.decision for grant in held}
-            found = [grant for grant in self._session.log.index.grants(partition) if grant.decision not in counted]
+            held = {grant.decision: grant for grants in self._state.grants.values() for grant in grants}
+            found: dict[str, Grant] = {}
+            for grant in self._session.log.index.grants(partition):
+                own = held.get(grant.decision)
+                if own is None:
+                    found[grant.decision] = grant
+                elif own.at_ns < grant.at_ns or own.taken < grant.taken:
+                    at_ns, taken = max(own.at_ns, grant.at_ns), max(own.taken, grant.taken)
+                    found[grant.decision] = msgspec.structs.replace(own, at_ns=at_ns, taken=taken)
             if self.live and found:
-                merged = GuardState.restored([*held, *found])
+                merged = GuardState.restored([*(held | found).values()])
                 self._state = merged._replace(newest={**merged.newest, **self._state.newest})
 
     def _stop_reason(self) -> str:

@@ -33,7 +33,7 @@ class WorldReader:
         self.undecodable = 0
         self._bootstrap, self._tables, self._topics = bootstrap, tables, topics
         self._what = " and ".join(topic.name for topic in topics)
-        self._lock = Lock()
+        self._lock, self._closed = Lock(), False
         self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, self._what)
         self._positions: dict[Place, int] = {}
 
@@ -63,9 +63,9 @@ class WorldReader:
             self.drain(0.1)
 
     def drain(self, wait_s: float = 0.0) -> None:
-        """Read all records that have arrived; thread-safe."""
+        """Read all records that have arrived; thread-safe, and none once the reader is closed."""
         with self._lock:
-            while True:
+            while not self._closed:
                 messages = self._consumer.consume(_BATCH, wait_s)
                 for message in messages:
                     self._take(message)
@@ -73,8 +73,10 @@ class WorldReader:
                     return
 
     def close(self) -> None:
-        """Close the consumer."""
-        self._consumer.close()
+        """Close the consumer once no thread reads; thread-safe."""
+        with self._lock:
+            self._closed = True
+            self._consumer.close()
 
     def _take(self, message: Message) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()

@@ -66,6 +66,12 @@ def identify(config: AgentConfig, now_ns: int) -> Identity:
         return identity._replace(epoch=now_ns)
 
 
+def is_newest(config: AgentConfig, identity: Identity) -> bool:
+    """Whether no other agent of this node has started since, as far as the folder of its state tells."""
+    text = text_of(state_folder(config) / f"epoch-{file_name(identity.node)}").strip()
+    return not text.isdecimal() or int(text) <= identity.epoch
+
+
 def _next_epoch(file: Path, now_ns: int) -> int:
     """Count one start; two agents that start at once get two numbers, and a crash keeps the old or the new one."""
     file.parent.mkdir(parents=True, exist_ok=True)

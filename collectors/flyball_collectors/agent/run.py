@@ -9,7 +9,7 @@ from typing import NamedTuple
 from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.delivery.spooling import open_spool
-from flyball_collectors.agent.identity import Identity, identify, look
+from flyball_collectors.agent.identity import Identity, identify, is_newest, look
 from flyball_collectors.agent.inventory import build_inventory, rows_of
 from flyball_collectors.agent.loop import AgentLoop, AgentReport
 from flyball_collectors.agent.memory import give_back
@@ -83,7 +83,8 @@ def run_agent(
                 give_back()
             if agent.ticks == max_ticks or stop.is_set():
                 break
-        agent.announce_stop(now_ns)  # an error does not come here: it is no stop on purpose
+        if is_newest(config.agent, identity):  # else another agent goes on with the node
+            agent.announce_stop(now_ns)  # an error does not come here: it is no stop on purpose
     return agent.report()
 
 

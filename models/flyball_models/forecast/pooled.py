@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from flyball_models._arrays import Array, Input, as_array, counts, full
+from flyball_models._arrays import Array, Input, as_array, constant, counts, full
 from flyball_models._compile import compiled_step
 from flyball_models._pool import products_over_series
 from flyball_models.forecast._scale import ahead_of, between, experts_of
@@ -145,7 +145,7 @@ def _update(state: State, z: Array, ok: Array, config: Config) -> tuple[Array, A
         own, spread = state.made[slot, :, j], _calendar(state.tick - h, h, config)
         off = jnp.abs(target - _dot(state.common[j, :, 0] @ spread, own))
         worth = jnp.where(known, config.median / jnp.maximum(off, config.median), 0.0)
-        rows = jnp.concatenate([own, full((1, *z.shape), 1.0), target[None]])
+        rows = jnp.concatenate([own, constant((1, *z.shape), 1.0), target[None]])
         sums = products_over_series(jnp.sqrt(worth) * rows)
         gram.append(spread @ sums[:-1, :-1] @ spread.T)
         moment.append(spread @ sums[:-1, -1])

@@ -139,5 +139,6 @@ def test_two_quick_decisions_do_not_put_two_tenants_on_one_gpu(
     with running(live(bootstrap, unique("actuator"), tmp_path), driver):
         publish(bootstrap, *(scale(name, workload=name, before=0, after=1) for name in ("mine", "theirs")))
         wait_for(ended(bootstrap, 2), "two final outcomes")
-    assert driver.effects() == ["mine"]
-    assert statuses_of(bootstrap, "theirs") == ["refused tenant_mixed"]
+    (done,) = driver.effects()
+    (other,) = {"mine", "theirs"} - {done}
+    assert statuses_of(bootstrap, other) == ["refused tenant_mixed"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flyball_collectors.agent.identity import identify, look
+from flyball_collectors.agent.identity import identify, is_newest, look
 from flyball_contracts.config import AgentConfig
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -21,6 +21,15 @@ def test_epochs_count_starts(tmp_path: Path) -> None:
     starts = [identify(config(tmp_path), NOW_NS) for _ in range(3)]
     assert [start.epoch for start in starts] == [NOW_NS, NOW_NS + 1, NOW_NS + 2]
     assert len({start.boot_id for start in starts}) == 1
+
+
+def test_an_agent_knows_whether_another_has_started_since(tmp_path: Path) -> None:
+    first = identify(config(tmp_path), NOW_NS)
+    assert is_newest(config(tmp_path), first)
+    second = identify(config(tmp_path), NOW_NS)
+    assert not is_newest(config(tmp_path), first)
+    assert is_newest(config(tmp_path), second)
+    assert is_newest(config(tmp_path / "elsewhere"), first), "where nothing is counted nobody is known"
 
 
 def test_nodes_count_apart_and_names_cannot_leave_the_folder(tmp_path: Path) -> None:

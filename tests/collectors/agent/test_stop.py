@@ -79,6 +79,8 @@ def test_an_agent_that_is_told_to_stop_says_so_and_one_that_is_killed_does_not(
         assert (first.agent, last.boot_id) == ("running", first.boot_id)
         assert (last.time_ns, last.epoch) > (first.time_ns, first.epoch)
         assert run(signal.SIGKILL, 2).returncode == -signal.SIGKILL
+        quiet_s = time.monotonic() + 2.0
+        reader.until(lambda: time.monotonic() > quiet_s)  # what it had sent is read by then
         assert reader.is_running, "nothing says that it is gone"
     finally:
         reader.close()

@@ -93,9 +93,12 @@ def test_a_job_announces_no_workload_of_others(tmp_path: Path) -> None:
     tree = CgroupTree(tmp_path)
     claims: Iterable[tuple[int, str]] = (
         (7, "prod"), (8, "prod"), (8, "ml/chat"), (8, "slurm/7"), (7, "slurm/7"), (8, "free"),
+        (9, "free-too"),
     )  # fmt: skip
     for number in (7, 8):
-        job(tree, number)
+        job(tree, number, number)
+        (tree.root / f"proc/{number}").mkdir(parents=True)
+    job(tree, 9, 9)  # none of its processes is of the user who wrote the file
     folder = tree.root / "run/jobs"
     folder.mkdir(parents=True)
     for place, (number, name) in enumerate(claims):

@@ -98,6 +98,7 @@ def test_jobs_of_both_versions_of_the_control_groups(tmp_path: Path, group: str)
 
 def test_the_prolog_reports_a_job_without_any_privilege(tree: CgroupTree, watch: JobWatch) -> None:
     group = job(tree, 7, 20)
+    (tree.root / "proc/20").mkdir(parents=True)  # another user's: its environment is not ours to read
     until(lambda: "install infra/slurm/task-prolog" in str(watch.problem))
     folder = tree.root / "run/jobs"
     folder.mkdir(parents=True)

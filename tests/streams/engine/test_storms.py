@@ -15,6 +15,7 @@ from flyball_contracts.config import FleetConfig
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
 from flyball_streams.engine.cell.arbiter import Arbiter
 from flyball_streams.engine.cell.memory import Memory
+from flyball_streams.engine.cell.rate_limit import RateLimit, WaitForVictims
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import Parameters
 
@@ -179,6 +180,15 @@ def test_a_wait_for_victims_ends_whatever_is_decided_about_them(
             held = {name: row for name, row in held.items() if not name.startswith(d.workload)}
             held |= {f"{d.workload}/{n}": (free[n],) for n in range(d.replicas)}
     pytest.fail("it waits for ever")
+
+
+def test_a_wait_for_victims_ends_though_a_tick_is_longer_than_the_interval() -> None:
+    waits: dict[str, WaitForVictims] = {}
+    period_ns = 20 * 10**9
+    for tick_ns in range(0, 3 * period_ns, period_ns):
+        limit = RateLimit({}, {}, {}, waits, 10.0, tick_ns, period_ns)
+        assert limit.has_waited("w") == (tick_ns > 0)
+        limit.note_wait("w")
 
 
 def test_nothing_else_is_decided_about_a_workload_in_the_tick_of_its_rescue() -> None:

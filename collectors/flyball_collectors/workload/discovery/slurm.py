@@ -6,8 +6,8 @@ series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``toke
 the node). The page is read on loopback.
 
 The variables have two sources. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, for which the agent
-needs no privilege; and the kernel shows those of each process to its own user and to holders of CAP_SYS_PTRACE. A job
-exists as long as its control group does.
+needs no privilege, and which counts while its owner has a process in the job. And the kernel shows those of each
+process to its own user and to holders of CAP_SYS_PTRACE. A job exists as long as its control group does.
 """
 
 import os
@@ -81,9 +81,13 @@ class JobWatch(Watch):
         opened = False
         found: list[DiscoveredReplica] = []
         for job, group in sorted(jobs.items()):
-            environs = [text_of(f"{self._root}/proc/{pid}/environ", _MOST_BYTES) for pid in _processes(group)]
+            processes = [f"{self._root}/proc/{pid}" for pid in _processes(group)]
+            environs = [text_of(f"{process}/environ", _MOST_BYTES) for process in processes]
             opened = opened or any(environs)
-            announced = [*(written or {}).get(job, ()), *(variables_of(text) for text in environs)]
+            files = (written or {}).get(job, [])
+            users = {_owner(process) for process in processes} if files else set[int | None]()
+            announced = [variables for owner, variables in files if owner in users]
+            announced += [variables_of(text) for text in environs]
             found += replicas_of(job, self._node, announced)
         if len(found) > _MOST_REPLICAS:
             return tuple(found[:_MOST_REPLICAS]), f"{len(found)} replicas; those after {_MOST_REPLICAS} are left out"
@@ -92,18 +96,27 @@ class JobWatch(Watch):
         problem = f"{self._folder} cannot be listed, and the environment of jobs is not ours to read"
         return (), f"{problem}; install infra/slurm/task-prolog, or give the agent CAP_SYS_PTRACE"
 
-    def _written(self) -> dict[str, list[dict[str, str]]] | None:
-        """Variables from the files, by job; ``None`` without the folder."""
+    def _written(self) -> dict[str, list[tuple[int, dict[str, str]]]] | None:
+        """Owners of the files and the variables in them, by job; ``None`` without the folder."""
         try:
             with os.scandir(self._folder) as entries:  # a pipe would hold whoever opens it
                 files = sorted(one.path for one in islice(entries, _MOST_FILES) if one.is_file(follow_symlinks=False))
         except OSError:
             return None
-        announced: dict[str, list[dict[str, str]]] = {}
+        announced: dict[str, list[tuple[int, dict[str, str]]]] = {}
         for file in files:
-            job = os.path.basename(file).partition(".")[0]
-            announced.setdefault(job, []).append(variables_of(text_of(file, _MOST_BYTES)))
+            job, owner = os.path.basename(file).partition(".")[0], _owner(file)
+            if owner is not None:
+                announced.setdefault(job, []).append((owner, variables_of(text_of(file, _MOST_BYTES))))
         return announced
+
+
+def _owner(path: str) -> int | None:
+    """User of a file, or of a process by its folder; ``None`` if it is gone."""
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
 
 
 def _processes(group: Path) -> Iterator[int]:

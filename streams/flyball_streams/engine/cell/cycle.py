@@ -40,7 +40,13 @@ class Cycle:
         self.period_ns = tick.period_ns
         self.rule = Rule(config.sizing.cooldown_s, config.sizing.tolerance)
         self.rate_limit = RateLimit(
-            memory.decided, memory.rescued, memory.rising, memory.waits, config.decision_interval_s, self.now_ns
+            memory.decided,
+            memory.rescued,
+            memory.rising,
+            memory.waits,
+            config.decision_interval_s,
+            self.now_ns,
+            tick.period_ns,
         )
         self.decided: set[str] = set()
         self.rescued: set[str] = set()

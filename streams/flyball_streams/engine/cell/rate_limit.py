@@ -39,7 +39,8 @@ class RateLimit:
 
     ``decided`` is the time of the last decision about each target that others wait for, in ns, and ``rescued`` that of
     the last rescue among them. ``waits`` are targets that wait for others. Targets whose interval is over at ``now``
-    are dropped, and so are growth that is not wanted any more and waits that were not seen for an interval.
+    are dropped, and so are growth that is not wanted any more and waits that were not seen for an interval, or for a
+    tick of ``period_ns`` where that is longer.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RateLimit:
         waits: dict[str, WaitForVictims],
         interval_s: float,
         now: int,
+        period_ns: int = 0,
     ) -> None:
         self._decided = decided
         self._rescued = rescued
@@ -57,6 +59,7 @@ class RateLimit:
         self._waits = waits
         self._now = now
         self._interval_ns = round(interval_s * NS_PER_S)
+        self._kept_ns = max(self._interval_ns, period_ns)
         self._settles_ns = round(SETTLES * interval_s * NS_PER_S)
         for target in [target for target in decided if self.is_due(target)]:
             del decided[target]
@@ -119,4 +122,4 @@ class RateLimit:
             self._decided[target] = self._rescued[target] = self._now
 
     def _is_kept(self, wait: WaitForVictims) -> bool:
-        return wait.since_ns <= wait.seen_ns <= self._now <= wait.seen_ns + self._interval_ns
+        return wait.since_ns <= wait.seen_ns <= self._now <= wait.seen_ns + self._kept_ns

@@ -34,7 +34,8 @@ from flyball_contracts.records import (
 )
 from flyball_contracts.records.events import node_event
 from flyball_contracts.topics import INVENTORY
-from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine import Directory, Engine, Incoming
+from flyball_streams.engine.cell.incidents.domains import Domains
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.notify.alerts import alert_of
 
@@ -197,6 +198,19 @@ def test_a_silent_node_whose_gang_stands_still_is_down_and_one_sign_puts_it_out_
     assert (one.level, one.node, one.cause, one.severity) == ("node", "node-6", "host", "critical")
     assert one.gpus_affected == 16 * 8
     assert [c.condition for c in harness.manager.conditions(tick(60))] == ["suspect"]
+
+
+def test_a_rack_of_which_all_agents_stopped_on_purpose_is_no_failed_rack() -> None:
+    fleet = Directory()
+    rack = [inventory(f"s{n}", rack="r9", agent="stopped") for n in range(3)]
+    for node in (*rack, inventory("s3", rack="r9")):
+        fleet.apply(node)
+    domains = Domains(CELL, fleet)
+    assert not domains.is_enough(("rack", "r9"), {"s0", "s1"}, silent=True)
+    assert not domains.is_enough(("rack", "r9"), {"s0", "s3"}, silent=True), "one of two is only not back yet"
+    for node in rack:
+        fleet.apply(replace(node, agent="running", epoch=2, time_ns=node.time_ns + 1))
+    assert domains.is_enough(("rack", "r9"), {"s0", "s1", "s2", "s3"}, silent=True)
 
 
 def test_all_of_a_rack_silent_is_the_network_and_some_of_it_is_not() -> None:

@@ -138,6 +138,17 @@ def test_an_upgrade_of_the_agents_of_a_lane_is_no_incident_and_its_crash_is() ->
     assert named(scene.run(220, 400, *OTHERS)) == set(ALONE)
 
 
+def test_a_node_that_comes_back_from_a_stop_may_send_its_first_frame_late() -> None:
+    scene = Scene()
+    scene.run(0, 20, *NAMES)
+    scene.stop(19, OTHERS[0])
+    there = (*OTHERS[1:], *ALONE)
+    scene.run(20, 320, *there)
+    scene.start_again(320, OTHERS[0])
+    scene.run(320, 323, *there)
+    assert scene.run(323, 340, *NAMES) == {}
+
+
 def test_a_rack_in_one_partition_that_is_silent_is_one_incident() -> None:
     scene = Scene(rack="r1")
     scene.run(0, 20, *NAMES)

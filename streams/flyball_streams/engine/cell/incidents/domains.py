@@ -62,7 +62,7 @@ class Domains:
             return False
         known = self.nodes(domain)
         if silent:
-            return known <= nodes
+            return len(known & nodes) >= 2 and known <= nodes  # those that stopped on purpose are no sign
         return len(nodes) >= (MOST_NEEDED if len(known | nodes) >= SMALL else 2)
 
 

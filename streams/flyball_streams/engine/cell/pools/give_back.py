@@ -20,7 +20,8 @@ def give_back(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
         stock = cycle.memory.stocks.get(name)
         if stock is None:
             continue
-        idle = [n.node for n in machines.nodes(name) if not n.allocations and is_idle(cycle.placement, n.node)]
+        here = [n for n in machines.nodes(name) if n.agent != "stopped"]  # nobody sees what runs there since
+        idle = [n.node for n in here if not n.allocations and is_idle(cycle.placement, n.node)]
         stock.empty = {node: stock.empty.get(node, cycle.now_ns) for node in idle}
         if stock.change is not None or subject_of(name) in cycle.decided:
             continue

@@ -83,8 +83,10 @@ class Absences:
         if event.kind == "agent_stopped":
             index = max(event.time_ns // period_ns, self.last_seen.get(event.node, (0, 0))[1])
             self.stopped[event.node] = index, holds_work
-        elif event.kind == "agent_started":
-            self.stopped.pop(event.node, None)
+        elif event.kind == "agent_started" and event.node in self.stopped:
+            del self.stopped[event.node]
+            if event.node in self.last_seen:  # it was heard of; its first frame may be late
+                self.last_seen[event.node] = self.count + 1, self.last_seen[event.node][1]
 
     def silent_for(self, ticks: int) -> list[str]:
         """Nodes that have sent no frame for so many closed ticks."""
