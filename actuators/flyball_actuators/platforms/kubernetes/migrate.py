@@ -11,7 +11,7 @@ from threading import Lock
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.saga import (
@@ -94,8 +94,11 @@ class Migrations:
                 problem = f"no eviction of {stay[0]['metadata']['name']} was allowed in time{gone}"
                 return self._finish(operation, stay, Failed(f"{problem}; look at its disruption budget", state))
             return Running(self._next_step(operation, stay, now_ns))
-        if here or shown.ready < shown.replicas or shown.present > shown.replicas:
-            text = f"{target} has {shown.ready} of {shown.replicas} replicas ready"
+        own = pods_of(api, target, answer.body)
+        serve = 0 if isinstance(own, Rejected) else sum(is_true(pod, "Ready") for pod in own)
+        ready = min(shown.ready, serve)  # the controller's status may be from before the pod left
+        if here or ready < shown.replicas or shown.present > shown.replicas:
+            text = f"{target} has {ready} of {shown.replicas} replicas ready"
             if now_ns >= operation.until_ns:
                 return self._finish(
                     operation, [], Failed(f"{operation.pod} is gone, and {text} when time ran out", state)
