@@ -256,6 +256,23 @@ def test_a_replica_leaves_its_node(cluster: Cluster, device: str) -> None:
     assert cordoned is bool(device)  # one with a sick device waits for somebody to look
 
 
+def test_a_move_is_not_done_before_the_controller_has_seen_the_pod_go(cluster: Cluster) -> None:
+    cluster.deploy("chat", 2, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 2)
+    gone = cluster.pods("chat")[0]["metadata"]["name"]
+    node = cluster.pods("chat")[0]["spec"]["nodeName"]
+    platform = cluster.platform()
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{gone}"
+    with cluster.plane.controllers_paused():
+        handle = submitted(platform, migrate(replica=gone, from_node=node))
+        assert isinstance(handle, Handle)
+        cluster.until(lambda: cluster.plane.request("GET", path)[0] == 404, "the pod is gone")
+        assert cluster.plane.get(cluster.deployments("chat"))["status"]["readyReplicas"] == 2
+        assert isinstance(platform.poll(handle), Running)
+    assert isinstance(ended(platform, handle), Done)
+    assert len(cluster.pods("chat")) == 2
+
+
 def test_a_disruption_budget_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrations, "AGAIN_S", 0.2)
     cluster.deploy("chat", 2, workload="chat")
