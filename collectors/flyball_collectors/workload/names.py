@@ -14,8 +14,6 @@ from flyball_contracts.config.attribution import AttributionConfig, NamingRule
 from flyball_contracts.config.constants import with_constants
 
 _KNOWN = "listen on unix:///PATH, where the sender is known while it runs"
-
-
 _TERMS = {"kubernetes": "pod", "slurm": "job"}
 
 

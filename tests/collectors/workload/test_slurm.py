@@ -121,6 +121,17 @@ def test_the_prolog_reports_a_job_without_any_privilege(tree: CgroupTree, watch:
     assert [path.name for path in folder.iterdir()] == ["8.0.3"]
 
 
+def test_files_of_users_without_a_process_in_the_job_are_reported(tree: CgroupTree, watch: JobWatch) -> None:
+    job(tree, 7, 20)  # a process whose user cannot be seen
+    folder = tree.root / "run/jobs"
+    folder.mkdir(parents=True)
+    (folder / "7.0.3").write_text("FLYBALL_WORKLOAD=chat\n")
+    until(lambda: "files of job 7 from users who have no process in it" in str(watch.problem))
+    assert watch.found == ()
+    (tree.root / "proc/20").mkdir(parents=True)
+    until(lambda: [one.workload for one in watch.found] == ["chat"] and watch.problem == "")
+
+
 def test_an_agent_that_may_reads_the_environment(tree: CgroupTree, watch: JobWatch) -> None:
     job(tree, 7, 20, 21)
     environ(tree, 20, PATH="/bin")

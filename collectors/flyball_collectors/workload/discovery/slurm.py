@@ -80,6 +80,7 @@ class JobWatch(Watch):
         written = self._written()
         opened = False
         found: list[DiscoveredReplica] = []
+        foreign: list[str] = []
         for job, group in sorted(jobs.items()):
             processes = [f"{self._root}/proc/{pid}" for pid in _processes(group)]
             environs = [text_of(f"{process}/environ", _MOST_BYTES) for process in processes]
@@ -87,10 +88,15 @@ class JobWatch(Watch):
             files = (written or {}).get(job, [])
             users = {_owner(process) for process in processes} if files else set[int | None]()
             announced = [variables for owner, variables in files if owner in users]
+            if processes and len(announced) < len(files):
+                foreign.append(job)
             announced += [variables_of(text) for text in environs]
             found += replicas_of(job, self._node, announced)
         if len(found) > _MOST_REPLICAS:
             return tuple(found[:_MOST_REPLICAS]), f"{len(found)} replicas; those after {_MOST_REPLICAS} are left out"
+        if foreign:
+            problem = f"{self._folder} has files of job {foreign[0]} from users who have no process in it"
+            return tuple(found), f"{problem} that the agent can see; they do not count: let its task prolog write them"
         if not jobs or opened or written is not None:
             return tuple(found), ""
         problem = f"{self._folder} cannot be listed, and the environment of jobs is not ours to read"

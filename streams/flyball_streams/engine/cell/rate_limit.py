@@ -51,7 +51,7 @@ class RateLimit:
         waits: dict[str, WaitForVictims],
         interval_s: float,
         now: int,
-        period_ns: int = 0,
+        period_ns: int,
     ) -> None:
         self._decided = decided
         self._rescued = rescued

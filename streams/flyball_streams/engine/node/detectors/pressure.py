@@ -43,8 +43,8 @@ HEALTHY = tail.Config(
     busy_share=0.001, busy_n=0.5, busy_s=10 * 86_400.0,
 )  # fmt: skip
 """Sizes are multiples of the rules' own limits. Without observations, half a limit occurs once in 11 years of a host:
-with the default budget the rules' limits apply. In one fleet of a thousand healthy hosts wait every few weeks or more
-often, which two waits in its first hours show."""
+with the default budget the rules' limits apply. In one fleet of a thousand, healthy hosts wait every few weeks or more
+often; two waits in its first hours show which fleet it is."""
 MOST = 20.0
 """A host that waits for twenty minutes is always reported."""
 NoisyNeighbour = Callable[[str, str], Evidence | None]
