@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,11 +21,12 @@ from tests.actuators.loop import (
     wait_for,
 )
 from tests.actuators.memory import Site, started, still_time
-from tests.actuators.samples import CELL, NOW, S, inventory, preempt, scale, spec
+from tests.actuators.samples import CELL, NOW, S, inventory, preempt, scale, spec, world
 
-from flyball_actuators.guard import World
+from flyball_actuators.execution.judge import Judge
+from flyball_actuators.guard import Grant, World
 from flyball_actuators.ledger import Ledger
-from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
+from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_actuators.platforms import Handle, Rejected
 from flyball_actuators.session import Session
 from flyball_contracts.codec import Message, record_message
@@ -214,3 +216,30 @@ def test_a_call_that_waited_for_a_thread_counts_from_when_it_is_made(tmp_path: P
     assert [effect.decision for effect in site.account.effects] == ["first"]
     (second,) = site.final_outcomes()["second"]
     assert (second.status, second.code) == ("refused", "rate")
+
+
+@pytest.mark.parametrize(("said", "expected"), [(None, ""), (3, "blast_radius")])
+def test_after_a_restart_what_was_granted_right_before_the_call_counts(
+    said: int | None, expected: str, tmp_path: Path
+) -> None:
+    resized = scale("d1", before=4, after=4, resources=Resources(cpu=2.0))
+    first = Grant(
+        cell=CELL, target="cell-a/chat", subject="cell-a/chat#", decided_ns=NOW, at_ns=NOW, taken=1, decision="d1",
+        workload="chat", type="Scale", urgency="normal",
+    )  # fmt: skip
+    log = [] if said is None else [replace(first, taken=said)]  # as the outcome `running` has it
+    index = SimpleNamespace(grants=lambda _: log, since=lambda *_: [])
+    outcomes = SimpleNamespace(index=index)
+    session = SimpleNamespace(
+        log=outcomes, all=outcomes, stops=(), world=lambda stop: world(running={"chat": 4}, stop=stop)
+    )
+    config = ActuatorParameters(
+        mode="live", clock="wall", allow=("*",), blast_radius=BlastRadiusParameters(share=0.0, replicas=3)
+    )
+    with Ledger(tmp_path / "ledger") as before:
+        before.grant(resized, first)
+    with Ledger(tmp_path / "ledger") as ledger:
+        judge = Judge(config, ledger, cast("Session", session), lambda: NOW)
+        judge.restore(0)
+        verdict, _ = judge.authorise(preempt("d2", before=4, after=3), SubjectState(replicas=4, ready=4), ())
+    assert verdict.code == expected
