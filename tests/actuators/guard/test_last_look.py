@@ -228,16 +228,24 @@ def test_after_a_restart_what_was_granted_right_before_the_call_counts(
         workload="chat", type="Scale", urgency="normal",
     )  # fmt: skip
     log = [] if said is None else [replace(first, taken=said)]  # as the outcome `running` has it
-    index = SimpleNamespace(grants=lambda _: log, since=lambda *_: [])
-    outcomes = SimpleNamespace(index=index)
-    session = SimpleNamespace(
-        log=outcomes, all=outcomes, stops=(), world=lambda stop: world(running={"chat": 4}, stop=stop)
-    )
+
+    def grants(_: int) -> list[Grant]:
+        return log
+
+    def since(_: str, __: int) -> list[Grant]:
+        return []
+
+    def shown(stop: str) -> World:
+        return world(running={"chat": 4}, stop=stop)
+
+    outcomes = SimpleNamespace(index=SimpleNamespace(grants=grants, since=since))
+    session = SimpleNamespace(log=outcomes, all=outcomes, stops=(), world=shown)
     config = ActuatorParameters(
         mode="live", clock="wall", allow=("*",), blast_radius=BlastRadiusParameters(share=0.0, replicas=3)
     )
     with Ledger(tmp_path / "ledger") as before:
         before.grant(resized, first)
+        before.send(resized)
     with Ledger(tmp_path / "ledger") as ledger:
         judge = Judge(config, ledger, cast("Session", session), lambda: NOW)
         judge.restore(0)
