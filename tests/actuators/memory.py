@@ -28,15 +28,16 @@ from flyball_actuators.platforms import (
     Capabilities,
     Done,
     Handle,
-    Platform,
     PlatformError,
     Platforms,
     Progress,
     Rejected,
     Running,
     Served,
+    Superseded,
     expected_of,
 )
+from flyball_actuators.platforms.calls import check_stop
 from flyball_actuators.report import ActuatorReport
 from flyball_contracts.config import Config
 from flyball_contracts.partitioner import partition_of
@@ -46,6 +47,7 @@ from flyball_contracts.records import (
     Migrate,
     Outcome,
     PlatformStatus,
+    Preempt,
     Stop,
     SubjectState,
     WorkloadSpec,
@@ -167,6 +169,9 @@ class Calls(Executor):
         self._waiting = []
 
 
+SAGA_STEPS = 6
+
+
 class Effect(NamedTuple):
     """Something that the platform has done; ``wrong`` says why it must not have, ``taken`` the replicas it took."""
 
@@ -185,6 +190,8 @@ class Account:
         self.effects: list[Effect] = []
         self.state = {name: SubjectState(replicas=replicas, ready=replicas, version="1") for name in workloads}
         self.operations: dict[str, SubjectState] = {}
+        self.begun: dict[str, tuple[AnyDecision, str]] = {}
+        self.steps = Counter[str]()
         self.faults = Counter[str]()
         self.chance = chance
 
@@ -203,7 +210,11 @@ class Account:
 
 
 class Double:
-    """The platform as one actuator sees it; ``wrong`` says why nothing may be done at this moment, or is empty."""
+    """The platform as one actuator sees it; ``wrong`` says why nothing may be done at this moment, or is empty.
+
+    Where it tracks operations, a Preempt is a saga: it is marked first, then replicas write their checkpoints for some
+    polls, and only then they go, unless somebody has changed the workload since.
+    """
 
     name = "double"
 
@@ -211,6 +222,7 @@ class Double:
         self, account: Account, actuator: str, wrong: Callable[[AnyDecision], str], fuse: Callable[[str], None]
     ) -> None:
         self._account, self._actuator, self._wrong, self._fuse = account, actuator, wrong, fuse
+        self.still_wrong: Callable[[AnyDecision], str] = wrong
         self.capabilities = Capabilities(frozenset({"Scale", "Migrate", "Preempt"}), account.tracks)
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
@@ -227,7 +239,11 @@ class Double:
         if not (account.tracks and decision.id in account.operations):
             if account.state[decision.workload].version != observed.version:
                 return Rejected("conflict", "changed meanwhile; decide again")
-            account.act(decision, self._actuator, self._wrong(decision))
+            if account.tracks and isinstance(decision, Preempt):
+                check_stop()
+                account.begun[decision.id] = decision, observed.version
+            else:
+                account.act(decision, self._actuator, self._wrong(decision))
         self._fuse("after the effect")
         self._fails("after")
         return Handle(operation=decision.id, expected=expected)
@@ -236,13 +252,32 @@ class Double:
         self._fails("poll")
         if self._lost("slow"):
             return Running("still at it")
+        if handle.operation in self._account.begun and handle.operation not in self._account.operations:
+            return self._step(*self._account.begun[handle.operation])
         shown = self._account.operations[handle.operation]
         return Done(shown, NOW)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         self._fails("find")
-        shown = self._account.operations.get(decision.id)
+        account = self._account
+        begun = account.begun.get(decision.id)
+        shown = account.operations.get(decision.id) or (None if begun is None else account.state[decision.workload])
         return None if shown is None else Handle(operation=decision.id, expected=shown)
+
+    def _step(self, decision: AnyDecision, version: str) -> Progress:
+        account = self._account
+        if account.state[decision.workload].version != version:
+            return Superseded("changed before its checkpoint", account.state[decision.workload])
+        check_stop()
+        self._fuse("before a step")
+        if account.steps[decision.id] < SAGA_STEPS:
+            account.steps[decision.id] += 1
+            return Running("writes its checkpoint")
+        self._fails("before")
+        account.act(decision, self._actuator, self.still_wrong(decision))
+        self._fuse("after a step")
+        self._fails("after")
+        return Running("its replicas go")
 
     def _fails(self, what: str) -> None:
         if self._lost(what):
@@ -294,7 +329,8 @@ class Process:
             self._burning(ledger, step)
         self._calls = Calls(lambda: self.held)
         session: Any = Session(site.broker, site.orders, instance, self.burn, site.slow)
-        platform: Platform = Double(site.account, instance, self._wrong, self.burn)
+        platform = Double(site.account, instance, self._wrong, self.burn)
+        platform.still_wrong = self._still_wrong
         platforms = Platforms([Served(("*",), platform, POLL_S)], live=True)
         partitions = len(site.broker.decisions)
 
@@ -346,12 +382,18 @@ class Process:
         self._ledger.close()
         self._trail.close()
 
-    def _wrong(self, decision: AnyDecision) -> str:
+    def _still_wrong(self, decision: AnyDecision) -> str:
+        """Why an operation under way may not go on."""
         if self.site.orders.stops:
             return "while everything was stopped"
         partition = partition_of(decision_key(decision).encode(), len(self.site.broker.owner))
         if self.site.broker.owner[partition] is not self._consumer:
             return "by an actuator that has not its partition"
+        return ""
+
+    def _wrong(self, decision: AnyDecision) -> str:
+        if wrong := self._still_wrong(decision):
+            return wrong
         if self.clock() > decision.expires_ns:
             return "after it had expired"
         return "" if decision.workload in self.site.allowed else "on a workload that is not allowed"

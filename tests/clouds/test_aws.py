@@ -13,6 +13,7 @@ from tests.clouds.serving import carried_out_by_the_service
 from tests.clouds.strict import Refusal
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Running, Superseded
+from flyball_actuators.platforms.calls import Call, StoppedError, recording_calls
 from flyball_contracts.config import PoolConfig
 
 KINDS = ["fleet", "group", "node_group"]
@@ -140,6 +141,32 @@ def test_machines_with_work_and_protected_ones_stay(aws: Account) -> None:
     assert isinstance(carried_out(platform, buy(made, 4, 2, "two")), Done)
     assert sorted(one["InstanceId"] for one in aws.machines(made)) == sorted([first, second])
     assert others
+
+
+@pytest.mark.parametrize("kind", ["fleet", "group"])
+def test_a_return_is_judged_again_before_each_machine_goes(aws: Account, kind: str) -> None:
+    """Machines are chosen, and an actuator goes on hours later: one has work by then, or everything is stopped."""
+    made = pool(aws, kind, 3)
+    decision = buy(made, 3, 1, f"less-{made.name}")
+    handle = submitted(aws.platform(made), decision)
+    assert isinstance(handle, Handle)
+    first, second = handle.answer.split("returns ")[1].split(" of ")[0].split(", ")
+    dns = next(one["PrivateDnsName"] for one in aws.machines(made) if one["InstanceId"] == first)
+    later = aws.platform(made, busy=frozenset({dns}))
+    calls: list[Call] = []
+    with recording_calls(calls.append, lambda: "ann stopped everything"), pytest.raises(StoppedError):
+        later.poll(handle)
+    assert (aws.size(made), calls) == (3, [])
+    with recording_calls(calls.append):
+        failed = ended(later, handle)
+    assert isinstance(failed, Failed)
+    assert f"{first} got work since it was chosen, and stays" in failed.answer
+    left = [one["InstanceId"] for one in aws.machines(made)]
+    assert first in left
+    assert second not in left
+    (call,) = calls
+    assert second in call.object
+    assert (call.status, bool(call.request_id)) == ("200", True)
 
 
 def test_machines_bear_the_decision(aws: Account) -> None:

@@ -12,6 +12,7 @@ from tests.docker.double import Double
 from tests.docker.machine import Machine
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Superseded, make_platforms
+from flyball_actuators.platforms.calls import Call, StoppedError, recording_calls
 from flyball_actuators.platforms.docker import DockerPlatform
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -233,6 +234,26 @@ def test_nothing_is_begun_once_the_decision_has_expired(machine: Machine) -> Non
     assert later.find(decision, None) == later.find(decision, None)
     assert isinstance(later.poll(handle), Failed)
     assert machine.running() == 0
+
+
+def test_nothing_is_done_while_everything_is_stopped(machine: Machine) -> None:
+    for name in ("chat", "talk"):
+        machine.make(name)
+    decision = now(before=2, after=0)
+    calls: list[Call] = []
+    with recording_calls(calls.append, lambda: "ann stopped everything"), pytest.raises(StoppedError):
+        submitted(machine.platform(), decision)
+    assert (machine.running(), calls) == (2, [])
+    stop = iter(["", "", *["ann stopped everything"] * 9])  # it comes after the plan is stored and one call is made
+    with recording_calls(calls.append, lambda: next(stop)), pytest.raises(StoppedError):
+        submitted(machine.platform(), decision)
+    assert machine.running() >= 1
+    with recording_calls(calls.append):
+        found = machine.platform().find(decision, None)
+        assert found is not None
+        assert isinstance(ended(machine.platform(), found), Done)
+    assert machine.running() == 0
+    assert sum("/stop" in call.object for call in calls) == 2
 
 
 def test_plans_of_old_decisions_are_removed(machine: Machine) -> None:

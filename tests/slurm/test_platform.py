@@ -8,6 +8,7 @@ from tests.actuators.samples import migrate, preempt, scale
 from tests.slurm.cluster import SlurmCluster
 
 from flyball_actuators.platforms import Done, Failed, Handle, PlatformError, Rejected, Running, Superseded
+from flyball_actuators.platforms.calls import StoppedError, recording_calls
 from flyball_actuators.platforms.slurm import count, migrate as migrations
 from flyball_actuators.platforms.slurm.effects import set_mark
 
@@ -42,6 +43,24 @@ def test_a_job_writes_its_checkpoint_waits_and_goes_on(cluster: SlurmCluster) ->
     assert platform.poll(handle) == platform.poll(handle)  # the old decision is not done again
     assert isinstance(platform.poll(handle), Superseded)
     assert cluster.show(job)["JobState"] == "RUNNING"
+
+
+def test_nothing_more_is_done_once_everything_is_stopped(cluster: SlurmCluster) -> None:
+    """The checkpoint's signal is sent, and the stop comes in the time that the job has for it; the job serves on."""
+    job = cluster.submit("chat", signal="B:USR1@1")
+    node = cluster.show(job)["NodeList"]
+    platform = cluster.platform()
+    for command in (preempt(before=1, after=0), migrate(replica=f"{job}.{node}", from_node=node, from_device="GPU-1")):
+        handle = submitted(platform, command)
+        assert isinstance(handle, Handle)
+        with recording_calls(lambda _: None, lambda: "ann stopped everything"):
+            with pytest.raises(StoppedError, match="ann stopped everything"):
+                ended(platform, handle)
+            with pytest.raises(StoppedError):
+                submitted(platform, scale("more", before=1, after=0))
+        assert (cluster.show(job)["JobState"], cluster.show(job)["Restarts"]) == ("RUNNING", "0")
+    assert isinstance(ended(platform, handle), Done)
+    assert cluster.show(job)["Restarts"] == "1"
 
 
 def test_the_latest_go_first_and_no_more_come_back_than_there_are(cluster: SlurmCluster) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from flyball_actuators.platforms import PlatformError
+from flyball_actuators.platforms.calls import StoppedError
 
 _LOG = logging.getLogger(__name__)
 FAILURES = 5
@@ -71,6 +72,10 @@ class Breaker:
         """Make a call and count whether it was answered."""
         try:
             answer = function(*arguments, **named)
+        except StoppedError:  # says nothing about the platform
+            with self._lock:
+                self._probing = False
+            raise
         except Exception as error:
             self._failed(str(error) or type(error).__name__)
             raise

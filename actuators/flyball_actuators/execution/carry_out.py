@@ -41,7 +41,7 @@ from flyball_actuators.platforms import (
     Served,
     expected_of,
 )
-from flyball_actuators.platforms.calls import recording_calls
+from flyball_actuators.platforms.calls import StoppedError, recording_calls
 from flyball_actuators.session import Session
 from flyball_contracts.records import AnyDecision, Effect, Outcome, Scale, SubjectState
 
@@ -49,6 +49,7 @@ _LOG = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 10.0
 GIVE_UP_S = 300.0
+STOPPED_WAIT_S = 1.0
 CALLS_AT_ONCE = 8
 POLL_SHARE = 0.05
 """Long operations are polled less often: after this share of the time they have taken so far."""
@@ -315,6 +316,8 @@ class Carrier:
         task.call = None
         try:
             answer = call.result()
+        except StoppedError as stop:
+            self._call_stopped(task, str(stop))
         except PlatformError as error:
             self._call_failed(task, str(error))
         except Exception as error:
@@ -332,6 +335,16 @@ class Carrier:
             return True
         self._call_failed(task, breaker.why)
         return False
+
+    def _call_stopped(self, task: Task, why: str) -> None:
+        """Wait, however long the stop lasts, and go on with the step that was not done."""
+        if task.problem != why:
+            _LOG.warning("%s %s: nothing is continued: %s", type(task.decision).__name__, task.decision.target, why)
+        task.problem, task.failing_s = why, None
+        task.due_s = self._monotonic() + STOPPED_WAIT_S
+        if task.step == "submitting":  # earlier calls of the same submission may have been made
+            task.maybe_submitted = True
+        task.step = "running" if task.step == "polling" else "waiting"
 
     def _call_failed(self, task: Task, problem: str) -> None:
         now_s = self._monotonic()
@@ -380,7 +393,7 @@ class Carrier:
 
         def made() -> Any:
             with recording_calls(
-                lambda call: self._trail.called(decision, platform.name, call), lambda: self._judge.stopped(decision)
+                lambda call: self._trail.called(decision, platform.name, call), lambda: self._why_stopped(task)
             ):
                 return function(*arguments, **named)
 
@@ -388,6 +401,12 @@ class Carrier:
         if pool is None:
             pool = self._pools[id(platform)] = self._pool(f"platform-{platform.name}")
         task.call = pool.submit(made)
+
+    def _why_stopped(self, task: Task) -> str:
+        """Why no call for a task may change anything now; empty if it may."""
+        if task.dropped or not self._session.lease.valid():
+            return "another actuator may have its partition: this process was suspended, or gave it up"
+        return self._judge.stopped(task.decision)
 
     def _breaker(self, task: Task) -> Breaker:
         assert isinstance(task.served, Served)

@@ -1,8 +1,10 @@
-"""Records each call that a driver makes to its platform, and lets a driver ask whether it may go on."""
+"""Records each call that a driver makes to its platform, and stops it right before a call that changes something."""
 
-from collections.abc import Callable, Generator
+import json
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import msgspec
 
@@ -31,17 +33,34 @@ def record_call(verb: str, obj: str, status: object, request_id: str = "") -> No
         record(Call(verb=verb, object=obj, status=str(status), request_id=request_id))
 
 
-def stopped() -> str:
-    """Why nothing may be changed now; empty if changes are allowed.
+def described(parameters: Mapping[str, Any]) -> str:
+    """Parameters of a call as the object of a :class:`Call`; cut at 300 characters."""
+    return json.dumps(parameters, default=str)[:300]
 
-    ``poll`` checks this before it advances an operation by another step; ``submit`` is not called while it is set.
+
+class StoppedError(Exception):
+    """Changes are stopped: the call was not made. The text says why."""
+
+
+def check_stop() -> None:
+    """Raise :class:`StoppedError` if nothing may be changed now.
+
+    A driver calls this right before each call that changes something, in ``submit`` and in ``poll``: its steps are safe
+    to repeat, so the operation goes on where it was once the stop ends.
     """
+    why = stopped()
+    if why:
+        raise StoppedError(why)
+
+
+def stopped() -> str:
+    """Why nothing may be changed now; empty if changes are allowed."""
     return _stopped.get()()
 
 
 @contextmanager
 def recording_calls(record: Callable[[Call], None], why_stopped: Callable[[], str] = str) -> Generator[None]:
-    """Pass the calls of this thread to ``record`` during the block, and answer :func:`stopped` by ``why_stopped``."""
+    """Pass the calls of this thread to ``record`` during the block, and let ``why_stopped`` stop them."""
     before_recorder, before_stopped = _recorder.set(record), _stopped.set(why_stopped)
     try:
         yield

@@ -14,8 +14,8 @@ from tests.brokers.kafka import RealKafka
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.faults import trial
 
-from flyball_actuators.platforms import Done, Failed, Handle, Running, Superseded
-from flyball_actuators.platforms.calls import recording_calls
+from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
+from flyball_actuators.platforms.calls import StoppedError, recording_calls
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform, migrate as migrations, saga
 
 pytestmark = pytest.mark.integration
@@ -91,11 +91,30 @@ def test_a_checkpoint_is_waited_for_by_whoever_goes_on(cluster: Cluster) -> None
     waits(other, handle, "0 of 1 checkpoints are confirmed")
     assert one["metadata"]["uid"] in {p["metadata"]["uid"] for p in cluster.pods("train")}
     confirm(cluster, one)
-    with recording_calls(lambda _: None, lambda: "ann stopped everything"):
-        waits(other, handle, "nothing is continued: ann stopped everything")
+    stopping = recording_calls(lambda _: None, lambda: "ann stopped everything")
+    with stopping, pytest.raises(StoppedError, match="ann stopped everything"):
+        other.poll(handle)
     done = ended(other, handle)
     assert isinstance(done, Done), done
     assert one["metadata"]["uid"] not in {p["metadata"]["uid"] for p in cluster.pods("train")}
+    assert not cluster.plane.get(f"/api/v1/nodes/{one['spec']['nodeName']}")["spec"].get("unschedulable")
+
+
+def test_a_pod_that_left_by_itself_is_not_said_to_be_moved(cluster: Cluster) -> None:
+    one = deploy(cluster, "train", 1)[0]
+    killed, decision = cluster.platform(), moved(one)
+    claimed = killed.observe(decision)
+    assert not isinstance(claimed, Rejected)  # and the actuator is killed before its first call
+    cluster.plane.request("DELETE", path_of(cluster, one))
+    cluster.until(
+        lambda: one["metadata"]["uid"] not in {p["metadata"]["uid"] for p in cluster.pods("train")}, "it goes"
+    )
+    handle = cluster.platform().find(decision, claimed)
+    assert handle is not None
+    unknown = cluster.platform().poll(handle)
+    assert isinstance(unknown, Failed)
+    assert "unknown outcome" in unknown.answer
+    assert "nothing shows that this decision moved it" in unknown.answer
     assert not cluster.plane.get(f"/api/v1/nodes/{one['spec']['nodeName']}")["spec"].get("unschedulable")
 
 

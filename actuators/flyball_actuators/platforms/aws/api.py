@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.calls import check_stop, described, record_call
 from flyball_actuators.platforms.endpoint import trusted
 from flyball_actuators.platforms.pools.errors import Throttled, retry_throttled
 from flyball_contracts.config import PlatformConfig
@@ -79,11 +80,18 @@ class Aws:
         """
         name = f"{service}:{operation}"
         method = getattr(self._clients[service], operation)
+        changes = not operation.startswith(("describe_", "list_")) and not parameters.get("DryRun")
 
         def once() -> Any:
+            if changes:
+                check_stop()
+            answer = "no answer", ""
             try:
-                return method(**parameters)
+                done = method(**parameters)
+                answer = _answer(done)
+                return done
             except self._errors.ClientError as error:
+                answer = _answer(error.response)
                 code, message = str(error.response["Error"].get("Code", "")), f"{name}: {_message(error)}"
                 if code in known:
                     return code
@@ -99,6 +107,9 @@ class Aws:
                 return Rejected("invalid", f"{name}: {error}; correct the pool in actuator.platforms")
             except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
                 raise PlatformError(f"{name}: {error}") from error
+            finally:
+                if changes:
+                    record_call(operation, f"{service} {described(parameters)}", *answer)
 
         return retry_throttled(once)
 
@@ -143,6 +154,12 @@ def refused(code: str, message: str) -> Rejected:
         return Rejected("platform", f"{message}; decide again when what is under way there has ended")
     missing: RefusalCode = "unknown_target" if "NotFound" in code else "invalid"
     return Rejected(missing, f"{message}; correct the pool in actuator.platforms, or what it names on AWS")
+
+
+def _answer(response: Any) -> tuple[str, str]:
+    """Status of an answer, and AWS's id of the request."""
+    metadata, code = response.get("ResponseMetadata", {}), response.get("Error", {}).get("Code", "")
+    return f"{metadata.get('HTTPStatusCode', '')} {code}".strip(), str(metadata.get("RequestId", ""))
 
 
 def _message(error: Any) -> str:

@@ -81,7 +81,7 @@ class Fleet:
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Done once the requested machines run; reports machines that the cloud took back meanwhile."""
         if operation.verb == "shrink":
-            return poll_return(self._aws, operation, now_ns, self._end, self.observe)
+            return poll_return(self._aws, operation, now_ns, self._busy(), self._end, self.observe)
         current = self.observe()
         if isinstance(current, Rejected):
             return Failed(f"unknown outcome: {current.detail}")

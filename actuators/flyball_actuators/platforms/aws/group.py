@@ -69,7 +69,7 @@ class Group:
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Done once the requested instances are in service; takes back a request that the cloud cannot meet."""
         if operation.verb == "shrink":
-            return poll_return(self._aws, operation, now_ns, self._end, self.observe)
+            return poll_return(self._aws, operation, now_ns, self._busy(), self._end, self.observe)
         group = self._group()
         if isinstance(group, Rejected):
             return Failed(f"unknown outcome: {group.detail}")

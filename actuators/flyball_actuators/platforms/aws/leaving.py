@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from flyball_actuators.platforms.aws.api import Aws
-from flyball_actuators.platforms.aws.machines import COUNT, LEAVING, Instances, instances, mark_leaving, tag_of
+from flyball_actuators.platforms.aws.machines import COUNT, LEAVING, Instances, instances, machine, mark_leaving, tag_of
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.pools.backing import PoolState
 from flyball_actuators.platforms.pools.operation import Operation, mark, operation_of
@@ -41,15 +41,23 @@ def begin_return(
 
 
 def poll_return(
-    aws: Aws, operation: Operation, now_ns: int, end: End, observe: Callable[[], PoolState | Rejected]
+    aws: Aws,
+    operation: Operation,
+    now_ns: int,
+    busy: frozenset[str],
+    end: End,
+    observe: Callable[[], PoolState | Rejected],
 ) -> Progress:
-    """Terminate tagged machines that still exist; done once all are gone."""
+    """Terminate tagged machines that still exist; done once all are gone. One that got work meanwhile stays."""
     own = mark(operation.decision)
     marked = instances(aws, LEAVING, own)
     if isinstance(marked, Rejected):
         return Failed(f"unknown outcome: {marked.detail}")
     theirs = Instances(one for one in marked if one["InstanceId"] in operation.machine_ids)
-    problems = [problem.detail for one in theirs.alive if (problem := end(one["InstanceId"])) is not None]
+    at_work = [one["InstanceId"] for one in theirs.alive if machine(one).names & busy]
+    idle = [one["InstanceId"] for one in theirs.alive if one["InstanceId"] not in at_work]
+    problems = [problem.detail for one in idle if (problem := end(one)) is not None]
+    problems += [f"{one} got work since it was chosen, and stays" for one in at_work]
     current = observe()
     if isinstance(current, Rejected):
         return Failed(f"unknown outcome: {current.detail}")

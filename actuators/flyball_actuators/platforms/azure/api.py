@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.calls import check_stop, described, record_call
 from flyball_actuators.platforms.endpoint import trusted
 from flyball_actuators.platforms.pools.errors import Remedies, rejected, retry_throttled
 from flyball_contracts.config import PlatformConfig
@@ -59,13 +60,30 @@ class Azure:
     def begin(self, method: str, *arguments: Any, **named: Any) -> str | Rejected:
         """Start a long-running operation: the path of its status, empty if it has none."""
         paths: list[str] = []
+        ids: list[str] = []
 
         def hook(response: Any) -> None:
             headers = response.http_response.headers
+            ids.append(headers.get("x-ms-request-id") or "")
             parts = urlsplit(headers.get("Azure-AsyncOperation") or "")
             paths.append(f"{parts.path}?{parts.query}" if parts.path else "")
 
-        begun = self.sets(method, *arguments, polling=False, raw_response_hook=hook, **named)
+        function = getattr(self._client.virtual_machine_scale_sets, method)
+
+        def call() -> Any:
+            check_stop()
+            status = "no answer"
+            try:
+                begun = function(*arguments, polling=False, raw_response_hook=hook, **named)
+                status = "begun"
+                return begun
+            except self._errors.HttpResponseError as error:
+                status = str(error.status_code)
+                raise
+            finally:
+                record_call(method, described({"set": arguments}), status, ids[-1] if ids else "")
+
+        begun = self._call(method, call)
         return begun if isinstance(begun, Rejected) else (paths[0] if paths else "")
 
     def followed(self, path: str) -> dict[str, Any] | Rejected:

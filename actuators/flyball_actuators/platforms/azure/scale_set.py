@@ -160,9 +160,11 @@ class ScaleSet:
             return Done(current.state, now_ns, f"machines {operation.ids} of {self._pool.resource} are gone")
         if now_ns >= operation.until_ns:
             return Failed(f"{len(left)} machines of {self._pool.resource} do not go; look at them", current.state)
-        stay = [_machine(one).id for one in left if _machine(one).protected]
+        busy = self._busy()
+        stay = [_machine(one).id for one in left if _machine(one).protected or _machine(one).names & busy]
         if stay:
-            return Failed(f"machines {', '.join(stay)} were protected since they were chosen; they stay", current.state)
+            text = f"machines {', '.join(stay)} were protected, or got work, since they were chosen; they stay"
+            return Failed(text, current.state)
         going = [str(one.instance_id) for one in left if one.provisioning_state != "Deleting"]
         problem = self._delete(going) if going else None
         if problem is not None and problem.code != "conflict":

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.calls import check_stop, record_call
 from flyball_contracts.errors import ConfigError
 
 SOCKET = "unix:///var/run/docker.sock"
@@ -106,6 +107,9 @@ class Engine:
         return _text(chosen)
 
     def _send(self, method: str, path: str, body: Any) -> Answer:
+        changes = method != "GET"
+        if changes:
+            check_stop()
         connection = _Local(self._path, self._timeout_s)
         sent = False
         try:
@@ -116,11 +120,15 @@ class Engine:
             raw = response.read(_LARGEST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             self._version = ""  # another engine may listen there when it is back
+            if changes:
+                record_call(method, path, f"no answer: {type(error).__name__}")
             if sent and isinstance(error, TimeoutError):
                 raise NoAnswer(f"{method} {self.url}{path}: no answer in {self._timeout_s:g} s") from error
             raise PlatformError(f"{method} {self.url}{path}: {str(error) or type(error).__name__}") from error
         finally:
             connection.close()
+        if changes:
+            record_call(method, path, response.status)
         return Answer(response.status, _decoded(raw))
 
 

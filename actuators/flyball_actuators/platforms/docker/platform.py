@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import msgspec
 
@@ -162,7 +163,8 @@ class DockerPlatform:
             return run_step(self._engine, plan, step, now_ns, first=first)
 
         with ThreadPoolExecutor(min(AT_ONCE, len(plan.steps))) as threads:
-            return [*threads.map(run_one, plan.steps)]
+            contexts = [copy_context() for _ in plan.steps]  # calls are recorded, and stopped, in these threads too
+            return [*threads.map(lambda context, step: context.run(run_one, step), contexts, plan.steps)]
 
 
 def _expected(decision: AnyDecision, observed: SubjectState, plan: Plan) -> SubjectState:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
+from flyball_actuators.platforms.calls import check_stop, described, record_call
 from flyball_actuators.platforms.endpoint import trusted
 from flyball_actuators.platforms.pools.errors import Remedies, Throttled, rejected, retry_throttled
 from flyball_contracts.config import PlatformConfig
@@ -58,11 +59,18 @@ class Gcp:
         name = f"compute {client}.{method}"
         parameters = {"project": self.project, "zone": zone, **request}
 
+        changes = not method.startswith(("get", "list"))
+
         def once() -> Any:
+            if changes:
+                check_stop()
+            status, request_id = "no answer", ""
             try:
                 answer = getattr(self._clients[client], method)(request=parameters, retry=None, timeout=self._timeout_s)
+                status, request_id = "done", str(getattr(answer, "name", ""))  # of Compute Engine's operation
                 return list(answer) if method.startswith("list") else answer
             except self._errors.GoogleAPICallError as error:
+                status = f"{int(error.code or 0)} {error.message}"
                 message = f"{name}: {error.message}"
                 if "rateLimitExceeded" in str(error):
                     raise Throttled(message) from error
@@ -71,6 +79,9 @@ class Gcp:
                 return Rejected("platform", f"{name}: {error}; {_REMEDIES.log_in}")
             except (self._errors.GoogleAPIError, OSError, ValueError) as error:
                 raise PlatformError(f"{name}: {type(error).__name__}: {error}") from error
+            finally:
+                if changes:
+                    record_call(method, f"{client} {described(parameters)}", status, request_id)
 
         return retry_throttled(once)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.calls import record_call
+from flyball_actuators.platforms.calls import check_stop, record_call
 from flyball_contracts.errors import ConfigError
 
 MERGE = "application/merge-patch+json"
@@ -93,8 +93,10 @@ class Api:
         """Make one call; ``kind`` is the content type of the body, or for ``GET`` the accepted type.
 
         ``known`` are error statuses that the caller handles itself. Raises :class:`PlatformError` if the effect of the
-        call is unknown.
+        call is unknown, :class:`StoppedError` if it would change something and changes are stopped.
         """
+        if method != "GET" and ("dryRun", "All") not in query:
+            check_stop()
         headers = {"Accept": kind} if method == "GET" else {"Accept": JSON, "Content-Type": kind}
         try:
             raw = self._client.call_api(

@@ -8,7 +8,6 @@ import hashlib
 from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
 from flyball_actuators.platforms.kubernetes.migrate import CORDONED
@@ -109,8 +108,6 @@ class Checks:
 
     def _open(self, operation: Operation, now_ns: int, text: str) -> Progress:
         """Remove Flyball's cordon, whichever decision set it; a cordon that others have set since stays."""
-        if why := stopped():
-            return Running(f"nothing is continued: {why}")
         node = self._node(operation.node)
         if isinstance(node, Rejected):
             return Failed(f"{text}, but {node.detail}", _CLOSED)

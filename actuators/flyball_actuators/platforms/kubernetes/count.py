@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import (
     Object,
@@ -179,9 +178,6 @@ def _continue_preparing(api: Api, operation: Operation, obj: Object, state: Subj
     if version_of(obj) != operation.version:
         unmark_pods(api, pods, decision)
         return Superseded(f"{target} was changed by {_writer(obj)} before its pods were ready to go", state)
-    why = stopped()
-    if why:
-        return Running(f"nothing is continued: {why}")
     waits, checkpoints = prepare(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
     if waits and now_ns < operation.until_ns:
         return Running(waits)

@@ -9,10 +9,9 @@ import time
 from threading import Lock
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true
-from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
+from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, Operation, manager, names_of, operation_of
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.saga import (
     MARK,
@@ -111,7 +110,10 @@ class Migrations:
         return self._finish(operation, [], Done(state, now_ns, text))
 
     def find(self, target: Target, obj: Object, decision: Migrate, now_ns: int) -> Handle | None:
-        """The operation of a decision that may have been submitted: its pods are annotated, or already gone."""
+        """The operation of a decision that was submitted: its pods or its node are annotated; ``None`` if it was not.
+
+        If the pod has left its node without a trace of the decision, whether the decision moved it is unknown.
+        """
         answer = self._api.get(pod_path(target.namespace, decision.replica))
         pods: list[Object] = []
         if answer.ok and node_of_pod(answer.body) == decision.from_node:
@@ -124,9 +126,16 @@ class Migrations:
             for pod in ([] if isinstance(own, Rejected) else own)
             if annotation_of(pod, MARK) == decision.id and pod["metadata"]["name"] != decision.replica
         ]
-        operation = _operation(target, obj, decision, pods, now_ns)
         expected = expected_of(decision, _state(target, obj))
-        return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
+        if not pods:
+            node = self._api.get(f"/api/v1/nodes/{decision.from_node}")
+            if not node.ok or annotation_of(node.body, CORDONED) != decision.id:
+                left = (
+                    f"{decision.replica} has left {decision.from_node}, and nothing shows that this decision moved it"
+                )
+                return Handle(operation=OVERWRITTEN, expected=expected, answer=f"{left}; look at both")
+        operation = _operation(target, obj, decision, pods, now_ns)
+        return Handle(operation=operation.encode(), expected=expected, answer="found on the pods or the node")
 
     def _find_pods(self, operation: Operation) -> tuple[list[Object], int, str]:
         """Pods that still exist, how many are gone, and the present node of the named replica."""
@@ -145,9 +154,6 @@ class Migrations:
 
     def _next_step(self, operation: Operation, pods: list[Object], now_ns: int) -> str:
         """Prepare the pods, then evict all of a gang or none; return the result as text."""
-        why = stopped()
-        if why:
-            return f"nothing is continued: {why}"
         whole = len(pods) == len(operation.going)
         checkpoints = ""
         if whole:  # until the first has gone nothing is lost; from then on there is no way back

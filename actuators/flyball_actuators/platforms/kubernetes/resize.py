@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, ReplicaStatus, field_managers_of, is_true, status_of
 from flyball_actuators.platforms.kubernetes.operation import (
@@ -85,9 +84,6 @@ def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     left = [pod for pod in pods if not has(pod, wanted)]
     others = [pod for pod in found if pod not in pods and not has(pod, wanted)]
     state = _state(shown, wanted, applies_to_all=not left and not others)
-    why = stopped() if left else ""
-    if why:
-        return Running(f"{len(pods) - len(left)} of {len(pods)} pods are resized; nothing is continued: {why}")
     for pod in left:
         patch = patched(api, pod, wanted, manager(operation.decision), dry=False)
         if not patch.ok and patch.status not in (404, 409):

@@ -16,7 +16,6 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.count import poll_count
 from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, field_manager_of
@@ -263,9 +262,6 @@ class KueuePlatform:
             return Running(f"{target} has quota of {entry.queue}, and waits for other checks")
         if check.state != "Pending":
             return Running(f"{target} has quota of {entry.queue}; Flyball's check is {check.state}")
-        why = stopped()
-        if why:
-            return Running(f"nothing is continued: {why}")
         conflict = conflicting_labels(self._api, entry, operation.selector)
         if conflict:
             return self._give_up(operation, f"{conflict}, and the decision requires {operation.place}", now=True)

@@ -13,7 +13,6 @@ import shlex
 from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.operation import Operation
@@ -87,8 +86,6 @@ class Checks:
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Progress of the job; in the end the node is open for all jobs, or drained as before."""
-        if why := stopped():
-            return Running(f"nothing is continued: {why}")
         name, node = name_of(operation.decision), operation.node
         job = self._job(name)
         if job is None:
@@ -198,7 +195,7 @@ class Checks:
         return f"ReservationName={name} " in self._commands.query("scontrol", "-o", "show", "reservation")
 
     def _node(self, name: str) -> _Node | Rejected:
-        output = self._commands.run("scontrol", "-o", "show", "node", name)
+        output = self._commands.run("scontrol", "-o", "show", "node", name, changes=False)
         if isinstance(output, Rejected):
             return output
         fields = dict(re.findall(r"\b(State|CPUAlloc|Gres|Partitions)=(\S+)", output))

@@ -45,7 +45,7 @@ def checkpoint_of(commands: Commands, job: Job) -> Checkpoint | None:
             return parse(word.removeprefix(COMMENT))
     if not job.batch:
         return None
-    script = commands.run("scontrol", "write", "batch_script", job.key, "-")
+    script = commands.run("scontrol", "write", "batch_script", job.key, "-", changes=False)
     if isinstance(script, Rejected):
         return None
     for line in script.splitlines():

@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
-from flyball_actuators.platforms.calls import record_call
+from flyball_actuators.platforms.calls import check_stop, record_call
 from flyball_contracts.records.commands.outcomes import RefusalCode
 
 # Variables that change the output of the commands, or the cluster they query.
@@ -54,15 +54,22 @@ class Commands:
         done = self.run(*command)
         return done if isinstance(done, Rejected) else None
 
-    def run(self, *command: str) -> str | Rejected:
-        """Output of a command, or ``Rejected`` if Slurm refuses it; raises as :meth:`apply`."""
+    def run(self, *command: str, changes: bool = True) -> str | Rejected:
+        """Output of a command, or ``Rejected`` if Slurm refuses it; raises as :meth:`apply`.
+
+        With ``changes`` it may change something, and raises :class:`StoppedError` if changes are stopped.
+        """
         what = command[0], " ".join(command[1:])
+        if changes:
+            check_stop()
         try:
             code, out, problem = self._execute(command)
         except PlatformError as error:
-            record_call(*what, f"no answer: {error}")
+            if changes:
+                record_call(*what, f"no answer: {error}")
             raise
-        record_call(*what, f"exit {code}{f': {problem}' if problem else ''}")
+        if changes:
+            record_call(*what, f"exit {code}{f': {problem}' if problem else ''}")
         if not code:
             return out
         for text, refusal, remedy in _NO:

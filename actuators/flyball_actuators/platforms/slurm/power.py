@@ -24,7 +24,6 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
-from flyball_actuators.platforms.calls import stopped
 from flyball_actuators.platforms.pools.backing import PoolState
 from flyball_actuators.platforms.pools.operation import Operation, operation_of
 from flyball_actuators.platforms.pools.platform import PoolPlatform
@@ -135,15 +134,14 @@ class PowerSave:
                 state, now_ns, f"{len(nodes)} nodes of partition {self._partition!r} are {_on_or_off(operation)}"
             )
         late = [node for node in left if (node.resumable if grows else not node.off)]
-        why = stopped() if late else ""
-        if late and not why:
+        if late:
             problem = self._set_power(late, "on" if grows else "off")
             if problem is not None:
                 return Failed(problem.detail, state)
         text = f"{len(nodes) - len(left)} of {len(nodes)} nodes are {_on_or_off(operation)}"
         if now_ns >= operation.until_ns:
             return Failed(f"in time, only {text}", state)
-        return Running(f"{text}{f'; nothing is continued: {why}' if why else ''}")
+        return Running(text)
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
         """Nodes with the decision's mark; with fewer marks than stated, nothing was started."""
