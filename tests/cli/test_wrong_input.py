@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import NOBODY, check_refused, flyball
 
-from flyball_contracts.topics import TELEMETRY
+from flyball_contracts.errors import RecordingError
+from flyball_contracts.topics import TELEMETRY, WORKLOADS
+from flyball_streams.backtest.demands.recorded import read_recording
 from flyball_streams.recording import Recording, RecordingWriter
 
 GOOD = "worker:\n  app: mine\n"
@@ -80,3 +82,20 @@ def test_a_recording_without_telemetry(tmp_path: Path, recording: Path) -> None:
     for command in (["replay"], ["waste"], ["demo", "--headless", "--for", "5", "--recording"]):
         done = flyball(*command, silent)
         check_refused(done.returncode, done.stderr, str(silent), "no telemetry", TELEMETRY.name)
+
+
+def test_what_a_recording_cannot_answer_is_said_before_it_is_replayed(tmp_path: Path, recording: Path) -> None:
+    unnamed = tmp_path / "unnamed.parquet"
+    with RecordingWriter(unnamed, made_by="test") as writer:
+        for message in (m for batch in Recording.open(recording).messages() for m in batch):
+            if message.topic != WORKLOADS.name:
+                writer.append(message)
+    replayed: list[int] = []
+    for path, workload, words in (
+        (unnamed, None, "no workload reports work per second and has a capacity per replica; record"),
+        (recording, "nope", "there is no served workload 'nope'; known: chat-api, embed-api"),
+    ):
+        with pytest.raises(RecordingError, match=words) as error:
+            read_recording(path, progress=lambda done, _: replayed.append(done), workload=workload)
+        assert str(path) in str(error.value)
+    assert replayed == []

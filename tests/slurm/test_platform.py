@@ -50,16 +50,18 @@ def test_nothing_more_is_done_once_everything_is_stopped(cluster: SlurmCluster) 
     job = cluster.submit("chat", signal="B:USR1@1")
     node = cluster.show(job)["NodeList"]
     platform = cluster.platform()
+    handles: list[Handle] = []
     for command in (preempt(before=1, after=0), migrate(replica=f"{job}.{node}", from_node=node, from_device="GPU-1")):
         handle = submitted(platform, command)
         assert isinstance(handle, Handle)
+        handles.append(handle)
         with recording_calls(lambda _: None, lambda: "ann stopped everything"):
             with pytest.raises(StoppedError, match="ann stopped everything"):
                 ended(platform, handle)
             with pytest.raises(StoppedError):
                 submitted(platform, scale("more", before=1, after=0))
         assert (cluster.show(job)["JobState"], cluster.show(job)["Restarts"]) == ("RUNNING", "0")
-    assert isinstance(ended(platform, handle), Done)
+    assert isinstance(ended(platform, handles[-1]), Done)
     assert cluster.show(job)["Restarts"] == "1"
 
 

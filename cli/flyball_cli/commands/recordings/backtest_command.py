@@ -149,7 +149,7 @@ def _recorded(path: Path, workload: str | None) -> tuple["Demand", "WorkloadSpec
     from flyball_streams.backtest.demands.recorded import read_recording
 
     with progress_bar("reading the recording") as progress:
-        found = read_recording(path, progress=progress)
+        found = read_recording(path, progress=progress, workload=workload)
     if workload is None and len(found) == 1:
         workload = next(iter(found))
     if workload is None or workload not in found:

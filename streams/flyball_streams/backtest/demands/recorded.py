@@ -25,13 +25,17 @@ class Recorded(dict[str, Demand]):
 
 
 def read_recording(
-    path: Path, config: WorkerConfig | None = None, progress: Callable[[int, int], None] | None = None
+    path: Path,
+    config: WorkerConfig | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    workload: str | None = None,
 ) -> Recorded:
     """Demand of all workloads of a recording that report work and whose capacity is known.
 
     A tick's rate applies to each of its seconds. A tick without a value between two known ones repeats the previous
     value, which ``about`` mentions. Without request rates, each second is weighted by its work. Raises
-    :class:`RecordingError` when the file cannot be read or has no such workload.
+    :class:`RecordingError` when the file cannot be read or has no such workload; if the specifications in the file show
+    that, or that there is no ``workload`` where one is named, before the telemetry is replayed, which takes minutes.
     """
     recording = Recording.open(path)
     specs: dict[str, WorkloadSpec] = {}
@@ -41,6 +45,11 @@ def read_recording(
                 record = _record(row.topic, row.value, row.headers)
                 if isinstance(record, WorkloadSpec):
                     specs[record.workload] = record
+    served = sorted(name for name, spec in specs.items() if spec.capacity_per_replica > 0)
+    if workload is not None and served and workload not in served:
+        raise RecordingError(f"{path}: there is no served workload {workload!r}; known: {', '.join(served)}")
+    if not served:
+        raise _nothing_served(path)
     ticks: dict[tuple[str, int], Tick] = {}
     parts: dict[tuple[str, int], dict[str, dict[str, DemandRecord]]] = {}
     done = 0
@@ -58,20 +67,23 @@ def read_recording(
             progress(done, recording.rows)
     rows: dict[str, list[tuple[Tick, DemandRecord]]] = {}
     for at, sources in sorted(parts.items()):
-        for workload, record in merge(sources).items():
-            rows.setdefault(workload, []).append((ticks[at], record))
+        for name, record in merge(sources).items():
+            rows.setdefault(name, []).append((ticks[at], record))
     found = Recorded()
     found.specs = specs
-    for workload, series in rows.items():
-        spec = specs.get(workload)
-        if spec is not None and spec.capacity_per_replica > 0 and any(d.work_rate is not None for _, d in series):
-            found[workload] = _seconds(workload, series, spec.capacity_per_replica)
+    for name, series in rows.items():
+        if name in served and any(demand.work_rate is not None for _, demand in series):
+            found[name] = _seconds(name, series, specs[name].capacity_per_replica)
     if not found:
-        raise RecordingError(
-            f"{path}: no workload reports work per second and has a capacity per replica; "
-            "record flyball.telemetry.v1 and flyball.workloads.v1 of a served workload"
-        )
+        raise _nothing_served(path)
     return found
+
+
+def _nothing_served(path: Path) -> RecordingError:
+    return RecordingError(
+        f"{path}: no workload reports work per second and has a capacity per replica; "
+        "record flyball.telemetry.v1 and flyball.workloads.v1 of a served workload"
+    )
 
 
 def _record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> object:
