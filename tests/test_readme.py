@@ -66,10 +66,17 @@ def test_every_command_and_file_that_is_named_exists() -> None:
 
 def test_benchmarks_are_described_with_options_that_they_have() -> None:
     text = (ROOT / "bench" / "README.md").read_text()
-    scripts = {path.stem: path.read_text() for path in (ROOT / "bench").glob("[a-z]*.py")}
-    assert set(re.findall(r"^\*\*`(\w+)\.py", text, re.MULTILINE)) == set(scripts)
-    for name, words in re.findall(r"`python bench/(\w+)\.py([^`]*)`", text):
+    files = {path: path.read_text() for path in (ROOT / "bench").rglob("*.py")}
+    scripts = {
+        path.relative_to(ROOT / "bench").as_posix(): source
+        for path, source in files.items()
+        if 'if __name__ == "__main__":' in source and "ArgumentParser(" in source
+    }
+    assert set(re.findall(r"^\*\*`([\w/]+\.py)`:", text, re.MULTILINE)) == set(scripts)
+    for name, words in re.findall(r"`python bench/([\w/]+\.py)([^`]*)`", text):
         assert [option for option in re.findall(r"--[\w-]+", words) if f'"{option}"' not in scripts[name]] == []
+    ours = re.compile(r"^from (bench|tests)\b", re.MULTILINE)
+    assert [name for name, source in scripts.items() if ours.search(source) and "sys.path.insert(" not in source] == []
 
 
 def test_topics_that_are_named_exist() -> None:

@@ -1,9 +1,9 @@
-"""`bench/rightsizing.py` on two small series: every rule has a row, and kills and slack are what they should be."""
+"""`bench/scaling/rightsizing.py` on two small series: a row for each rule, and kills and slack as they should be."""
 
 import numpy as np
 import pytest
-from bench import rightsizing
-from bench.rightsizing import Score, Series
+from bench.scaling import rightsizing
+from bench.scaling.rightsizing import Score, Series
 
 GIB = 2.0**30
 WAVE = 8 * GIB * (1.5 + np.sin(np.arange(48 * 4).reshape(48, 4, 1) / 15.0 + np.array([0.0, 2.0])))

@@ -55,12 +55,18 @@ class RealKafka:
     """A broker that runs until `close`, or to the end of its `with` block.
 
     It listens on random ports of loopback and keeps its data in a temporary folder. `topics` maps names to partition
-    counts. `secured` adds a listener with logins and access lists, which grants no right by default. `TransportError`
-    says what is missing, or quotes the broker's log.
+    counts. `secured` adds a listener with logins and access lists, which grants no right by default. `properties` are
+    those of `infra/kafka/server.properties.in`, unless others with the same places are named. `TransportError` says
+    what is missing, or quotes the broker's log.
     """
 
     def __init__(
-        self, topics: Mapping[str, int] | None = None, *, jars: Path | None = None, secured: Secured | None = None
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        jars: Path | None = None,
+        secured: Secured | None = None,
+        properties: str | None = None,
     ):
         reason = missing(jars)
         if reason is not None:
@@ -69,6 +75,7 @@ class RealKafka:
         self._server: Server | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="flyball-kafka-"))
         self._secured = secured
+        self._properties = properties or (_INFRA / "server.properties.in").read_text()
         self._port, self._controller_port, self._secured_port = free_ports(3)
         try:
             self._configure()
@@ -163,7 +170,7 @@ class RealKafka:
         self.close()
 
     def _configure(self) -> None:
-        text = (_INFRA / "server.properties.in").read_text()
+        text = self._properties
         for name, value in {
             "CLIENT_PORT": str(self._port),
             "CONTROLLER_PORT": str(self._controller_port),

@@ -171,15 +171,21 @@ class Reads:
             self._assign(node.target, self.of_annotation(node.annotation), names, seen)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
-                pairs = [(target, node.value)]
-                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    pairs = list(zip(target.elts, node.value.elts, strict=False))
-                for one, value in pairs:
-                    self._assign(one, self.of(value, seen), names, seen)
+                self._match(target, node.value, names, seen)
         elif isinstance(node, (ast.For, ast.comprehension)):
-            self._assign(node.target, self.of(node.iter, seen), names, seen)
+            self._match(node.target, node.iter, names, seen)
         elif isinstance(node, ast.NamedExpr):
             self._assign(node.target, self.of(node.value, seen), names, seen)
+
+    def _match(self, target: ast.expr, value: ast.expr, names: dict[str, Kinds], seen: Names) -> None:
+        """Assign what a value is or holds: part by part where it is a tuple, or lists that are read side by side."""
+        zipped = isinstance(value, ast.Call) and getattr(value.func, "id", "") == "zip"
+        parts = value.args if isinstance(value, ast.Call) and zipped else getattr(value, "elts", [])
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and len(target.elts) == len(parts):
+            pairs = list(zip(target.elts, parts, strict=True))
+        for one, part in pairs:
+            self._assign(one, self.of(part, seen), names, seen)
 
     def _assign(self, target: ast.expr, kinds: Kinds, names: dict[str, Kinds], seen: Names) -> None:
         if isinstance(target, ast.Name):
@@ -206,7 +212,7 @@ class Reads:
         if isinstance(node, COMPREHENSIONS):
             inside = {name: kinds for name, kinds in names.items() if name not in _targets(node)}
             for one in node.generators:
-                self._assign(one.target, self.of(one.iter, {**names, **inside}), inside, names)
+                self._match(one.target, one.iter, inside, {**names, **inside})
             return self.of(node.value if isinstance(node, ast.DictComp) else node.elt, inside)
         if isinstance(node, PASSING):
             parts = [*ast.iter_child_nodes(node)]

@@ -94,7 +94,10 @@ def called(street: Street, pet: Cat | Dog) -> str:
             return pet.name, pet.lives, street.name
     if isinstance(pet, Dog):
         return pet.lives
-    return [pet.name for pet in street.doors]
+    return [pet.name for pet in street.doors], [dog.name for pet, dog in zip(pets(house), streets, strict=True)]
+
+def pets(house: House) -> list[Cat]: ...
+streets: list[Street]
 """
 
 

@@ -1,7 +1,8 @@
 """Every `flyball` command of docker-compose.yml runs, becomes healthy by its own health check, and stops on SIGTERM.
 
-The commands are taken from the file and run as they stand, on the embedded broker; only places are put in
-for places: the broker's address, the folders, the ports, and a stub in InfluxDB's stead.
+The commands are taken from the file and run as they stand, each on the embedded broker, and all together on an Apache
+Kafka with the settings of the file; only places are put in for places: addresses, folders, ports, and a stub in
+InfluxDB's stead.
 """
 
 import os
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from confluent_kafka import Consumer, TopicPartition
 from tests.brokers.embedded import EmbeddedBroker
+from tests.brokers.kafka import RealKafka
 from tests.brokers.server import free_ports
 
 from flyball_contracts.config import Config, load_config
-from flyball_contracts.topics import TOPICS
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -182,6 +186,68 @@ def test_service_becomes_healthy_and_stops(name: str, place: Place) -> None:
         except subprocess.TimeoutExpired:
             pytest.fail(f"{name} did not stop within {STOP_S:.0f} s of SIGTERM:\n{_tail(place)}")
         assert code == 0, _tail(place)
+
+
+@pytest.fixture
+def addresses(kafka_jars: Path) -> Iterator[dict[str, str]]:
+    """An Apache Kafka without topics and with the settings of the file: its address for each one in the file."""
+    (port,) = free_ports(1)
+    kafka = COMPOSE["services"]["kafka"]["environment"]
+    settings = {key.removeprefix("KAFKA_").lower().replace("_", "."): value for key, value in kafka.items()}
+    text = "".join(f"{key}={value}\n" for key, value in settings.items() if key != "heap.opts")
+    for there, here in {
+        "localhost:29093": "127.0.0.1:@CONTROLLER_PORT@",
+        "//kafka:19092": "//127.0.0.1:@CLIENT_PORT@",
+        "//:19092": "//127.0.0.1:@CLIENT_PORT@",
+        "//127.0.0.1:9092": f"//127.0.0.1:{port}",
+        "//:9092": f"//127.0.0.1:{port}",
+        "/var/lib/kafka/data": "@FOLDER@/data",
+    }.items():
+        assert there in text
+        text = text.replace(there, here)
+    with RealKafka(jars=kafka_jars, properties=text) as broker:
+        yield {"kafka:19092": broker.bootstrap, "127.0.0.1:9092": f"127.0.0.1:{port}"}
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_all_services_start_in_their_order_on_an_empty_kafka_and_work_together(
+    addresses: dict[str, str], influx: str, tmp_path: Path
+) -> None:
+    places = dict[str, Place]()
+    for name, service in SERVICES.items():
+        (tmp_path / name).mkdir()
+        words = service["command"]
+        places[name] = Place(tmp_path / name, addresses[words[words.index("--bootstrap") + 1]], influx)
+    assert all(service["depends_on"] for service in SERVICES.values()), "topics wait for Kafka, all others for topics"
+    done = subprocess.run(
+        places["topics"].command(SERVICES["topics"]["command"]),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    reader = Consumer(consumer_settings(addresses["kafka:19092"], group="compose", client_id="compose"))
+    with ExitStack() as stack:
+        stack.callback(reader.close)
+        found = reader.list_topics(timeout=30.0).topics
+        assert {name: len(found[name].partitions) for name in TOPICS} == {
+            topic.name: topic.partitions for topic in TOPICS.values()
+        }
+        processes = {name: stack.enter_context(_running(name, places[name])) for name in LONG_RUNNING}
+        for name, process in processes.items():
+            _wait_until_healthy(name, places[name], process)
+        deadline = time.monotonic() + HEALTHY_S
+        for topic in (TELEMETRY, DEMAND):  # the agent sends, and the worker has read it
+            parts = [TopicPartition(topic.name, part) for part in range(topic.partitions)]
+            while not any(reader.get_watermark_offsets(part, timeout=30.0)[1] for part in parts):
+                assert time.monotonic() < deadline, f"nothing in {topic.name}:\n{_tail(places['worker'])}"
+                time.sleep(0.5)
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        codes = {name: process.wait(4 * STOP_S) for name, process in processes.items()}
+        assert codes == dict.fromkeys(LONG_RUNNING, 0), "\n".join(_tail(places[name]) for name in LONG_RUNNING)
 
 
 def test_health_check_fails_without_a_running_service(place: Place) -> None:

@@ -11,7 +11,7 @@ nearly all training data belongs to no known family. Fisher, "The use of multipl
 Annals of Eugenics 7(2), 1936; McLachlan, "Discriminant Analysis and Statistical Pattern Recognition", 1992, chapters 3
 and 6.
 
-The table is made by ``bench/train_profiles.py`` and published as ``kinds.json`` beside this file.
+The table is made by ``bench/profiles/train.py`` and published as ``kinds.json`` beside this file.
 """
 
 import json
@@ -133,7 +133,7 @@ def from_json(text: str) -> Table:
     """Table from its document; raises ``ValueError`` when it was trained on other features."""
     raw = json.loads(text)
     if tuple(raw["features"]) != FEATURES:
-        raise ValueError("kinds.json was trained on other features; run bench/train_profiles.py")
+        raise ValueError("kinds.json was trained on other features; run bench/profiles/train.py")
     half = np.zeros((len(FEATURES), len(FEATURES)))
     half[np.tril_indices(len(FEATURES))] = raw["covariance"]
     classes = raw["classes"]

@@ -64,7 +64,7 @@ def test_what_nothing_is_known_of_gets_no_verdict_and_nothing_else_changes_by_it
 
 
 def test_a_table_for_other_features_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"train_profiles\.py"):
+    with pytest.raises(ValueError, match=r"profiles/train\.py"):
         kinds.from_json('{"features": ["use"]}')
 
 

@@ -34,7 +34,7 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, config_for, outcomes
@@ -63,7 +63,7 @@ from flyball_contracts.frame import decode_frame
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.topics import DECISIONS, TELEMETRY
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 INFRA = ROOT / "infra" / "kubernetes"
 NODES, QUICK_NODES = 1000, 100
 SERVICES, BURSTS, BURST = 20, 8, 2.0

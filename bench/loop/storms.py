@@ -22,7 +22,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.common.report import machine, machine_line, wide_console
 from confluent_kafka import Consumer, KafkaException, TopicPartition

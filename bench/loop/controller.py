@@ -23,7 +23,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, read_keyed
@@ -33,7 +33,7 @@ from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPl
 
 from flyball_contracts.topics import INVENTORY
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 INFRA = ROOT / "infra" / "kubernetes"
 NODES, QUICK_NODES = 1000, 50
 PODS_PER_NODE = 2

@@ -1,6 +1,6 @@
 """Trains the table with which profiles recognise kinds, model families and bottlenecks, and writes it into the models.
 
-    python bench/train_profiles.py [--out PATH]
+    python bench/profiles/train.py [--out PATH]
 
 Seeds are fixed, so the same code gives the same table. It sees only the first, third and last fifth of the range of
 each parameter, and none of the families in ``UNSEEN``: ``bench/profile.py`` judges it on the others.
@@ -11,11 +11,11 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.profiles.training import document, fit, labelled
 
-TABLE = Path(__file__).resolve().parent.parent / "models" / "flyball_models" / "profile" / "kinds.json"
+TABLE = Path(__file__).resolve().parents[2] / "models" / "flyball_models" / "profile" / "kinds.json"
 COUNT, HELD = 24_000, 4_000
 SEED, HELD_SEED = 1_000, 900_000
 

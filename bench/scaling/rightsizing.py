@@ -1,6 +1,6 @@
 """What a replica requests against what it uses: our recommender beside the Kubernetes one, fixed requests and peaks.
 
-    python bench/rightsizing.py [--quick] [--data DIR] [--json PATH]
+    python bench/scaling/rightsizing.py [--quick] [--data DIR] [--json PATH]
 
 Series of memory, CPU and GPU memory, replayed hour by hour. At the start of each hour a rule may change the request; a
 change of at most 10 % is not made (nor, for the Kubernetes rule, one within its bounds). Memory: an hour in which usage
@@ -14,6 +14,7 @@ be compared between rules.
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -21,15 +22,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from bench.common import vpa
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for `bench`
+
+from bench.common import vpa
+
 from flyball_models.rightsizing import cost, mig, usage
 from flyball_models.rightsizing.histogram import Floats
 
-DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HOUR_S = 3_600.0
 START_S = 1_600_000_000 // 86_400 * 86_400.0
 GIB = 2.0**30
