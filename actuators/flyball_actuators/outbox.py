@@ -20,7 +20,7 @@ Delivered = Callable[[int], None]
 
 
 class _Sent(NamedTuple):
-    """A message in flight; ``turn`` counts how often its partition had been given up when it was put."""
+    """A message in flight; ``turn``: how often this process had lost its partition when the message was queued."""
 
     message: Message
     then: Delivered | None

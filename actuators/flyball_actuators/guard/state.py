@@ -26,7 +26,7 @@ VerdictStatus = Literal["accepted", "refused", "superseded"]
 
 
 LEAST_CONFIDENCE = 0.9
-"""Of a rescue; a device that is only slow is left with less."""
+"""Least confidence of a rescue; to leave a device that is only slow, less is enough."""
 FAULTS: frozenset[EventKind] = frozenset({
     "xid", "ecc", "row_remap", "device_lost", "device_stalled", "recovery_action", "nvlink_error", "pcie_error",
     "spot_notice", "rebalance_notice", "maintenance_notice",
@@ -35,7 +35,7 @@ FAULTS: frozenset[EventKind] = frozenset({
 COUNTERS = frozenset({"hw.errors{type=uncorrected}", "nvidia.gpu.recovery_action"})
 """Metrics of a GPU that are 0 while it is well."""
 CURVES = "carbon"
-"""How evidence of what work waits for begins."""
+"""Prefix of the evidence that shows for which curve work was deferred."""
 
 
 class NodeInfo(NamedTuple):
@@ -243,7 +243,7 @@ def urgency_of(decision: AnyDecision) -> Urgency:
 
 
 def unproven(decision: AnyDecision) -> str:
-    """What a decision that counts as ``normal`` lacks for the limits that it claims; empty if it claims none."""
+    """Evidence that the claimed urgency requires and the decision lacks; empty if it claims none."""
     if urgency_of(decision) != "normal":
         return ""
     if _claims_rescue(decision):

@@ -22,8 +22,8 @@ class _Known(NamedTuple):
 class CellGrants:
     """Grants by cell, in the order of reading; a cell that is never queried keeps only the newest.
 
-    Of the newest decisions it knows the partition of their outcomes: after partitions were added, a decision that is
-    sent again comes in another. Thread-safe.
+    It remembers in which partition the outcomes of the newest decisions are: after partitions were added, a decision
+    that is sent again arrives in another one. Thread-safe.
     """
 
     def __init__(self) -> None:

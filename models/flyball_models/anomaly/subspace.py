@@ -84,7 +84,7 @@ class State(NamedTuple):
 class Found(NamedTuple):
     """`score` [N], 2 on average while nothing changes, 0 while too little was seen or nothing came.
 
-    `part` [M, N] is by how much this window's distance would fall if that series alone were as the others suggest
+    `part` [M, N] is how much this window's distance falls if that series alone has the value predicted from the others
     (Alcala and Qin 2009, "Reconstruction-based contribution for process monitoring"). `expected` [M, N] are the means,
     NaN where there is none.
     """

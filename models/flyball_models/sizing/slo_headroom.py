@@ -63,10 +63,10 @@ class State(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Policy-specific part: the least z, and the square of the spread of some workloads.
+    """Policy-specific part: the lower bound of z, and the square of the spread of some workloads.
 
-    ``square(state, terms, due)`` is that of the workloads in the columns `due` [D], float64 [D], when a minute has been
-    added to their rings; it may update the state.
+    ``square(state, terms, due)`` returns the squared spread, float64 [D], of the workloads in the columns `due` [D]
+    when a minute has been added to their rings; it may update the state.
     """
 
     least_z: float

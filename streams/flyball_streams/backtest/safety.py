@@ -105,7 +105,7 @@ TITLES = {fault.key: fault.title for fault in FAULTS}
 def reactive_of(results: Iterable[Result], target: float) -> str:
     """Key of the cheapest reactive baseline that met the target in the first half.
 
-    If none met it, the one that came nearest; empty if there is none.
+    If none met it, the one with the best attainment; empty without any baseline.
     """
     found: list[tuple[bool, float, str]] = []
     for result in results:

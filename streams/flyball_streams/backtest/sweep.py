@@ -23,7 +23,7 @@ _Cells = tuple[tuple[str, ...], list[Floats]]
 
 
 class Configuration(NamedTuple):
-    """One row of a claim: a trace, a cold start and a delay limit."""
+    """One configuration: a trace, a cold start and a delay limit."""
 
     trace: str
     cold_start_s: float

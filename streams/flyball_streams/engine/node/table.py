@@ -101,7 +101,7 @@ class SubjectTable:
         self._size(self.capacity)
 
     def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
-        """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; of a slot, the last counts."""
+        """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; a slot's last row counts."""
         if blocks:
             rows = np.concatenate([rows for rows, _ in blocks])
             self.values[rows] = stacked([block for _, block in blocks], self.layout)

@@ -97,7 +97,7 @@ class Courses:
                 yield self._anomaly(tick, demands[name], x[:, slot], surprise[:, slot], expected[:, slot])
 
     def _learn(self, peaks: list[float], x: Sums, demands: dict[str, Demand]) -> float:
-        """Add surprises to their tail; the limit before, that what is judged does not move."""
+        """Add surprises to the tail; return the limit from before, so that no value moves the limit it is judged by."""
         sizes = [max(1, demands[name].devices) for name in self.known if name in demands]
         limit, watched_s = float(self.tail.limit[0]), float(np.isfinite(x).sum()) * WINDOW_S
         if not sizes:
