@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "200"}
 
 
-def flyball(*arguments: object, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+def flyball(*arguments: object, timeout_s: float = 170.0) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a process that was forked from one that has imported everything."""
     line = [*map(str, arguments)]
     with (
