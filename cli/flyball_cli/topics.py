@@ -15,7 +15,7 @@ from flyball_contracts.topics import TOPICS, Topic
 
 log = logging.getLogger(__name__)
 ANSWER_S = 10.0
-LEADERS_S = 20.0
+LEADERS_S = 60.0
 
 
 def create_topics(kafka: KafkaConfig, replicas: int = 1, stop: Event | None = None) -> list[str]:

@@ -1,8 +1,8 @@
 """`bench/autoscaling.py` at its smallest: every policy has a row, losers too, and figures fit each other."""
 
+import io
 import json
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,14 @@ from bench.scaling import unseen
 
 from flyball_streams.backtest.policies.groups import BASELINES
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("bench") / "autoscaling.json"
-    command = [sys.executable, str(ROOT / "bench" / "autoscaling.py"), "--quick", "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "supports no claim" in done.stdout
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        assert main(["--quick", "--json", str(path)]) == 0
+    assert "supports no claim" in shown.getvalue()
     loaded: dict[str, Any] = json.loads(path.read_text())
     return loaded
 
@@ -97,9 +95,7 @@ def test_series_that_nobody_tuned_on_have_tables_of_their_own(tmp_path: Path, mo
         main(["unseen", "--quick"])
 
 
-def test_without_data_or_quick_it_says_what_to_name() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "autoscaling.py")], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2
-    assert "--data" in done.stderr
+def test_without_data_or_quick_it_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "--data" in capsys.readouterr().err
