@@ -258,6 +258,7 @@ class Carrier:
         if grant is None:
             return verdict
         task.grant = grant
+        self._trail.judged(task.decision, "last", verdict, passed(verdict, "last"))
         breaker = self._breaker(task)
         if task.dropped or not self._session.lease.valid() or not breaker.closed:
             return None
