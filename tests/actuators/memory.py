@@ -90,7 +90,7 @@ class Session:
         self.log, self.all = Outcomes(broker, OutcomeIndex()), Outcomes(broker, CellGrants())
         self.outbox = Outbox(broker, self.lease, slow)
         self.all_read = True
-        self.world, self.read_world = orders.world, lambda: None
+        self.world, self.read_world = orders.world, self.all.drain
         self._broker, self._orders, self._fuse = broker, orders, fuse
 
     def start(self) -> None:
