@@ -366,7 +366,7 @@ class Carrier:
             task.step = "waiting" if task.step == "finding" else "running"
 
     def _object(self, task: Task, verdict: Verdict, stage: Stage) -> None:
-        """End a decision that the guard refuses; one that a newer one may replace is set aside until that is accepted."""
+        """End a decision that the guard refuses; one that a newer one may replace is set aside."""
         self._trail.judged(task.decision, stage, verdict, passed(verdict, stage))
         if verdict.status != "superseded":
             self._refuse(task, verdict)

@@ -140,7 +140,7 @@ class Lanes:
                 self._carrier.reconsider(older)
 
     def _stays_aside(self, task: Task) -> bool:
-        """Whether a task that was set aside still waits; it ends once a newer one on its subject is submitted or done."""
+        """Whether a task that was set aside still waits; it ends once a newer one is submitted or done."""
         newer = [other for other in self._on_subject(task) if other.decision.time_ns > task.decision.time_ns]
         if newer and not any(other.submitted for other in newer):
             return True

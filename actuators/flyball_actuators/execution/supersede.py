@@ -8,8 +8,7 @@ from flyball_contracts.records import AnyDecision, Check, Migrate, Scale
 def still_wanted(older: AnyDecision, refused: AnyDecision) -> bool:
     """Whether the older decision does a part of what the refused one asked for, and nothing else.
 
-    A step towards the refused number of replicas is such a part; a step away from it, or beyond it, is what nobody wants
-    any more.
+    A step towards the refused number of replicas is such a part; a step away from it or beyond it is not.
     """
     if isinstance(older, Check) or isinstance(refused, Check):
         return isinstance(older, Check) and isinstance(refused, Check) and older.devices == refused.devices
