@@ -43,11 +43,11 @@ def looks(entries: Iterable[AnyEntry]) -> Table | None:
     made = Table("when", "result", box=None, pad_edge=False)
     for entry in entries:
         if isinstance(entry, Judged):
-            made.add_row(_WHEN[entry.stage], escape(_said(entry)))
+            made.add_row(_WHEN[entry.stage], escape(_verdict_text(entry)))
     return made if made.row_count else None
 
 
-def _said(entry: Judged) -> str:
+def _verdict_text(entry: Judged) -> str:
     if entry.objected:
         return f"{entry.policy or entry.objected} objects: {entry.detail}"
     return f"{len(entry.passed)} passed"
@@ -59,7 +59,7 @@ def _row(entry: AnyEntry) -> tuple[str, str, str]:
         which = f"{type(entry.record).__name__} of {entry.record.target}"
         return "decision", which, f"partition {entry.partition}, offset {entry.offset}{signed}"
     if isinstance(entry, Judged):
-        return "checks", entry.stage, _said(entry)
+        return "checks", entry.stage, _verdict_text(entry)
     if isinstance(entry, Submitting):
         return "submit", entry.driver, "a dry run" if entry.dry_run else ""
     if isinstance(entry, Called):

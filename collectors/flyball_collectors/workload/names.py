@@ -80,7 +80,7 @@ class Senders:
     def find(self, pids: Iterable[int], ended: Callable[[], Collection[int]] = frozenset[int]) -> dict[int, Claimant]:
         """The unit of each process that still runs.
 
-        ``ended`` are processes that have ended by the time of the call: whoever has their number now is another one.
+        ``ended`` are processes that have ended by the time of the call; a process that has their number now is another.
         """
         owners = self._owners.find(pid for pid in pids if pid)
         for pid in ended():
