@@ -105,9 +105,10 @@ class Session:
         return self._tables.view(stop)
 
     def read_world(self) -> None:
-        """Read what has arrived about the world until now, other actuators' outcomes apart; thread-safe."""
+        """Read what has arrived about the world and of other actuators until now; thread-safe."""
         self._world.drain()
         self._orders.drain()
+        self.all.drain()
 
     @property
     def stops(self) -> Collection[Stop]:

@@ -71,6 +71,11 @@ class Orders:
         for name, spec in workloads.items():
             self._placed.setdefault(spec.cell, {})[name] = {f"{name}-{i}": f"n-{spec.cell}" for i in range(running)}
 
+    def place(self, workload: str, replicas: int) -> None:
+        """Let the inventories show so many replicas of a workload."""
+        cell = self._workloads[workload].cell
+        self._placed[cell][workload] = {f"{workload}-{i}": f"n-{cell}" for i in range(replicas)}
+
     def world(self, stop: str) -> World:
         nodes = {f"n-{cell}": NodeInfo(cell, True) for cell in self._placed}
         return World(self._workloads, nodes, self._placed, stop, stops=self.stops)
@@ -87,7 +92,7 @@ class Session:
         self.log, self.all = Outcomes(broker, OutcomeIndex()), Outcomes(broker, CellGrants())
         self.outbox = Outbox(broker, self.lease, slow)
         self.all_read = True
-        self.world, self.read_world = orders.world, lambda: None
+        self.world, self.read_world = orders.world, self.all.drain
         self._broker, self._orders, self._fuse = broker, orders, fuse
 
     def start(self) -> None:

@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.actuators.samples import preempt, scale
+from tests.actuators.samples import NOW, S, preempt, scale
 
-from flyball_actuators.platforms import PlatformError, Rejected, make_platforms
+from flyball_actuators.platforms import Handle, PlatformError, Rejected, Superseded, make_platforms
 from flyball_actuators.platforms.slurm.checkpoint import Checkpoint, checkpoint_of, parse
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.count import choose
 from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.marks import Mark, mark_of, marked
 from flyball_actuators.platforms.slurm.operation import Operation, decode
+from flyball_actuators.platforms.slurm.platform import SlurmPlatform
 from flyball_actuators.platforms.slurm.power import PowerSave
 from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, version_of
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.records import SubjectState
 
 ANY = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBER = st.integers(0, 10**10)
@@ -167,6 +169,21 @@ def test_an_answer_in_another_language_is_none(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "jobs").write_text(text)
     with pytest.raises(PlatformError, match="squeue --json"):
         queue(program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs"))
+
+
+def test_a_job_that_runs_again_by_the_time_that_it_should_be_held_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node failed while it wrote its checkpoint, and Slurm has started it elsewhere."""
+    entry = {**ENTRY, "nodes": "gpu2", "restart_cnt": 3, "comment": str(Mark("d", "stop", 2, 1))}
+    (tmp_path / "jobs").write_text(json.dumps({"errors": [], "jobs": [entry]}))
+    program(tmp_path, monkeypatch, f"cat {tmp_path}/jobs", "squeue")
+    program(tmp_path, monkeypatch, "exit 1", "scontrol", "scancel")
+    operation = Operation(verb="count", decision="d", workload="chat", jobs="7", replicas=0, until_ns=NOW + S)
+    platform = SlurmPlatform(PlatformConfig(driver="slurm", partitions=("ml",)), clock=lambda: NOW)
+    ended = platform.poll(Handle(operation=operation.encode(), expected=SubjectState()))
+    assert isinstance(ended, Superseded)
+    assert "job 7 (chat) was started again" in ended.answer
 
 
 def test_two_users_are_not_one_workload() -> None:

@@ -1,6 +1,6 @@
 """The audit trail of an actuator: append-only, a hash chain, anchored in the published outcomes."""
 
-from flyball_actuators.audit.entries import AnyEntry as AnyEntry
+from flyball_actuators.audit.entries import AnyEntry as AnyEntry, Stage as Stage
 from flyball_actuators.audit.reader import (
     Anchor as Anchor,
     Broken as Broken,

@@ -44,8 +44,8 @@ class Received(Entry, frozen=True, kw_only=True, tag="decision"):
 class Judged(Entry, frozen=True, kw_only=True, tag="checks"):
     """The guard's checks: those that ``passed``, and the one that ``objected``.
 
-    Stages: on ``arrival``, on the ``observed`` state, once ``claimed``, and ``last`` right before it is submitted.
-    Except for ``observed``, only objections are recorded.
+    Stages: on ``arrival``, on the ``observed`` state, once ``claimed``, and ``last`` right before it is submitted. On
+    arrival and once claimed, only objections are recorded. None is on disk before the next entry that is synced.
     """
 
     stage: Stage

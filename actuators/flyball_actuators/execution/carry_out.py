@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from flyball_actuators.audit import Trail
+from flyball_actuators.audit import Stage, Trail
 from flyball_actuators.execution.breaker import Breaker
 from flyball_actuators.execution.breakers import Breakers
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
@@ -103,13 +103,22 @@ class Carrier:
         self._refuse(task, MOVED)
 
     def reconsider(self, task: Task) -> bool:
-        """End a waiting task that was superseded or has expired; return whether it ended."""
+        """End a waiting task that has expired, or set it aside for a newer one; return whether it did."""
         verdict = self._judge.still(task.decision)
         if verdict is None:
             return False
-        self._trail.judged(task.decision, "claimed", verdict, passed(verdict, "claimed"))
-        self._refuse(task, verdict)
+        self._object(task, verdict, "claimed")
         return True
+
+    def go_on(self, task: Task, refused: AnyDecision) -> None:
+        """Go on with a task, as the newer decision that was to replace it is refused."""
+        if self._judge.go_on(task.decision, refused):
+            task.aside = None
+
+    def supersede(self, task: Task) -> None:
+        """End a task that was set aside: a newer decision has replaced it."""
+        if task.aside is not None:
+            self._refuse(task, task.aside)
 
     def busy(self, task: Task) -> bool:
         """Whether the task waits for something that takes milliseconds."""
@@ -128,7 +137,7 @@ class Carrier:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _waiting(self, task: Task) -> None:
-        if self._monotonic() < task.due_s:
+        if self._monotonic() < task.due_s or task.aside is not None:
             return
         if isinstance(task.served, Rejected):
             self._fail(task, f"{UNKNOWN}: it may be under way, but {task.served.detail}")
@@ -169,10 +178,10 @@ class Carrier:
         task.observed = observed
         decision = task.decision
         verdict, grant = self._judge.authorise(decision, observed, task.assumed)
-        self._trail.judged(decision, "observed", verdict, passed(verdict, "observed"))
         if grant is None:
-            self._refuse(task, verdict)
+            self._object(task, verdict, "observed")
             return
+        self._trail.judged(decision, "observed", verdict, passed(verdict, "observed"))
         task.grant = grant
         self._ledger.grant(decision, grant)
         if self._judge.live:
@@ -250,6 +259,7 @@ class Carrier:
         if grant is None:
             return verdict
         task.grant = grant
+        self._trail.judged(task.decision, "last", verdict, passed(verdict, "last"))
         breaker = self._breaker(task)
         if task.dropped or not self._session.lease.valid() or not breaker.closed:
             return None
@@ -263,8 +273,7 @@ class Carrier:
             self._ledger.withdraw(task.decision)
             task.maybe_submitted, task.step = False, "waiting"
         elif isinstance(taken, Verdict):
-            self._trail.judged(task.decision, "last", taken, passed(taken, "last"))
-            self._refuse(task, taken)
+            self._object(task, taken, "last")
         elif not isinstance(taken, Rejected):
             task.handle, task.due_s = taken, 0.0
             self._report(task, "running", answer=taken.answer)
@@ -363,11 +372,25 @@ class Carrier:
             elif verdict.code == "expired":
                 self._refuse(task, Verdict("refused", "platform", f"it did not answer in time: {problem}"))
             else:
-                self._refuse(task, verdict)
+                self._object(task, verdict, "claimed")
         elif lasted_s >= GIVE_UP_S:
             self._fail(task, f"{UNKNOWN}: no answer for {lasted_s:.0f} s: {problem}; look at the platform")
         else:
             task.step = "waiting" if task.step == "finding" else "running"
+
+    def _object(self, task: Task, verdict: Verdict, stage: Stage) -> None:
+        """End a decision that the guard refuses; one that a newer one may replace is set aside."""
+        self._trail.judged(task.decision, stage, verdict, passed(verdict, stage))
+        if verdict.status != "superseded":
+            self._refuse(task, verdict)
+            return
+        entry = self._ledger.get(task.decision.id)
+        if entry is not None and entry.step == "sent":
+            self._ledger.withdraw(task.decision)
+        self._judge.forgive(task.decision)
+        task.maybe_submitted, task.step = False, "waiting"
+        if self._judge.still(task.decision) is not None:  # else the newer one was refused meanwhile
+            task.aside = verdict
 
     def _refuse(self, task: Task, verdict: Verdict, unsuitable_nodes: tuple[str, ...] = ()) -> None:
         """End a decision that changed nothing; it counts toward no limit."""

@@ -5,7 +5,7 @@ from threading import Lock
 
 import msgspec
 
-from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s
+from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s, subject_of
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.session import Session
 from flyball_actuators.world import stop_reason
@@ -101,6 +101,15 @@ class Judge:
         """Stop counting a decision that changed nothing."""
         with self._turn:
             self._state = self._state.without(decision)
+
+    def go_on(self, decision: AnyDecision, refused: AnyDecision) -> bool:
+        """Let a decision stand again for what a newer, refused one had replaced; return whether nothing is newer."""
+        with self._turn:
+            subject = subject_of(decision)
+            if self._state.newest.get(subject) != refused.time_ns:
+                return False
+            self._state = self._state._replace(newest={**self._state.newest, subject: decision.time_ns})
+            return True
 
     def restore(self, partition: int) -> None:
         """Count the grants in the log of a partition.

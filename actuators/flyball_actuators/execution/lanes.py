@@ -1,4 +1,4 @@
-"""Queues decisions by target: many targets in parallel, one operation per target, and the newest decision wins."""
+"""Queues decisions by target: many targets in parallel, one operation each, and the newest accepted decision wins."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,6 +6,7 @@ from typing import NamedTuple
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
+from flyball_actuators.execution.supersede import still_wanted
 from flyball_actuators.execution.task import Delivery, Task
 from flyball_actuators.guard import subject_of, urgency_of
 from flyball_actuators.ledger import DecisionOutcomes, Ledger
@@ -128,14 +129,41 @@ class Lanes:
             task.assumed = tuple(dict.fromkeys((*task.assumed, *expired.assumed)))
 
     def _replace(self, newer: Task) -> None:
-        """Let a valid decision replace those on its subject that were not submitted yet."""
+        """Let a valid decision replace those on its subject that were not submitted yet, once it is accepted itself."""
         for older in self._lanes[_queue_of(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.submitted or older.step == "ending":
                 continue
             if not isinstance(older.decision, Migrate | Check):
-                newer.assumed += (older.decision.replicas_before, *older.assumed)
-            if older.step == "waiting" and not older.maybe_submitted:
+                assumed = (*newer.assumed, older.decision.replicas_before, *older.assumed)
+                newer.assumed = tuple(dict.fromkeys(assumed))
+            if older.step == "waiting" and not older.maybe_submitted and older.aside is None:
                 self._carrier.reconsider(older)
+
+    def _stays_aside(self, task: Task) -> bool:
+        """Whether a task that was set aside still waits; it ends once a newer one is submitted or done."""
+        newer = [other for other in self._on_subject(task) if other.decision.time_ns > task.decision.time_ns]
+        if newer and not any(other.submitted for other in newer):
+            return True
+        self._carrier.supersede(task)
+        return False
+
+    def _let_go_on(self, refused: Task) -> None:
+        """Let the decision before a refused one go on, if it does a part of what that asked for."""
+        if refused.last is None or refused.last.status != "refused":
+            return
+        older = [
+            other
+            for other in self._on_subject(refused)
+            if other.decision.time_ns < refused.decision.time_ns and not other.submitted and other.step != "ending"
+        ]
+        last = max(older, key=lambda other: other.decision.time_ns, default=None)
+        if last is not None and still_wanted(last.decision, refused.decision):
+            self._carrier.go_on(last, refused.decision)
+
+    def _on_subject(self, task: Task) -> list[Task]:
+        """The other tasks on a task's subject."""
+        lane = self._lanes[_queue_of(task.decision)]
+        return [other for other in lane if other is not task and other.subject == task.subject]
 
     def elsewhere(self, decision: str, partition: int) -> int | None:
         """Another partition in which a decision is under way; ``None`` if there is none."""
@@ -149,6 +177,8 @@ class Lanes:
             lane = self._lanes[target]
             ahead: list[Task] = []
             for task in list(lane):
+                if task.aside is not None and self._stays_aside(task):
+                    continue
                 waits = task.step == "waiting"
                 bought = bool(pool_of(task.decision.workload))
                 free = all(other.submitted and (bought or other.subject == task.subject) for other in ahead)
@@ -162,7 +192,7 @@ class Lanes:
                         _overtake(ahead, task)
                 if task.step == "ending":
                     self._finish(task)
-                if task.step != "ending" or task in lane:
+                if task.aside is None and (task.step != "ending" or task in lane):
                     ahead.append(task)
 
     def wait_s(self) -> float:
@@ -197,6 +227,7 @@ class Lanes:
         else:
             self._report.count(task.last)
             self._publish_final(task.last, task.partition, [delivery.offset for delivery in task.deliveries])
+        self._let_go_on(task)
         self._remove(task)
 
     def _publish_again(

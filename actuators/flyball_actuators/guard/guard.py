@@ -85,8 +85,9 @@ class Guard:
         """Check ``decision`` at ``now_ns`` against the observed state of its subject.
 
         The first check that objects gives the verdict. Only an accepted decision counts toward the limits. A valid
-        decision that a limit refuses still supersedes older ones. A decision that was authorised before is judged as
-        if it were new: what it was granted does not count, and if it is accepted it counts from ``now_ns``.
+        decision that a limit refuses still makes older ones stale; ``Judge.go_on`` undoes that for one that waits.
+        A decision that was authorised before is judged as if it were new: what it was granted does not count, and if
+        it is accepted it counts from ``now_ns``.
         """
         context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
         after, verdict = self._judge(context)

@@ -48,7 +48,7 @@ class NodeInfo(NamedTuple):
 class Gpu(NamedTuple):
     """A GPU that MIG does not divide: the workloads of the replicas on it, and whether it is ``shared``.
 
-    It is, if the platform says so or has put several replicas on it. A process that no platform placed does not count.
+    It is, if the platform says so or has put several replicas on it. What no platform placed does not count for this.
     """
 
     workloads: tuple[str, ...]

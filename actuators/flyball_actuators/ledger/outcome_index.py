@@ -93,8 +93,8 @@ def _starts(outcome: Outcome) -> str | None:
         return next(iter(after.nodes.values()), "")
     if outcome.type != "Scale":
         return None
-    shown = [n for n in (before.replicas, before.ready) if n is not None]
-    more = not shown or after.replicas is None or after.replicas > min(shown)
+    was = before.ready if before.replicas is None else before.replicas  # replicas on their way are others' starts
+    more = was is None or after.replicas is None or after.replicas > was
     return "" if more or any(part.replicas > part.replicas_before for part in after.mix) else None
 
 

@@ -1,6 +1,7 @@
 """Reads the outcomes of some partitions, from a given time on."""
 
 import logging
+from threading import Lock
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -42,13 +43,17 @@ B = TypeVar("B", bound=Listener)
 
 
 class OutcomeLog(Generic[B]):
-    """Reads outcome partitions into a ``index``; joins no group and commits nothing."""
+    """Reads outcome partitions into a ``index``; joins no group and commits nothing.
+
+    Any thread may call :meth:`drain`; it reads nothing once the log is closed.
+    """
 
     def __init__(self, settings: Settings, index: B) -> None:
         self.index = index
         self.undecodable = 0
         self._consumer = open_consumer({**settings, "enable.partition.eof": True}, _LOG, "outcomes")
         self._parts: dict[int, _Part] = {}
+        self._lock, self._closed = Lock(), False
 
     def follow(self, partition: int, since_ms: int) -> None:
         """Read a partition from ``since_ms`` on; ``KafkaException`` if the broker does not answer."""
@@ -64,8 +69,9 @@ class OutcomeLog(Generic[B]):
             if found.error is not None:
                 raise KafkaException(found.error)
             start = found.offset if found.offset >= 0 else high
-        self._parts[partition] = _Part(start, high)
-        self._consumer.incremental_assign([TopicPartition(OUTCOMES.name, partition, start)])
+        with self._lock:
+            self._parts[partition] = _Part(start, high)
+            self._consumer.incremental_assign([TopicPartition(OUTCOMES.name, partition, start)])
 
     def read(self, partition: int, offset: int | None = None) -> bool:
         """Whether a partition was read past ``offset``, or to its end as of when it was first followed."""
@@ -78,22 +84,26 @@ class OutcomeLog(Generic[B]):
 
     def drain(self) -> None:
         """Read all outcomes that have arrived."""
-        while self._parts:
-            messages = self._consumer.consume(_BATCH, 0)
-            for message in messages:
-                self._take(message)
-            if len(messages) < _BATCH:
-                return
+        with self._lock:
+            while self._parts and not self._closed:
+                messages = self._consumer.consume(_BATCH, 0)
+                for message in messages:
+                    self._take(message)
+                if len(messages) < _BATCH:
+                    return
 
     def forget(self, partition: int) -> None:
         """Stop following a partition."""
-        if self._parts.pop(partition, None) is not None:
-            self._consumer.incremental_unassign([TopicPartition(OUTCOMES.name, partition)])
-        self.index.forget(partition)
+        with self._lock:
+            if self._parts.pop(partition, None) is not None:
+                self._consumer.incremental_unassign([TopicPartition(OUTCOMES.name, partition)])
+            self.index.forget(partition)
 
     def close(self) -> None:
-        """Close the consumer."""
-        self._consumer.close()
+        """Close the consumer once no thread reads."""
+        with self._lock:
+            self._closed = True
+            self._consumer.close()
 
     def _take(self, message: Message) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()

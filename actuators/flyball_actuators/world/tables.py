@@ -133,5 +133,5 @@ def _undivided(node: Inventory) -> tuple[Gpu, ...]:
 
 
 def _gpu(device: Device, parts: Sequence[Allocation]) -> Gpu:
-    placed = sum(part.runtime != "process" for part in parts)
+    placed = sum(part.placed for part in parts)
     return Gpu(tuple(sorted(part.workload for part in parts)), shared=device.shared or placed > 1)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flyball_actuators.audit import AnyEntry
 from flyball_cli.explain.records import DecisionRecords
-from flyball_cli.explain.trail import calls
+from flyball_cli.explain.trail import calls, looks
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Check, Effect, Evidence, Migrate, Outcome, Record, Scale
 
@@ -42,6 +42,9 @@ def screen(found: DecisionRecords, trail: Sequence[AnyEntry] = ()) -> Renderable
         parts.append(_part("evidence", _evidence(decision.evidence, found.records)))
     if found.outcomes:
         parts.append(_part("what was done", _timeline(decision, found.outcomes)))
+    judged = looks(trail)
+    if judged is not None:
+        parts.append(_part("what the guard said", judged))
     submitted = calls(trail)
     if submitted is not None:
         parts.append(_part("what was sent to the platform", submitted))

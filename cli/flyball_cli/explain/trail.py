@@ -1,13 +1,20 @@
 """The audit trail's entries about one decision, as a table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.markup import escape
 from rich.table import Table
 
-from flyball_actuators.audit import AnyEntry
+from flyball_actuators.audit import AnyEntry, Stage
 from flyball_actuators.audit.entries import Called, Judged, Published, Received, Started, Submitting
 from flyball_contracts.ids import NS_PER_S
+
+_WHEN: Mapping[Stage, str] = {
+    "arrival": "when it arrived",
+    "observed": "on what the platform showed",
+    "claimed": "while it waited",
+    "last": "right before the call",
+}
 
 
 def table(entries: Iterable[AnyEntry]) -> Table:
@@ -31,15 +38,28 @@ def calls(entries: Iterable[AnyEntry]) -> Table | None:
     return made if made.row_count else None
 
 
+def looks(entries: Iterable[AnyEntry]) -> Table | None:
+    """What the guard said, each time that it looked; ``None`` if it did not."""
+    made = Table("when", "result", box=None, pad_edge=False)
+    for entry in entries:
+        if isinstance(entry, Judged):
+            made.add_row(_WHEN[entry.stage], escape(_verdict_text(entry)))
+    return made if made.row_count else None
+
+
+def _verdict_text(entry: Judged) -> str:
+    if entry.objected:
+        return f"{entry.policy or entry.objected} objects: {entry.detail}"
+    return f"{len(entry.passed)} passed"
+
+
 def _row(entry: AnyEntry) -> tuple[str, str, str]:
     if isinstance(entry, Received):
         signed = f", signed by {entry.key}" if entry.key else ""
         which = f"{type(entry.record).__name__} of {entry.record.target}"
         return "decision", which, f"partition {entry.partition}, offset {entry.offset}{signed}"
     if isinstance(entry, Judged):
-        if entry.objected:
-            return "checks", entry.stage, f"{entry.policy or entry.objected} objects: {entry.detail}"
-        return "checks", entry.stage, f"{len(entry.passed)} passed"
+        return "checks", entry.stage, _verdict_text(entry)
     if isinstance(entry, Submitting):
         return "submit", entry.driver, "a dry run" if entry.dry_run else ""
     if isinstance(entry, Called):

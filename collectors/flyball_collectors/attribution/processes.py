@@ -1,5 +1,6 @@
 """The owners of processes, determined once per process."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +42,10 @@ class ProcessOwners:
                 found[pid] = now.owner
         self._known = {pid: now for pid, now in known.items() if now is not None}
         return found
+
+    def runs(self, pid: int) -> bool:
+        """Whether a process has this number now."""
+        return os.path.exists(f"{self._proc}/{pid}")
 
     def _look(self, pid: int) -> _Known | None:
         folder = f"{self._proc}/{pid}"

@@ -202,7 +202,8 @@ class WorkloadCollector(Collector):
 
     def _listen(self, now_s: float) -> None:
         lines = self._socket.take() if self._socket is not None else []
-        senders = self._senders.find(line.pid for line in lines)
+        ended = self._socket.senders.ended if self._socket is not None else frozenset[int]
+        senders = self._senders.find((line.pid for line in lines), ended)
         for line in lines:
             sender = senders.get(line.pid)
             if problem := self._names.problem(line.workload, sender):

@@ -1,6 +1,6 @@
 """Who may bear the name of a workload: the unit that has it by default, pods of its namespace, or who a rule names."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,8 +77,14 @@ class Senders:
         self._owners = ProcessOwners(root, legacy=found is not None and found.legacy)
         self._pods = PodNames(root / settings.pod_logs.lstrip("/"))
 
-    def find(self, pids: Iterable[int]) -> dict[int, Claimant]:
-        """The unit of each process that still runs."""
+    def find(self, pids: Iterable[int], ended: Callable[[], Collection[int]] = frozenset[int]) -> dict[int, Claimant]:
+        """The unit of each process that still runs.
+
+        ``ended`` are processes that have ended by the time of the call; a process that has their number now is another.
+        """
         owners = self._owners.find(pid for pid in pids if pid)
+        for pid in ended():
+            if self._owners.runs(pid):
+                owners.pop(pid, None)
         pods = self._pods.find(owner.unit for owner in owners.values() if owner.runtime == "kubernetes")
         return {pid: Claimant(owner, pods.get(owner.unit)) for pid, owner in owners.items()}

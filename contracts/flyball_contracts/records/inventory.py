@@ -75,6 +75,11 @@ class Allocation(Part, frozen=True, kw_only=True):
     runtime: Literal["", "kubernetes", "slurm", "container", "process"] = ""
     labels: Mapping[str, str] = {}
 
+    @property
+    def placed(self) -> bool:
+        """Whether a platform put it on its devices: no lone process, and nothing that only a configuration names."""
+        return self.runtime not in ("", "process")
+
 
 class Gateway(Part, frozen=True, kw_only=True):
     """A gateway that counts the requests for a workload; its place in :attr:`Inventory.gateways` is its row."""

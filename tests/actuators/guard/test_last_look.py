@@ -30,9 +30,9 @@ from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParamete
 from flyball_actuators.platforms import Handle, Rejected
 from flyball_actuators.session import Session
 from flyball_contracts.codec import Message, record_message
-from flyball_contracts.config import GuardPolicy
+from flyball_contracts.config import GuardPolicy, KafkaConfig
 from flyball_contracts.config.policies import Quota
-from flyball_contracts.records import Allocation, AnyDecision, Approval, Record, Resources, Scale, SubjectState
+from flyball_contracts.records import Allocation, AnyDecision, Approval, Outcome, Record, Resources, Scale, SubjectState
 
 replace = msgspec.structs.replace
 Unique = Callable[[str], str]
@@ -189,6 +189,28 @@ def test_what_changes_while_the_disk_syncs_is_judged_by_all_checks_again(
     }
     assert driver.effects() == ["resizes"]
     assert batches == {"resizes": 2}, "what its cell may lose by then, and its first grant does not count twice"
+
+
+def test_the_last_look_reads_what_other_actuators_did(bootstrap: str, unique: Unique) -> None:
+    theirs = Outcome(
+        id="o1", decision="theirs", type="Scale", target=f"{CELL}/chat", cell=CELL, workload="chat", time_ns=NOW,
+        status="running", mode="live", driver="test", actuator="another", before=SubjectState(replicas=6),
+        expected=SubjectState(replicas=4),
+    )  # fmt: skip
+    session = Session(KafkaConfig(bootstrap=bootstrap), unique("actuator"), "me", Event())
+    try:
+        session.start()
+        session.follow_all(2, 0)
+        publish(bootstrap, theirs)
+
+        def grants() -> list[str]:
+            session.read_world()
+            return [grant.decision for grant in session.all.index.since(CELL, 0)]
+
+        wait_for(lambda: grants() == ["theirs"], "what another actuator did")
+    finally:
+        session.close()
+    session.read_world()  # a call that still waits for its thread looks once more
 
 
 def test_a_call_that_waited_for_a_thread_counts_from_when_it_is_made(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def judged(
     theirs: float = 0.5,
     tenant: str = "b",
     divided: bool = False,
-    runtime: Literal["", "process"] = "",
+    runtime: Literal["", "kubernetes", "process"] = "kubernetes",
     shared: bool = False,
 ) -> Verdict:
     """The verdict where these workloads have a replica each on the only GPU of n2, or on a MIG instance of it."""
@@ -72,8 +72,9 @@ def test_who_asks_for_whole_gpus_comes_beside_nobody_unless_the_node_divides_the
         assert judged(decision, "other", "other", mine=0.0, theirs=1.0).status == "accepted", "it has no GPU"
         one = judged(decision, "other", mine=1.0, theirs=1.0, shared=True)
         assert one.code == "tenant_mixed", "the platform says that it gives it to several"
-        stray = judged(decision, "other", "other", mine=1.0, theirs=1.0, runtime="process")
-        assert stray.status == "accepted", "nobody put two there, so the platform does not divide it by time"
+        for runtime in ("process", ""):  # the latter is what an agent's configuration says of its GPUs
+            stray = judged(decision, "other", "other", mine=1.0, theirs=1.0, runtime=runtime)
+            assert stray.status == "accepted", "no platform put two there, so it does not divide them by time"
 
 
 def test_nobody_knows_whose_an_undeclared_workload_is() -> None:

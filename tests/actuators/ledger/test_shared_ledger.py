@@ -44,6 +44,21 @@ def test_the_first_claim_and_the_first_final_outcome_count() -> None:
     assert index.outcomes_of(0, "d") is None
 
 
+def test_a_scale_in_while_replicas_are_on_their_way_starts_none() -> None:
+    """After a takeover; `ready` below `replicas` is what an earlier decision starts."""
+    index, state = OutcomeIndex(), SubjectState
+    cases = {
+        "less than was requested": ((6, 3), 4, None),
+        "more": ((3, 3), 5, ""),
+        "more than was requested": ((3, 5), 4, ""),
+        "no more than is there already": ((5, 3), 5, None),
+        "nobody knows": ((None, None), 5, ""),
+    }
+    for name, ((replicas, ready), after, _) in cases.items():
+        index.add(0, outcome(name, "accepted", "b", state(replicas=replicas, ready=ready), state(replicas=after)), 0)
+    assert {g.decision: g.starts for g in index.grants(0)} == {name: starts for name, (_, _, starts) in cases.items()}
+
+
 def test_limits_count_what_others_took_away() -> None:
     index, down = OutcomeIndex(), (SubjectState(replicas=9), SubjectState(replicas=4))
     index.add(0, outcome("taken", "accepted", "b", *down), 0)

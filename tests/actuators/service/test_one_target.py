@@ -1,11 +1,14 @@
 """Several decisions about one target: which goes first, which takes the place of which, and what is refused."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from tests.actuators.loop import (
     FilePlatform,
+    config_for,
     ended,
     live,
     of,
@@ -14,11 +17,14 @@ from tests.actuators.loop import (
     statuses_of,
     wait_for,
 )
+from tests.actuators.memory import Site, started, still_time
 from tests.actuators.platform_server import platform_server
-from tests.actuators.samples import NOW, S, migrate, scale
+from tests.actuators.samples import NOW, S, migrate, scale, spec
 
-from flyball_actuators.parameters import BlastRadiusParameters
+from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
 from flyball_actuators.platforms import Handle, Rejected
+from flyball_contracts.config import GuardPolicy
+from flyball_contracts.config.policies import Quota
 from flyball_contracts.records import AnyDecision, Resources, Scale, SubjectState
 
 Unique = Callable[[str], str]
@@ -72,12 +78,12 @@ def test_what_waits_is_asked_about_once_more(bootstrap: str, unique: Unique, tmp
         actuator = msgspec.structs.replace(config.actuator, kill_switch=str(switch))
         with running(msgspec.structs.replace(config, actuator=actuator)):
             publish(bootstrap, migrate(), scale("old"), scale("new", after=8, time_ns=NOW + S))
-            wait_for(lambda: "superseded stale" in statuses_of(bootstrap, "old"), "the end of the older one that waits")
+            wait_for(lambda: "running" in statuses_of(bootstrap, "m1"), "the first operation")
             switch.write_text("rack on fire")
             server.finish("m1")
             wait_for(ended(bootstrap, 3), "the final outcomes")
     assert server.effects == ["m1"]
-    assert statuses_of(bootstrap, "new") == ["refused kill_switch"]
+    assert [statuses_of(bootstrap, name) for name in ("old", "new")] == [["refused kill_switch"]] * 2
 
 
 def test_what_would_do_the_opposite_on_what_runs_is_refused(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
@@ -98,6 +104,82 @@ def test_an_overtaken_decision_is_superseded(bootstrap: str, unique: Unique, tmp
         wait_for(ended(bootstrap, 2), "two final outcomes")
     assert driver.effects() == ["new"]
     assert statuses_of(bootstrap, "old") == ["superseded stale"]
+
+
+def still_site(folder: Path, **fields: Any) -> Site:
+    """One actuator without a broker, with a workload of 4 replicas of a tenant who may have 7."""
+    quota = GuardPolicy(name="most", workloads=("chat",), quota=Quota(replicas=7))
+    config = config_for("", "g", mode="live", ledger=str(folder / "ledger"), policies=(quota,), **fields)
+    return Site(
+        folder, config, [spec(), spec("sibling")], allowed=("chat",), actuators=("a",), partitions=1,
+        chance=random.Random(1),
+    )  # fmt: skip
+
+
+def carried_out(site: Site, *newer: AnyDecision, meanwhile: Callable[[], object] = lambda: None) -> list[str]:
+    """What has an effect, if these come, and this happens, while `old` waits for its call."""
+    (process,) = site.processes
+    with still_time(site):
+        started(process)
+        while not any(outcome.status == "accepted" for outcome in site.broker.all_outcomes()):
+            process.step()
+        process.held = True
+        for _ in range(3):
+            process.step()
+        for decision in newer:
+            site.send(decision)
+        for _ in range(3):
+            process.step()
+        meanwhile()
+        process.held = False
+        site.settle()
+        process.kill()
+    assert site.open() == set()
+    return [effect.decision for effect in site.account.effects]
+
+
+def last(site: Site, decision: str) -> str:
+    (outcome,) = site.final_outcomes()[decision]
+    return f"{outcome.status} {outcome.code}".strip()
+
+
+def test_what_waits_for_its_call_is_done_if_the_newer_one_is_refused(tmp_path: Path) -> None:
+    """0034: `old` is replaced once `new` is accepted, and not before."""
+    cases: dict[str, tuple[AnyDecision, dict[str, Any], bool, list[str], str]] = {
+        "refused when it comes": (scale("new", after=8, time_ns=NOW + S), {}, False, ["old"], "quota"),
+        "refused when it is looked at": (scale("new", after=7, time_ns=NOW + S), {}, True, ["old"], "quota"),
+        "it was to start where the older one ends": (
+            scale("new", before=6, after=8, time_ns=NOW + S), {}, False, ["old"], "quota",
+        ),
+        "less than the older one": (
+            scale("new", before=6, after=2, time_ns=NOW + S),
+            {"blast_radius": BlastRadiusParameters(share=0.0, replicas=1)}, False, [], "blast_radius",
+        ),
+        "no room for both": (
+            scale("new", after=7, time_ns=NOW + S), {"per_target": RateParameters(actions=1)}, False, ["old"], "rate",
+        ),
+        "accepted": (scale("new", after=7, time_ns=NOW + S), {}, False, ["new"], ""),
+    }  # fmt: skip
+    for number, (name, (newer, fields, fills, effects, code)) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        site = still_site(folder, **fields)
+        site.orders.place("sibling", 0)
+        site.send(scale("old"))
+        meanwhile = (lambda site=site: site.orders.place("sibling", 1)) if fills else lambda: None  # type: ignore[misc]
+        assert carried_out(site, newer, meanwhile=meanwhile) == effects, name
+        assert last(site, "new") == (f"refused {code}" if code else "done"), name
+        assert last(site, "old") == ("done" if "old" in effects else "superseded stale"), name
+        assert site.broken() == [], name
+
+
+def test_of_several_the_one_before_the_refused_one_is_done(tmp_path: Path) -> None:
+    site = still_site(tmp_path)
+    site.orders.place("sibling", 0)
+    site.send(scale("old", after=5))
+    newer = (scale("mid", after=6, time_ns=NOW + S), scale("new", after=8, time_ns=NOW + 2 * S))
+    assert carried_out(site, *newer) == ["mid"]
+    assert [last(site, name) for name in ("old", "mid", "new")] == ["superseded stale", "done", "refused quota"]
 
 
 def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.kafka import RealKafka
 from tests.cli.shell import flyball
 
+from flyball_actuators.audit import Trail
+from flyball_actuators.guard import Verdict
+from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.records import Anomaly, Effect, Evidence, Outcome, Scale
 
 ANOMALY = Anomaly(id="an-1", subject="GPU-7", cell=CELL, node="n1", time_ns=NOW - 3 * S, detector="peers", score=0.9)
@@ -72,6 +75,16 @@ def test_a_decision_is_reported_from_its_evidence_to_its_effect(address: str) ->
         assert words in lines, (words, done.stdout)
     refused = flyball("explain", "d-two", "--bootstrap", address)
     assert "rate; too many; there is room again" in " ".join(refused.stdout.split())
+
+
+def test_where_the_audit_trail_is_each_look_of_the_guard_is_shown(address: str, tmp_path: Path) -> None:
+    audit, config = tmp_path / "audit", tmp_path / "flyball.yaml"
+    config.write_text(f"actuator: {{audit: {audit}}}\n")
+    with Trail(audit, "host/1/aa", ActuatorConfig(), lambda: NOW) as trail:
+        trail.judged(decided("d-one"), "observed", Verdict("accepted", "", ""), ("rate", "conflict"))
+        trail.judged(decided("d-one"), "last", Verdict("refused", "rate", "too many", check="rate"), ())
+    lines = " ".join(flyball("explain", "d-one", "--config", str(config), "--bootstrap", address).stdout.split())
+    assert "on what the platform showed 2 passed right before the call rate objects: too many" in lines
 
 
 def test_the_latest_can_be_requested(address: str) -> None:

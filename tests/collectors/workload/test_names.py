@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ RULES = AttributionConfig(
         NamingRule(match={"unit": "train.service"}, workload="team/own"),
     )
 )
+FDS = struct.pack("2i", 0, 0)
 SEND = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
 
 
@@ -66,6 +68,35 @@ def test_a_line_speaks_for_the_unit_of_its_sender(tmp_path: Path, group: str, al
         assert collector.errors == len(everything - allowed)
         subprocess.run([sys.executable, "-c", SEND, path, lines("prod", "more")], check=True)
         assert rows(collector) == allowed | {"more"}, "another process, of a unit that is not known"
+    finally:
+        collector.close()
+
+
+def test_a_number_that_was_given_away_since_speaks_for_nobody(tmp_path: Path) -> None:
+    """A process sends a line and ends, and another one of job 7 gets its number before the agent looks."""
+    tree, path = CgroupTree(tmp_path / "host"), f"{tmp_path}/t.sock"
+    collector = WorkloadCollector(WorkloadsParameters(listen=f"unix://{path}"), "n1", root=tree.root, attribution=RULES)
+    try:
+        collector.read(0, 1)
+        with subprocess.Popen([sys.executable, "-c", SEND, path, lines("prod", "free")]) as stranger:
+            pass
+        tree.process(stranger.pid, f"{SCOPE}/job_7/step_0/user/task_0")
+        before = len(os.listdir("/proc/self/fd"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.setsockopt(socket.SOL_SOCKET, 76, 1)  # SO_PASSPIDFD
+                told_apart = True
+            except OSError:  # before Linux 6.5
+                told_apart = False
+        assert rows(collector) == ({"free"} if told_apart else {"free", "prod"})
+        for _ in range(3):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendmsg(
+                    [b"training,workload=free step=2"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, FDS)], 0, path
+                )
+            collector.read(0, 1)
+        collector.read(0, 1)
+        assert len(os.listdir("/proc/self/fd")) == before, "no descriptor stays"
     finally:
         collector.close()
 

@@ -38,6 +38,8 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
         return StepStatus(f"{job.label} has ended", settled=True)
     if job.completing:
         return StepStatus(f"{job.label} is leaving {job.nodes}")
+    if job.ready and job.restarts > mark.restarts:
+        return StepStatus(f"{job.label} was started again, by somebody or because its node failed", lost=True)
     if job.held or job.restarts > mark.restarts:
         return StepStatus(f"{job.label} is held", settled=True)
     if job.pending:

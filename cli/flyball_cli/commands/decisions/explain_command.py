@@ -20,8 +20,8 @@ def command(decision: str, since: float, as_json: bool, config: Config) -> None:
     """Explain one DECISION: why it was made, on which numbers, what was done, and the observed effect.
 
     DECISION is its id, the beginning of it, or `latest`. Where the file that
-    `actuator.audit` names is on this machine, the calls of the platform are
-    shown as well.
+    `actuator.audit` names is on this machine, what the guard said and the calls
+    of the platform are shown as well.
 
     \b
     Example:

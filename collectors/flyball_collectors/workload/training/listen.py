@@ -5,22 +5,23 @@ import logging
 import os
 import socket
 import stat
-import struct
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from flyball_collectors.workload.training.lines import Line, parse_line
+from flyball_collectors.workload.training.senders import Senders, name_senders
 from flyball_contracts.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 _DATAGRAM_BYTES = 1 << 16
 _TICK_BYTES = 1 << 18
 _QUEUE_BYTES = 1 << 20
-_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class LineSocket:
     """The socket at ``udp://host:port`` or ``unix:///path``; ``refused`` counts invalid lines.
+
+    ``senders`` are those of the last :meth:`take`.
 
     A second one may be made for the same address during a reload of the configuration: the newer UDP socket gets
     everything, a Unix socket its path with the first :meth:`take`. Anyone on this host may write to a Unix socket whose
@@ -29,6 +30,7 @@ class LineSocket:
 
     def __init__(self, address: str) -> None:
         self.refused = 0
+        self.senders = Senders()
         parts = urlsplit(address)
         self._path = Path(parts.path) if parts.scheme == "unix" else None
         self._own: int | None = None
@@ -50,6 +52,7 @@ class LineSocket:
 
     def take(self) -> list[Line]:
         """Lines since the last call, in at most 256 KiB; the rest waits in the system's queue."""
+        self.senders.forget()
         lines: list[Line] = []
         taken = 0
         while taken < _TICK_BYTES:
@@ -72,6 +75,7 @@ class LineSocket:
 
     def close(self) -> None:
         """Close the socket and remove its file, unless that is another's."""
+        self.senders.forget()
         self._socket.close()
         if self._path is not None:
             with contextlib.suppress(OSError):
@@ -81,14 +85,10 @@ class LineSocket:
                     self._path.unlink()
 
     def _receive(self) -> tuple[bytes, int]:
-        """A datagram and its sender's process, as the kernel says: 0 over UDP, and from outside the PID namespace."""
+        """A datagram and its sender's process, 0 over UDP."""
         if self._path is None:
             return self._socket.recv(_DATAGRAM_BYTES), 0
-        datagram, ancillary, _, _ = self._socket.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
-        for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-                return datagram, int(_CREDENTIALS.unpack_from(data)[0])
-        return datagram, 0
+        return self.senders.receive(self._socket, _DATAGRAM_BYTES)
 
     def _claim(self, path: Path) -> None:
         """Bind the path, at first and again when it is lost: ``flyball agent --once`` beside this agent takes it."""
@@ -130,7 +130,7 @@ def _bind_beside(path: Path) -> tuple[socket.socket, Path]:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     beside = path.with_name(f"{path.name}.{os.getpid()}-{id(made):x}")
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        name_senders(made)
         made.bind(os.fspath(beside))
         beside.chmod(0o666)
     except BaseException:

@@ -55,7 +55,7 @@ class Tenancy:
         for part in node.allocations:
             for row in set(part.devices):
                 on.setdefault(row, []).append(part.workload)
-                put[row] = put.get(row, 0) + (part.runtime != "process")
+                put[row] = put.get(row, 0) + part.placed
         several, placed, parts = set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]()
         for row, workloads in on.items():
             device = node.devices[row] if 0 <= row < len(node.devices) else None

@@ -249,7 +249,7 @@ ON_GPU = st.lists(st.sampled_from(["w0", "w1", "w2", "nobody"]), max_size=3, uni
 
 @given(
     st.lists(PARTS, min_size=3, max_size=3), st.lists(ON_GPU, max_size=4), st.integers(0, 3), st.booleans(),
-    st.sets(st.integers(0, 3)), st.sampled_from(["kubernetes", "process"]),
+    st.sets(st.integers(0, 3)), st.sampled_from(["kubernetes", "process", ""]),
 )  # fmt: skip
 @settings(deadline=None)
 def test_no_room_is_named_that_the_guard_refuses_to_a_tenant(
