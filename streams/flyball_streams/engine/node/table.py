@@ -98,7 +98,7 @@ class SubjectTable:
 
     def clear(self) -> None:
         """Start a tick: every value missing, in new arrays, as the old ones are read later."""
-        self._size(self.capacity)
+        self.values, self.mask = self._missing.copy(), np.zeros(self.capacity, bool)
 
     def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
         """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; of a slot, the last counts."""
@@ -169,7 +169,8 @@ class SubjectTable:
         self.slots[name] = slot
 
     def _size(self, capacity: int) -> None:
-        self.values = np.full((capacity, len(self.layout)), np.nan, np.float32)
+        self._missing = np.full((capacity, len(self.layout)), np.nan, np.float32)
+        self.values = self._missing.copy()
         self.mask = np.zeros(capacity, bool)
 
     def _grow(self, capacity: int) -> None:
