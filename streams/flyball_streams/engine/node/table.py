@@ -121,7 +121,7 @@ class SubjectTable:
 
     def departures(self, means: Means, group: NDArray[np.int32]) -> Iterator[Departure]:
         """Update baselines with a window; yield departures by slot; ``group`` int32[capacity] numbers peer groups."""
-        x = means.values[:, self.columns]
+        x = means.values.take(self.columns, axis=1)
         self.course, self.tail, found = departure.step(
             self.course, self.tail, x, means.mask, group, self.floors, means.elapsed_s, self.rate
         )
