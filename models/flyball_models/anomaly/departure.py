@@ -138,10 +138,10 @@ def step(
     exposure = np.concatenate([beside, watched.sum(axis=1) - beside]) * period_s
     quiet = np.maximum(state.quiet_s - np.float32(period_s), _ZERO)
     events, stratum, peak = 0, _NOWHERE, _NO_PEAK
-    metric, device = np.nonzero(peaks)
-    size, beside_peers = peaks[metric, device].astype(np.float64), peered[metric, device]
-    strata = np.where(beside_peers, metric, metric + len(peaks))
-    if (size > known_tail.over[0, strata]).any():  # the tail keeps no smaller ones
+    metric, device = (peaks > known_tail.over[0].min()).nonzero()  # the tail keeps no smaller ones
+    if len(metric):
+        size, beside_peers = peaks[metric, device].astype(np.float64), peered[metric, device]
+        strata = np.where(beside_peers, metric, metric + len(peaks))
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
         departed = np.unique(device[size > known_tail.threshold[strata]])
         events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))

@@ -132,6 +132,8 @@ def step(
     samples[state.sample_count[at].astype(np.int64) % RING, at] = np.log(step_s[at])
     open_s = state.open_s + np.where(has_value | (state.sample_count > 0), period_s, 0.0)
     state = state._replace(samples=samples, sample_count=sample_count, open_s=open_s)
+    if open_s.max(initial=0.0) < config.window_s - 1e-6:  # most ticks
+        return state, None
     last = np.where(has_value, step_s, 0.0)
     over = (sample_count > 0) & (open_s >= np.maximum(config.window_s, np.minimum(last, 600.0)) - 1e-6)
     if not over.any():

@@ -129,7 +129,7 @@ def step(
     """
     since, exposure = state.since_s + period_s, state.exposure_s.copy()
     exposure[0] += exposure_s
-    state = state._replace(since_s=since, exposure_s=exposure)
+    state = State(state.peaks, exposure, state.over, state.limit, since, state.counted)
     if len(peak) and (above := peak > state.over[0, stratum]).any():
         most = np.maximum(state.limit, np.nextafter(state.threshold, np.inf))  # at the threshold it would not count
         state = _inserted(state, stratum[above], np.minimum(peak[above], most[stratum[above]]))

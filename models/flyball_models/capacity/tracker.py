@@ -23,7 +23,7 @@ def init(n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Add a tick, [F, N], see :data:`flyball_models.capacity.base.FIELDS`."""
+    """Add a tick, [F, N], see :data:`flyball_models.capacity.base.FIELDS`, or some, [T, F, N]."""
     return state._replace(window=window.add(state.window, seen))
 
 

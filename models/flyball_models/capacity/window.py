@@ -64,17 +64,22 @@ def init(n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Add a tick; `seen` is [F, N] with the rows of FIELDS, NaN where unknown."""
-    ready, queue = seen[_READY], seen[_QUEUED]
+    """Add a tick, [F, N], or some, [T, F, N], with the rows of FIELDS, NaN where unknown."""
+    seen = seen.reshape(-1, *seen.shape[-2:])
     has = ~np.isnan(seen)
-    reports = has[_READY]
+    first, total, queue = state.ready, state.total, state.queue
+    for one, known, values in zip(seen, has, np.where(has, seen, 0.0), strict=True):
+        first = np.where(np.isnan(first), one[_READY], first)
+        queue = np.where(known[_QUEUED], one[_QUEUED], queue)
+        total = total + values
+    changes = has[:, _READY] & (seen[:, _READY] != first)
     return state._replace(
-        ready=np.where(np.isnan(state.ready), ready, state.ready),
-        steady=state.steady & (~reports | np.isnan(state.ready) | (ready == state.ready)),
-        total=state.total + np.where(has, seen, 0.0),
-        known=state.known + has,
-        least_queue=np.fmin(state.least_queue, queue),
-        queue=np.where(has[_QUEUED], queue, state.queue),
+        ready=first,
+        steady=state.steady & ~changes.any(axis=0),
+        total=total,
+        known=state.known + has.sum(axis=0),
+        least_queue=np.fmin(state.least_queue, np.fmin.reduce(seen[:, _QUEUED])),
+        queue=queue,
     )
 
 

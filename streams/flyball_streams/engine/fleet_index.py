@@ -42,6 +42,7 @@ class FleetIndex:
         self.version = 0
         self._homes: dict[str, set[str]] = {}
         self._zones: dict[str, Counter[str]] = {}
+        self._zone_of: dict[tuple[str, str], str] = {}
         self._replicas: dict[str, list[Replica]] = {}
         self._parts: dict[str, dict[str, list[Replica]]] = {}
         self._held: dict[str, Held] = {}
@@ -101,10 +102,14 @@ class FleetIndex:
 
     def zone_of(self, workload: str, cell: str) -> str:
         """Grid zone in which a workload runs, or else the zone of most nodes of its cell; empty: unknown."""
-        homes = (self.inventories[node] for node in self._homes.get(workload, ()))
-        counts = Counter(home.zone for home in homes if home.cell == cell and home.zone)
-        counts = counts or self._zones.get(cell, counts)
-        return min(counts, key=lambda zone: (-counts[zone], zone)) if counts else ""
+        found = self._zone_of.get((workload, cell))
+        if found is None:
+            homes = (self.inventories[node] for node in self._homes.get(workload, ()))
+            counts = Counter(home.zone for home in homes if home.cell == cell and home.zone)
+            counts = counts or self._zones.get(cell, counts)
+            found = min(counts, key=lambda zone: (-counts[zone], zone)) if counts else ""
+            self._zone_of[workload, cell] = found
+        return found
 
     def _fold(self, row: Row) -> bool:
         before = self.inventories.get(row.node) if isinstance(row, Inventory) else None
@@ -122,6 +127,7 @@ class FleetIndex:
             self.version += 1
 
     def _index(self, before: Inventory | None, after: Inventory | None) -> None:
+        self._zone_of.clear()
         for inventory, step in ((before, -1), (after, 1)):
             if inventory is None:
                 continue

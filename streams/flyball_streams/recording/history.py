@@ -55,9 +55,10 @@ def trained(
     forecaster.place(names)
     for row in values.tolist():
         forecaster.step({name: v for name, v in zip(names, row, strict=True) if np.isfinite(v)})
-    smooth = forecaster.points.fitted(forecaster.smooth, values)
+    smooth, bands = forecaster.states()
+    smooth = forecaster.points.fitted(smooth, values)
     slots = tuple(forecaster.slots[name] for name in names)
-    return History(names, slots, period_ns, last_tick, on_host(smooth), on_host(forecaster.bands))
+    return History(names, slots, period_ns, last_tick, on_host(smooth), on_host(bands))
 
 
 Series = tuple[int, int, tuple[str, ...], NDArray[np.float32]]

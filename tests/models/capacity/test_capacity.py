@@ -157,9 +157,9 @@ def test_any_telemetry_leaves_sane_numbers(seed: int, many: int, more: int) -> N
     state, alone, wide = tracker.init(many), tracker.init(1), grow(tracker.init(many), many + more, tracker.init)
     for t in range(len(reported)):
         pad = np.concatenate([reported[t], np.full((len(FIELDS), more), np.nan)], axis=1)
-        state, alone = tracker.add(state, reported[t]), tracker.add(alone, reported[t][:, :1])
-        wide = tracker.add(wide, pad)
+        state, wide = tracker.add(state, reported[t]), tracker.add(wide, pad)
         if t % 10 == 9:
+            alone = tracker.add(alone, reported[t - 9 : t + 1, :, :1])  # ten ticks at once are ten ticks
             state, _ = tracker.close(state, 10, 10.0, limits, unknown, unknown)
             alone, _ = tracker.close(alone, 10, 10.0, Limits(*(v[:1] for v in limits)), unknown[:1], unknown[:1])
             none = np.full(many + more, np.nan)

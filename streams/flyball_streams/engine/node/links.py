@@ -13,7 +13,7 @@ from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
 
-COLUMNS = [GPU.column("nvidia.gpu.nvlink.errors"), GPU.column("nvidia.gpu.pcie.replays")]
+COLUMNS = np.array([GPU.column("nvidia.gpu.nvlink.errors"), GPU.column("nvidia.gpu.pcie.replays")])
 DETECTORS = ("nvlink", "pcie")
 REPEAT_NS = 600 * NS_PER_S
 EVENT_NS = 3600 * NS_PER_S
@@ -53,7 +53,7 @@ class Links:
 
     def step(self, tick: Tick, table: SubjectTable, tenancy: Tenancy) -> Iterator[Anomaly]:
         """Anomalies of devices whose links have too many errors, each at most once in ``REPEAT_NS``."""
-        errors = table.values[:, COLUMNS].T
+        errors = table.values.take(COLUMNS, axis=1).T
         if not (errors > 0).any():
             return  # nearly all ticks
         new = np.where(table.mask & np.isfinite(errors), errors, np.float32(0.0)).astype(np.float64)
@@ -70,7 +70,7 @@ class Links:
                 continue
             self.reported[key] = tick.end_ns
             since_ns = round(float(self.model.since_s[kind, slot]) * NS_PER_S)
-            metric = GPU.metrics[COLUMNS[kind]]
+            metric = GPU.metrics[int(COLUMNS[kind])]
             count = Evidence(
                 name=metric.key, value=float(self.model.errors[kind, slot]), expected=0.0, unit=metric.unit
             )

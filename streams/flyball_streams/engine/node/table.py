@@ -98,7 +98,7 @@ class SubjectTable:
 
     def clear(self) -> None:
         """Start a tick: every value missing, in new arrays, as the old ones are read later."""
-        self._size(self.capacity)
+        self.values, self.mask = self._missing.copy(), np.zeros(self.capacity, bool)
 
     def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
         """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; a slot's last row counts."""
@@ -121,7 +121,7 @@ class SubjectTable:
 
     def departures(self, means: Means, group: NDArray[np.int32]) -> Iterator[Departure]:
         """Update baselines with a window; yield departures by slot; ``group`` int32[capacity] numbers peer groups."""
-        x = means.values[:, self.columns]
+        x = means.values.take(self.columns, axis=1)
         self.course, self.tail, found = departure.step(
             self.course, self.tail, x, means.mask, group, self.floors, means.elapsed_s, self.rate
         )
@@ -169,7 +169,8 @@ class SubjectTable:
         self.slots[name] = slot
 
     def _size(self, capacity: int) -> None:
-        self.values = np.full((capacity, len(self.layout)), np.nan, np.float32)
+        self._missing = np.full((capacity, len(self.layout)), np.nan, np.float32)
+        self.values = self._missing.copy()
         self.mask = np.zeros(capacity, bool)
 
     def _grow(self, capacity: int) -> None:

@@ -48,6 +48,17 @@ def test_after_a_restart_it_goes_on_with_the_same_bits(config: ForecastParameter
 
 
 @either
+def test_a_forecast_has_the_same_bits_whenever_it_is_read(config: ForecastParameters) -> None:
+    at_once, later = Forecaster(config), Forecaster(config)
+    found: list[tuple[dict[str, View], dict[str, View]]] = []
+    for tick in range(30):
+        read = at_once.step(values(tick))
+        assert same(read, read)
+        found.append((read, later.step(values(tick))))
+    assert all(same(read, kept) for read, kept in found)
+
+
+@either
 def test_room_made_for_more_workloads_changes_no_bit(config: ForecastParameters) -> None:
     """The mix learns from all workloads, so both see the same ones; one has the room from the start."""
     growing, roomy = Forecaster(config), Forecaster(config, 96)  # compiled once for both in the end

@@ -18,6 +18,7 @@ SUSPECT = "suspect"
 """Detector of devices that get no new work but keep what they run."""
 UNCORRECTED = GPU.column("hw.errors{type=uncorrected}")
 RECOVERY = GPU.column("nvidia.gpu.recovery_action")
+FAULTS = np.array([UNCORRECTED, RECOVERY])
 PEER_METRICS = ("nvidia.gpu.clock.frequency{clock=sm}", "hw.temperature{sensor=gpu}", "hw.power")
 PEER_COLUMNS = np.array([GPU.column(key) for key in PEER_METRICS])
 """Metrics in the evidence of a straggler; only the first is compared."""
@@ -138,8 +139,8 @@ class Health:
         for device in sorted(self.recovery_requested):
             if device in slots and values[slots[device], RECOVERY] == 0:
                 self.forget([device])  # the driver no longer requests a recovery: it has been done
-        errors, asks = values[:, UNCORRECTED] > 0, values[:, RECOVERY] > 0
-        for slot in (mask & (errors | asks)).nonzero()[0].tolist() if errors.any() or asks.any() else ():
+        faults = values.take(FAULTS, axis=1) > 0
+        for slot in (mask & faults.any(axis=1)).nonzero()[0].tolist() if faults.any() else ():
             if values[slot, RECOVERY] > 0:
                 self.recovery_requested.add(names[slot])
             if names[slot] not in self.broken:

@@ -29,7 +29,7 @@ from flyball_streams.engine.packing import arrays, like, wiped
 RESOURCES = ("cpu", "memory", "io")
 WAITS = tuple(f"system.linux.psi.total_time{{resource={kind},stall=some}}" for kind in RESOURCES)
 ERRORS = tuple(f"system.network.errors{{direction={way}}}" for way in ("receive", "transmit"))
-WAIT_COLUMNS, ERROR_COLUMNS = ([HOST.column(key) for key in keys] for keys in (WAITS, ERRORS))
+WAIT_COLUMNS, ERROR_COLUMNS = (np.array([HOST.column(key) for key in keys]) for keys in (WAITS, ERRORS))
 KINDS = len(WAITS) + len(ERRORS)
 LEAST, TIMES = 0.2, 4.0
 """Share of time in which some task waits, and its ratio to the usual share."""
@@ -121,9 +121,9 @@ class Pressure:
         from others.
         """
         period_s = tick.period_ns / NS_PER_S
-        share = means.values[:, WAIT_COLUMNS].T / np.float32(period_s)
+        share = means.values.take(WAIT_COLUMNS, axis=1).T / np.float32(period_s)
         waits = self._wait(share, means.elapsed_s)
-        errors = means.values[:, ERROR_COLUMNS].T * (means.elapsed_s / period_s)
+        errors = means.values.take(ERROR_COLUMNS, axis=1).T * (means.elapsed_s / period_s)
         now_s, struck = tick.end_ns / NS_PER_S, np.zeros(errors.shape, np.bool_)
         if (errors > 0).any():  # hardly ever
             new = np.nan_to_num(errors).astype(np.float64)

@@ -47,8 +47,8 @@ NOISE = {
     "system.process.count": 10.0,
 }
 """Standard deviations below which a change is irrelevant, in the unit of the metric, of counters a second."""
-COLUMNS = [HOST.column(key) for key in NOISE]
-_METRICS = [HOST.metrics[column] for column in COLUMNS]
+COLUMNS = np.array([HOST.column(key) for key in NOISE])
+_METRICS = [HOST.metrics[int(column)] for column in COLUMNS]
 _COUNTS = np.array([metric.instrument == "counter" for metric in _METRICS])
 _NOISE = np.array(list(NOISE.values()), np.float32)
 WINDOW_S = 60.0
@@ -119,7 +119,7 @@ class Subspaces:
         budget of false incidents of a host, per second.
         """
         rate *= SUBSPACE_SHARE
-        x = means.values[:, COLUMNS].T / np.where(_COUNTS, tick.period_ns / NS_PER_S, 1.0)[:, None]
+        x = means.values.take(COLUMNS, axis=1).T / np.where(_COUNTS, tick.period_ns / NS_PER_S, 1.0)[:, None]
         known = np.isfinite(x)
         self.total += np.where(known, x, 0.0)
         self.count += known

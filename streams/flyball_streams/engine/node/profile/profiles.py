@@ -61,7 +61,7 @@ class Profiles:
         self.sampled_ns = 0
         self._kept: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
         self._places: Places | None = None
-        self._turns: tuple[Tenancy, int, NDArray[np.int64]] | None = None
+        self._turns: tuple[Tenancy, int, list[int]] | None = None
 
     def follow(self, capacity: int, recycled: list[int]) -> None:
         """Resize to the slots of the device table, and reset the ``recycled`` ones."""
@@ -105,9 +105,11 @@ class Profiles:
         """Return all demands; those of workloads whose turn it is have features."""
         ticks = max(1, round(REPORT_S * NS_PER_S / tick.period_ns))
         if self._turns is None or self._turns[0] is not tenancy or self._turns[1] != ticks:
-            turns = [crc32(name.encode()) % ticks for name in tenancy.workloads]
-            self._turns = tenancy, ticks, np.array([*turns, -1], np.int64)
-        is_due = self._turns[2][tenancy.workload_of_slot] == tick.index % ticks
+            self._turns = tenancy, ticks, [crc32(name.encode()) % ticks for name in tenancy.workloads]
+        turns, now = self._turns[2], tick.index % ticks
+        if now not in turns:
+            return demands
+        is_due = np.array([*(turn == now for turn in turns), False])[tenancy.workload_of_slot]
         (slots,) = (is_due & (self.course.seen_s > 0.0)).nonzero()
         if not len(slots):
             return demands

@@ -1,6 +1,6 @@
-"""Forecasts of all workloads of one cell, one compiled step a tick."""
+"""Forecasts of all workloads of one cell, one compiled step for each tick."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,6 +16,10 @@ from flyball_streams.engine.workload.forecast.points import points
 
 FORGET_STEPS = 3600
 """A series without a value for this many steps gives its slot to a new one."""
+MOST_KEPT = 4
+"""Ticks whose observations wait until somebody reads a forecast: a few steps in a row take half the time of as many
+apart, and most forecasts are never read. Sizing reads those of every fifth second: the four before it are made in the
+tick before, so that not all work comes in one."""
 GROWTH = 4.0
 """No quantile exceeds this many times the larger of forecast and last value."""
 
@@ -38,17 +42,16 @@ class Trust(NamedTuple):
 
 
 class TickForecasts:
-    """Forecasts of all slots at one tick; copied to the host when they are read, which most of them never are.
+    """Forecasts of all slots at one tick; made and copied to the host when they are read, which most of them never are.
 
-    ``shares`` are the weights of the ensemble's ``experts`` at the lead time, ``float32[experts, slots]``.
+    ``make`` makes them, with those of all ticks before, and leaves them in ``result``: the quantiles, and the weights
+    of the ensemble's ``experts`` at the lead time.
     """
 
-    def __init__(
-        self, made: conformal.Bands, trust: Trust, experts: tuple[str, ...], shares: NDArray[np.float32]
-    ) -> None:
+    def __init__(self, make: Callable[[], None], trust: Trust, experts: tuple[str, ...]) -> None:
         self.experts = experts
-        self.shares = shares
-        self._made, self._trust = made, trust
+        self.result: tuple[conformal.Bands, NDArray[np.float32]] | None = None
+        self._make, self._trust = make, trust
 
     @cached_property
     def logs(self) -> NDArray[np.float32]:
@@ -60,12 +63,27 @@ class TickForecasts:
         """Share of values at or below each quantile at the lead time, ``float32[levels, slots]``."""
         return np.asarray(self._made.coverage)
 
+    @property
+    def shares(self) -> NDArray[np.float32]:
+        """Weights of the experts, ``float32[experts, slots]``."""
+        return self._results()[1]
+
     @cached_property
     def trusted(self) -> NDArray[np.bool_]:
         """Which forecasts are trusted, ``bool[slots]``."""
         trust = self._trust
         off = np.abs(self.coverage[trust.above] - trust.levels).max(axis=0)
         return np.asarray((np.asarray(self._made.resolved) >= trust.values) & (off <= trust.tolerance), np.bool_)
+
+    @property
+    def _made(self) -> conformal.Bands:
+        return self._results()[0]
+
+    def _results(self) -> tuple[conformal.Bands, NDArray[np.float32]]:
+        if self.result is None:
+            self._make()
+        assert self.result is not None
+        return self.result
 
 
 class View(NamedTuple):
@@ -114,22 +132,24 @@ class Forecaster:
         self.steps = 0
         self.seen: dict[str, int] = {}
         self.capacity = bucket(capacity)
-        self.smooth = self.points.init(self.capacity)
-        self.bands = conformal.init(self.capacity, self.conformal_config)
+        self._smooth = self.points.init(self.capacity)
+        self._bands = conformal.init(self.capacity, self.conformal_config)
         self.latest: TickForecasts | None = None
+        self._kept: list[tuple[NDArray[np.float32], NDArray[np.bool_], TickForecasts]] = []
         levels = np.array(config.levels, np.float32)
         above = np.flatnonzero(levels > 0.5)
         self.trust = Trust(above, levels[above, None], config.trust_after_ticks, config.trust_tolerance)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
+        points, bands = self.states()
         return {
             "slots": self.slots,
             "steps": self.steps,
             "seen": self.seen,
             "capacity": self.capacity,
-            "points": arrays(self.smooth),
-            "bands": arrays(self.bands),
+            "points": arrays(points),
+            "bands": arrays(bands),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -137,15 +157,22 @@ class Forecaster:
         self.slots = dict(state["slots"])
         self.steps, self.seen = state["steps"], dict(state["seen"])
         self.capacity = state["capacity"]
-        self.smooth = like(self.points.init(self.capacity), state["points"])
-        self.bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
+        self._smooth = like(self.points.init(self.capacity), state["points"])
+        self._bands = like(conformal.init(self.capacity, self.conformal_config), state["bands"])
+        self._kept = []
+
+    def states(self) -> tuple[Any, conformal.State]:
+        """States of the point forecasts and of the quantiles around them, after all steps."""
+        self._step_kept()
+        return self._smooth, self._bands
 
     def begin(self, history: History) -> None:
         """Start from the states fitted to a history; only for a forecaster without data."""
         self.place(history.names)
         slots = [self.slots[name] for name in history.names]
-        self.smooth = with_series(self.smooth, history.smooth, slots, history.slots)
-        self.bands = with_series(self.bands, history.bands, slots, history.slots)
+        self._step_kept()
+        self._smooth = with_series(self._smooth, history.smooth, slots, history.slots)
+        self._bands = with_series(self._bands, history.bands, slots, history.slots)
 
     def step(self, observed: Mapping[str, float]) -> dict[str, View]:
         """Update with the observations of a tick; return forecasts of the observed workloads, by name.
@@ -159,10 +186,10 @@ class Forecaster:
         mask = np.zeros(self.capacity, bool)
         slots = [self.slots[name] for name in observed]
         y[slots], mask[slots] = list(observed.values()), True
-        self.smooth, self.bands, made, weights = self.points.step(
-            self.smooth, self.bands, y, mask, self.conformal_config
-        )
-        latest = self.latest = TickForecasts(made, self.trust, self.points.experts, weights)
+        latest = self.latest = TickForecasts(self._step_kept, self.trust, self.points.experts)
+        self._kept.append((y, mask, latest))
+        if len(self._kept) == MOST_KEPT:
+            self._step_kept()
         return {name: View(observed[name], slot, latest) for name, slot in sorted(zip(observed, slots, strict=True))}
 
     def most(
@@ -187,8 +214,9 @@ class Forecaster:
         """Reset series: their unit has changed."""
         slots = [self.slots[name] for name in names if name in self.slots]
         if slots:
-            self.smooth = wiped(self.smooth, self.points.init(self.capacity), slots)
-            self.bands = wiped(self.bands, conformal.init(self.capacity, self.conformal_config), slots)
+            self._step_kept()
+            self._smooth = wiped(self._smooth, self.points.init(self.capacity), slots)
+            self._bands = wiped(self._bands, conformal.init(self.capacity, self.conformal_config), slots)
 
     def place(self, names: Iterable[str]) -> None:
         """Give each workload a slot of its own."""
@@ -198,20 +226,30 @@ class Forecaster:
         self.seen.update(dict.fromkeys(new, self.steps))
         self._make_room(new)
 
+    def _step_kept(self) -> None:
+        """Make the steps of the kept ticks, one after the other, so that results do not depend on who reads them."""
+        kept, self._kept = self._kept, []
+        for y, mask, forecasts in kept:
+            self._smooth, self._bands, made, weights = self.points.step(
+                self._smooth, self._bands, y, mask, self.conformal_config
+            )
+            forecasts.result = made, weights
+
     def _make_room(self, names: list[str]) -> None:
+        self._step_kept()
         if len(self.slots) + len(names) > self.capacity:
             stale = [name for name, step in self.seen.items() if self.steps - step >= FORGET_STEPS]
             freed = [self.slots.pop(name) for name in stale[: len(names)]]
             for name in stale[: len(freed)]:
                 del self.seen[name]
-            self.smooth = wiped(self.smooth, self.points.init(self.capacity), freed)
+            self._smooth = wiped(self._smooth, self.points.init(self.capacity), freed)
             fresh = conformal.init(self.capacity, self.conformal_config)
-            self.bands = wiped(self.bands, fresh, freed)
+            self._bands = wiped(self._bands, fresh, freed)
             self.slots.update(zip(names, freed, strict=False))
             names = names[len(freed) :]
         for name in names:
             self.slots[name] = len(self.slots)
         if len(self.slots) > self.capacity:
             self.capacity = bucket(len(self.slots))
-            self.smooth = grow(self.smooth, self.capacity, self.points.init)
-            self.bands = grow(self.bands, self.capacity, lambda n: conformal.init(n, self.conformal_config))
+            self._smooth = grow(self._smooth, self.capacity, self.points.init)
+            self._bands = grow(self._bands, self.capacity, lambda n: conformal.init(n, self.conformal_config))

@@ -12,7 +12,7 @@ from flyball_models.sizing.lead_time_headroom import minutes
 from flyball_models.sizing.limits import bounded
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
-from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
+from flyball_streams.engine.workload.forecast.forecaster import MOST_KEPT, Forecaster, View
 from flyball_streams.engine.workload.proposals import REPEAT_IN_FULL_TICKS
 from flyball_streams.engine.workload.sizing import forecast_band, lead_time_headroom, slo_headroom
 from flyball_streams.engine.workload.sizing.columns import Columns, Floats, Ints, Observed, ends_sample
@@ -86,18 +86,28 @@ def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float
 
 
 class Sizer:
-    """Sizes all workloads of a cell at once; its state is in :class:`Columns`."""
+    """Sizes all workloads of a cell at once; its state is in :class:`Columns`.
+
+    Ticks that size nothing are kept and added together: one after the other, they take half the time of as many apart.
+    """
 
     def __init__(self, forecast: ForecastParameters, sizing: SizingParameters, forecaster: Forecaster) -> None:
         self.forecast = forecast
         self.sizing = sizing
         self.forecaster = forecaster
         self.policy = policy_of(sizing.policy)
-        self.columns = Columns(self.policy.floats)
+        self._columns = Columns(self.policy.floats)
+        self._kept: list[tuple[Tick, list[Job]]] = []
         self.objectives = slo_headroom.Objectives(sizing, self.policy.rule)
         self.wants: dict[str, TargetReplicas] = {}
         self.needs: dict[str, float] = {}
         """Replicas that workloads need, NaN if unknown, before any grants."""
+
+    @property
+    def columns(self) -> Columns:
+        """The state, with all ticks so far."""
+        self._observe_kept()
+        return self._columns
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -110,6 +120,7 @@ class Sizer:
 
     def load(self, state: dict[str, Any]) -> None:
         """Replace the state by that of a snapshot."""
+        self._kept = []
         self.columns.load(state["columns"])
         self.wants = {name: unpack_struct(raw, TargetReplicas) for name, raw in state["wants"].items()}
         self.needs = dict(state["needs"])
@@ -117,7 +128,8 @@ class Sizer:
 
     def keep(self, names: set[str]) -> None:
         """Drop all other workloads."""
-        if self.columns.rows.keys() - names:
+        added = (job.spec.workload for _, jobs in self._kept[-1:] for job in jobs)
+        if not names.issuperset(self._columns.rows) or not names.issuperset(added):
             self.columns.keep(names)
             self.objectives.reread()
 
@@ -136,16 +148,12 @@ class Sizer:
         if not jobs:
             self.wants, self.needs = {}, {}
             return []
-        columns, sizing, complete = self.columns, self.sizing, not tick.missing
-        rows = columns.place([job.spec.workload for job in jobs])
-        usual, least, most = self.objectives.note(rows, [job.spec for job in jobs], columns.room)
-        seen = _seen(jobs)
-        self.objectives.terms.lead[rows] = minutes(seen.cold_start_s)
-        observed = seen if complete else seen._replace(work=np.full(len(jobs), np.nan))
-        columns.observe(tick, rows, observed, self.objectives.terms, usual, least, most)
         ends = ends_sample(tick)
-        if not ends and seen.replicas.all():
+        if not ends and len(self._kept) < MOST_KEPT and all(job.demand.replicas for job in jobs):
+            self._kept.append((tick, jobs))
             return [self._wanted_before(job) for job in jobs]
+        columns, sizing, complete = self.columns, self.sizing, not tick.missing
+        rows, seen, observed, (usual, least, most) = self._observe(tick, jobs)
         waits = seen.queued > 0.0
         demanded = waits | (seen.requests > 0.0) | (seen.active > 0.0) | (seen.work > 0.0)
         if not (ends or (demanded & (seen.replicas == 0.0)).any()):
@@ -176,6 +184,23 @@ class Sizer:
                 want = self._want(tick, job, i, int(rows[i]), granted, wanted, basis)
             self.wants[name] = want
         return [self.wants.get(job.spec.workload) for job in jobs]
+
+    def _observe_kept(self) -> None:
+        """Add the kept ticks, one after the other."""
+        kept, self._kept = self._kept, []
+        for tick, jobs in kept:
+            self._observe(tick, jobs)
+
+    def _observe(self, tick: Tick, jobs: list[Job]) -> tuple[Ints, Observed, Observed, slo_headroom.Allowed]:
+        """Add a tick; return the rows of the jobs, what was seen, what of it counts, and their limits."""
+        columns = self._columns
+        rows = columns.place([job.spec.workload for job in jobs])
+        allowed = self.objectives.note(rows, [job.spec for job in jobs], columns.room)
+        seen = _seen(jobs)
+        self.objectives.terms.lead[rows] = minutes(seen.cold_start_s)
+        observed = seen._replace(work=np.full(len(jobs), np.nan)) if tick.missing else seen
+        columns.observe(tick, rows, observed, self.objectives.terms, *allowed)
+        return rows, seen, observed, allowed
 
     def _wanted_before(self, job: Job) -> TargetReplicas | None:
         want = self.wants.get(job.spec.workload)
