@@ -1,5 +1,6 @@
 """``flyball worker``."""
 
+import os
 from pathlib import Path
 
 import click
@@ -33,6 +34,8 @@ def command(
     Example:
       flyball worker --config /etc/flyball/flyball.yaml
     """
+    # Before NumPy: its threads for products of matrices would spin between them for longer than they compute.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.worker.run import run_worker
 

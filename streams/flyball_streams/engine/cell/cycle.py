@@ -1,12 +1,12 @@
 """One scheduling cycle of one cell: the inputs of a tick, and what all actions share."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from flyball_contracts.ids import NS_PER_S, decision_id
 from flyball_contracts.records import Effect, Evidence, Proposal, Tick, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import gang_of
-from flyball_streams.engine.cell.actions.victims import Holders
+from flyball_streams.engine.cell.actions.victims import Holders, Stoppable
 from flyball_streams.engine.cell.backoff import Attempt, Rule, Waited
 from flyball_streams.engine.cell.memory import Memory, Order, outstanding, replicas_at
 from flyball_streams.engine.cell.placement import Place, Placement
@@ -53,6 +53,8 @@ class Cycle:
         self.unmet = False
         self._cache = cache
         self._is_refreshed = False
+        self._stoppable: list[Stoppable] | None = None
+        self._waiting: frozenset[tuple[str, bool, int | None]] | None = None
 
     def spec(self, workload: str) -> WorkloadSpec | None:
         """Specification of a workload of this cell, ``None`` for any other workload."""
@@ -168,7 +170,13 @@ class Cycle:
         (self.rate_limit.note_rescue if rescue else self.rate_limit.note)(target or subject)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
+        self._stoppable = self._waiting = None
         return identity
+
+    def reached(self, subject: str, kind: str, about: str) -> None:
+        """Note that the goal of attempts of a kind is reached."""
+        self.memory.backoff.reached(subject, kind, about)
+        self._stoppable = self._waiting = None
 
     def common(
         self, workload: str, reason: str, confidence: float, evidence: tuple[Evidence, ...], waited: Waited
@@ -221,6 +229,13 @@ class Cycle:
         return self._cache.holders
 
     @property
+    def stoppable(self) -> list[Stoppable]:
+        """Interruptible work that may stop in this tick, in the order of :class:`Holders`."""
+        if self._stoppable is None:
+            self._stoppable = list(self._find_stoppable())
+        return self._stoppable
+
+    @property
     def unplaced(self) -> list[WorkloadSpec]:
         """Workloads, one for each replica, whose reserved room is not there: they are served first."""
         return self._cache.unplaced
@@ -240,7 +255,8 @@ class Cycle:
 
     def is_infeasible(self, spec: WorkloadSpec, running: int, wanted: int) -> bool:
         """Whether no room can be made for more replicas: nothing has changed since that was tried."""
-        return self._cache.infeasible.get(spec.workload) == self._feasibility_key(spec, running, wanted)
+        known = self._cache.infeasible.get(spec.workload)
+        return known is not None and known == self._feasibility_key(spec, running, wanted)
 
     def note_infeasible(self, spec: WorkloadSpec, running: int, wanted: int) -> None:
         """Remember that no room can be made for more replicas."""
@@ -248,21 +264,50 @@ class Cycle:
 
     def is_waiting(self, spec: WorkloadSpec, running: int, wanted: int, for_: frozenset[str]) -> bool:
         """Whether these victims are still waited for: nothing has changed since that was found."""
-        key = self._feasibility_key(spec, running, wanted), for_
-        return self._cache.waiting.get(spec.workload) == key
+        known = self._cache.waiting.get(spec.workload)
+        return known is not None and known == (self._feasibility_key(spec, running, wanted), for_)
 
     def note_waiting(self, spec: WorkloadSpec, running: int, wanted: int, for_: frozenset[str]) -> None:
         """Remember that these victims, about which nothing may be decided yet, are waited for."""
         self._cache.waiting[spec.workload] = self._feasibility_key(spec, running, wanted), for_
 
+    def found_before(self, spec: WorkloadSpec, mark: int, situation: object) -> int | None:
+        """Replicas for which room was found with victims in the same situation, ``None`` if that is not known.
+
+        It is known only of a placement that no decision of its tick had changed, up to ``mark``.
+        """
+        known = self._cache.found.get(spec.workload)
+        if known is None or not self._cache.is_unchanged(mark):
+            return None
+        return known[1] if known[0] == (spec, self._cache.version, situation) else None
+
+    def note_found(self, spec: WorkloadSpec, mark: int, situation: object, replicas: int) -> None:
+        """Remember for how many replicas room was found with victims."""
+        if self._cache.is_unchanged(mark):
+            self._cache.found[spec.workload] = (spec, self._cache.version, situation), replicas
+
+    def _find_stoppable(self) -> Iterator[Stoppable]:
+        for victim in self.holders.interruptible:
+            name, order = victim.workload, self.believed(victim.workload)
+            if name in self.decided or self.memory.backoff.waits(name, "stop", self.now_ns, self.rule):
+                continue
+            stopping = frozenset(order.victims) if order is not None else frozenset[str]()
+            bundles = self.holders.bundles(victim, stopping)
+            running = sum(len(b.names) for b in bundles)
+            if order is not None and order.replicas < running:
+                continue  # some of its replicas are about to stop; which ones is unknown
+            spare = self.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
+            yield Stoppable(victim, bundles, spare, self.is_touched(name), self.may_stop(name))
+
     def _feasibility_key(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
-        backoff = self.memory.backoff
-        waiting = frozenset(
-            (name, backoff.waits(name, "stop", self.now_ns, self.rule), backoff.allowed(name, self.now_ns))
-            for name in backoff.subjects
-        )
-        waiting = frozenset(entry for entry in waiting if entry[1:] != (False, None))
-        return spec, running, wanted, frozenset(self.decided), waiting, self._cache.version
+        if self._waiting is None:
+            backoff = self.memory.backoff
+            waiting = (
+                (name, backoff.waits(name, "stop", self.now_ns, self.rule), backoff.allowed(name, self.now_ns))
+                for name in backoff.subjects
+            )
+            self._waiting = frozenset(entry for entry in waiting if entry[1:] != (False, None))
+        return spec, running, wanted, frozenset(self.decided), self._waiting, self._cache.version
 
     def effect(self, spec: WorkloadSpec, replicas: int) -> Effect:
         """Expected effect of this many more replicas, per hour."""

@@ -15,8 +15,8 @@ class SchedulerCache:
 
     ``reserved`` are the places kept for replicas still to come, by workload. ``unplaced`` are workloads, one for each
     replica, whose reserved room is not there. ``version`` identifies the inputs of the cache. ``infeasible`` maps
-    workloads to the situation in which no room could be made for them, and ``waiting`` to that in which they were to
-    wait for victims.
+    workloads to the situation in which no room could be made for them, ``waiting`` to that in which they were to wait
+    for victims, and ``found`` to that in which victims would have made room, and for how many replicas.
     """
 
     def __init__(self, directory: FleetIndex, cell: str) -> None:
@@ -28,6 +28,7 @@ class SchedulerCache:
         self.version: Hashable = None
         self.infeasible: dict[str, Hashable] = {}
         self.waiting: dict[str, Hashable] = {}
+        self.found: dict[str, tuple[object, int]] = {}
         self._holders: tuple[int, Holders] | None = None
         self._price: tuple[int, float | None] | None = None
         self._changes = 0
@@ -45,6 +46,8 @@ class SchedulerCache:
             self.infeasible = {}
         if len(self.waiting) > len(self.directory.workloads(self.cell)):
             self.waiting = {}
+        if len(self.found) > len(self.directory.workloads(self.cell)):
+            self.found = {}
         orders = self._orders(memory, now)
         moves = [
             (key, move)
@@ -84,6 +87,10 @@ class SchedulerCache:
         self.version = self._changes, self.directory.version, inputs
         self._inputs, self._mark = inputs, self.placement.mark()
         self._reserved, self._unplaced = _copies(self.reserved), self.unplaced[:]
+
+    def is_unchanged(self, mark: int) -> bool:
+        """Whether the placement up to a mark is as open orders leave it: nothing of this tick was placed before."""
+        return mark == self._mark
 
     def _orders(self, memory: Memory, now: int) -> list[tuple[WorkloadSpec, Order]]:
         """Orders of this cell that are in flight, the oldest first."""

@@ -71,11 +71,13 @@ def _larger(a: float | None, b: float | None) -> float | None:
 
 def _mean(values: Sequence[float | None], replicas: list[int]) -> float | None:
     """Return the mean of a field over the replicas of the lanes that know it."""
-    known = [(float(x), n) for x, n in zip(values, replicas, strict=True) if x is not None]
-    if not known:
-        return None
-    weight = sum(n for _, n in known)
-    return sum(x * n for x, n in known) / weight if weight > 0 else known[0][0]
+    first: float | None = None
+    total, weight = 0.0, 0
+    for x, n in zip(values, replicas, strict=True):
+        if x is not None:
+            first = float(x) if first is None else first
+            total, weight = total + float(x) * n, weight + n
+    return total / weight if weight > 0 else first
 
 
 def _most(found: list[Usage]) -> Usage | None:

@@ -2,12 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from flyball_contracts.records import Evidence, Preempt, WorkloadSpec
 from flyball_streams.engine.cell.actions.limits import accepts, gang_of, per_replica
-from flyball_streams.engine.cell.actions.victims import Bundle, Search
+from flyball_streams.engine.cell.actions.victims import Bundle, Search, Stoppable
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.memory import Preempted
@@ -28,8 +29,13 @@ class Grant(NamedTuple):
     victims: Sequence[Bundle] = ()
 
 
-def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Grant:
+def granted(
+    cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int, admits: Callable[[int], bool] = lambda _: True
+) -> Grant:
     """Place replicas one gang after the other, in free room and then in room of victims.
+
+    ``admits`` says whether a decision for so many replicas may be made now. If not, a grant that takes victims is not
+    worked out: it has neither places nor victims, and is the same in the next tick unless something changes.
 
     Victims about which something was decided within the interval are not due, nor are those whose budget is used up.
     They are waited for where more work has room with them, or where the others are more important than what all
@@ -63,11 +69,16 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
         or any(_shared(cycle, spec, o) for o in cycle.unplaced)
     ):
         return Grant(reach, places, mark, free)
-    candidates, spare = _candidates(cycle, spec)
+    stoppable = list(takewhile(lambda one: one.victim.priority < spec.priority, cycle.stoppable))
     hurries = cycle.is_down(spec.workload, wanted) or cycle.rate_limit.has_waited(spec.workload)
-    resting = frozenset(name for name in spare if cycle.is_touched(name) or not (hurries or cycle.may_stop(name)))
+    resting = frozenset(one.victim.workload for one in stoppable if one.touched or not (hurries or one.due))
     if resting and cycle.is_waiting(spec, running, wanted, resting):
         return _waits(cycle, spec, running, mark)
+    situation = running, wanted, here, free, resting, [(one.victim.workload, one.spare) for one in stoppable]
+    before_search = cycle.found_before(spec, mark, situation)
+    if before_search is not None and not admits(before_search):
+        return Grant(before_search, [], mark, free)
+    candidates, spare = [b for one in stoppable for b in one.bundles], _spare(stoppable)
     search = _search(cycle, spec, [b for b in candidates if b.victim.workload not in resting], spare)
     now = reach = _reach(search, spec, free, wanted, here)
     highest = _highest(search)
@@ -86,6 +97,9 @@ def granted(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Gran
         cycle.note_infeasible(spec, running, wanted)
     if now == free:
         return Grant(free, places, mark, free)
+    if not admits(now):
+        cycle.note_found(spec, mark, situation, now)
+        return Grant(now, [], mark, free)
     return Grant(now, search.spared(mark, now - max(running, here)), mark, free, search.chosen)
 
 
@@ -160,24 +174,9 @@ def _steps(spec: WorkloadSpec, running: int, wanted: int) -> Iterator[int]:
     return iter(range(running - running % gang + gang, wanted + 1, gang))
 
 
-def _candidates(cycle: Cycle, spec: WorkloadSpec) -> tuple[list[Bundle], Counter[str]]:
-    """Interruptible and less important work, cheapest first, and how many replicas of each workload may stop."""
-    found: list[Bundle] = []
-    spare: Counter[str] = Counter()
-    for victim in cycle.holders.interruptible:
-        if victim.priority >= spec.priority:
-            break
-        name, order = victim.workload, cycle.believed(victim.workload)
-        if name in cycle.decided or cycle.memory.backoff.waits(name, "stop", cycle.now_ns, cycle.rule):
-            continue
-        stopping = frozenset(order.victims) if order is not None else frozenset[str]()
-        bundles = cycle.holders.bundles(victim, stopping)
-        running = sum(len(b.names) for b in bundles)
-        if order is not None and order.replicas < running:
-            continue  # some of its replicas are about to stop; which ones is unknown
-        spare[name] = cycle.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
-        found += bundles
-    return found, spare
+def _spare(stoppable: Sequence[Stoppable]) -> Counter[str]:
+    """How many replicas of each workload may stop."""
+    return Counter({one.victim.workload: one.spare for one in stoppable})
 
 
 def _search(cycle: Cycle, spec: WorkloadSpec, candidates: Sequence[Bundle], spare: Counter[str]) -> Search:

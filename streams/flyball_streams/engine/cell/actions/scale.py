@@ -36,12 +36,16 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
             reason = f"in from {running} to {wanted}: {p.reason}{limited}"
             yield order(cycle, spec, made, [], reason, p.confidence, cited(p), waited)
         return
-    grant = granted(cycle, spec, running, wanted)
+    wakes, down = cycle.wakes(name, wanted), cycle.is_down(name, wanted)
+
+    def admitted(replicas: int) -> Waited | None:
+        made = Attempt("scale", "", running, replicas)
+        return cycle.admit(name, made, urgent=wakes, emergency=down) if replicas > running else None
+
+    grant = granted(cycle, spec, running, wanted, lambda replicas: admitted(replicas) is not None)
     barred = cycle.placement.tenancy.bars(spec)  # more machines would not help
     cycle.lacks(name, 0 if barred else wanted - grant.replicas, p.id)
-    made = Attempt("scale", "", running, grant.replicas)
-    wakes, down = cycle.wakes(name, wanted), cycle.is_down(name, wanted)
-    waited = cycle.admit(name, made, urgent=wakes, emergency=down) if grant.replicas > running else None
+    waited = admitted(grant.replicas)
     if waited is None:
         cycle.placement.rollback(grant.mark)
         return
@@ -50,6 +54,7 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
     cycle.memory.preempted.pop(name, None)
     room = "" if grant.replicas == wanted else f"; room for {grant.replicas} of {wanted} only"
     reason = f"out from {running} to {grant.replicas}: {p.reason}{room}"
+    made = Attempt("scale", "", running, grant.replicas)
     yield order(cycle, spec, made, grant.places, reason, p.confidence, cited(p), waited)
 
 

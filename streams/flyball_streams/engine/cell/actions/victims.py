@@ -31,6 +31,19 @@ class Bundle(NamedTuple):
         return self.victim.checkpoint_s * per_replica(self.victim) * len(self.names)
 
 
+class Stoppable(NamedTuple):
+    """An interruptible workload whose replicas may stop for a more important one, ``spare`` of them at most.
+
+    ``touched``: a replica of it is moved in this tick. ``due``: a decision about it need not wait.
+    """
+
+    victim: WorkloadSpec
+    bundles: list[Bundle]
+    spare: int
+    touched: bool
+    due: bool
+
+
 class Holders:
     """Interruptible work of a cell in bundles, as long as the inventories stay the same."""
 

@@ -24,7 +24,7 @@ def order(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Cho
         _buy(cycle, room, spec, chosen)
         return
     before = _named({part.offer: part.replicas_before for part in chosen.portions})
-    cycle.memory.backoff.reached(name, "choose", before)
+    cycle.reached(name, "choose", before)
     if cycle.resting(name, wanted - running) or cycle.is_rising(name, running, wanted):
         cycle.unmet |= wanted > running
         return
