@@ -8,8 +8,8 @@ deviations. On the standardised windows runs a one-sided cumulative sum (Page 19
 
 An excursion begins when S leaves 0. It is significant only once the median of half a minute was ``least`` above that of
 the half minute before, and ``volatility_factor`` times its usual change. This excludes slow drifts, sums of tiny
-differences, and gangs whose step times vary a lot. Where the change was less than ``sure_factor`` times the usual one it
-has to last for ``lasts_s``, too: step times that vary by nature come back. One very long step, as with a checkpoint,
+differences, and gangs whose step times vary a lot. Where the change was less than ``sure_factor`` times the usual,
+it has to last for ``lasts_s``, too: step times that vary by nature come back. One very long step, as with a checkpoint,
 counts as ``most`` spreads. Level and spread are not updated while S is high, unless S has been above 0 for a minute
 without such a change: then the level was wrong.
 
