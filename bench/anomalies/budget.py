@@ -103,8 +103,8 @@ def pods(data: Path, half: int, peers: bool) -> Course:
 def incidents(course: Course, budget: float, share: float = 1.0) -> tuple[int, int]:
     """False incidents from cold on, all of the course in order, and the devices named in them.
 
-    Incidents are what the cell lane makes of the departures: those of one workload, which is a group here, are one while
-    it lasts, and so are bursts. What a device shows again within an hour is the same incident.
+    Incidents are what the cell lane makes of the departures: those of one workload, which is a group here, are one
+    while it lasts, and so are bursts. What a device shows again within an hour is the same incident.
     """
     ticks, n, metrics = course.x.shape
     rate = share * budget / BUDGET_S / metrics

@@ -10,8 +10,8 @@ The scale s is the largest recent d of any member of the group, itself included,
 floor in the unit of the metric. It makes series of one metric comparable, so that their peaks have one tail
 (:mod:`flyball_models.anomaly.tail`), with a separate one for series without peers. A series departs when u exceeds the
 limit that peaks of healthy series exceed at the configured rate. A new series is not judged for a while, longer if it
-has no peers, and its limit is higher for its first hour. While a series departs its baseline is not updated; a departure
-that lasts becomes the new baseline. The method is our own.
+has no peers, and its limit is higher for an hour. While a series departs its baseline is not updated; a departure that
+lasts becomes the new baseline. The method is our own.
 
 Shapes: N devices, M metrics, arrays [M, N] with the devices last. Strata are the M metrics with peers, then without.
 Times are seconds, whatever a tick is.
