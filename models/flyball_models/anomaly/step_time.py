@@ -11,7 +11,7 @@ the half minute before, and ``volatility_factor`` times its usual change. This e
 differences, and gangs whose step times vary a lot. Where the change was less than ``sure_factor`` times the usual,
 it has to last for ``lasts_s``, too: step times that vary by nature come back. One very long step, as with a checkpoint,
 counts as ``most`` spreads. Level and spread are not updated while S is high, unless S has been above 0 for a minute
-without such a change: then the level was wrong.
+without such a change: then the level was wrong, and S does not grow.
 
 S is divided by the gang's own recent maximum (at least ``floor``), so that gangs with variable and with constant step
 times have one tail (:mod:`flyball_models.anomaly.tail`), which gives the limit. A gang that stays slow has a new level
@@ -164,6 +164,8 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     moved = median(recent[HALF:]) - median(recent[:HALF])
     least, sure = (np.maximum(c.least, factor * state.volatility) for factor in (c.volatility_factor, c.sure_factor))
     jump = np.fmax(np.where(rises, 0.0, state.jump), moved / least)
+    drifts = (jump < 1.0) & (windows >= RECENT)
+    up = np.where(drifts, np.minimum(up, c.hold), up)
     jumps = known & (jump >= 1.0) & (np.where(rises, 0.0, state.jump) < 1.0)
     onset_s = np.where(jumps, np.maximum(since_s, now_s - HALF * state.open_s), state.onset_s)
     seen = recent_n - RECENT
@@ -180,7 +182,6 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     gain = np.minimum(state.open_s / c.usual_s, 1.0)
     forgets = np.where(over, 0.5 ** (state.open_s / c.forget_s), 1.0)
     reached = np.where(was_alarm, np.minimum(over_now, c.doubt * usual), over_now)
-    drifts = (jump < 1.0) & (windows >= RECENT)
     level, spread = _learned(state, recent, y, z, known & ((up < c.hold) | drifts), fresh, c)
     stays = np.where(fresh | ~lasts, 0.0, 1.0)
     found = Detections(
