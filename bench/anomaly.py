@@ -341,13 +341,14 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
             f"{r['per_1000_gpu_days']:g}",
             f"{r['asked']:.2f}",
             str(r["got"]),
+            str(r["devices"]),
             f"{r['ratio']:.2f}",
             f"{r['ratio_90'][0]:.2f} to {r['ratio_90'][1]:.2f}",
         )
         for r in rows
         if r["part"] == "budget"
     ]
-    titles = ("series", "GPU-days", "per 1,000 GPU-days", "asked", "got", "ratio", "90 %")
+    titles = ("series", "GPU-days", "per 1,000 GPU-days", "asked", "got", "devices", "ratio", "90 %")
     yield _table("False incidents, from cold", titles, lines)
     shown = [(r["detector"], r["threshold"], *(f"{r[p]:.1f}" for p in PROFILES)) for r in rows if r["part"] == "nab"]
     if shown:

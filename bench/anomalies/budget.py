@@ -14,10 +14,15 @@ from numpy.typing import NDArray
 from flyball_contracts.config import FleetConfig
 from flyball_contracts.frame import decode_frame
 from flyball_contracts.metrics import GPU
+from flyball_contracts.records import Device, Evidence, Inventory, Symptom
 from flyball_contracts.topics import TELEMETRY
 from flyball_models.anomaly import departure, outlier, tail
 from flyball_simulator import Fleet
+from flyball_streams.engine import Directory
 from flyball_streams.engine.budget import BUDGET_S, COURSES_SHARE, GPUS_SHARE
+from flyball_streams.engine.cell.incidents.correlate import Correlation
+from flyball_streams.engine.cell.incidents.manager import QUIET_S, QUIET_TICKS
+from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
 from flyball_streams.engine.node.cell import GPU_WATCHED
 from flyball_streams.engine.packing import wiped
 from flyball_streams.engine.workload.courses import WINDOW_S
@@ -95,12 +100,17 @@ def pods(data: Path, half: int, peers: bool) -> Course:
     return Course(x, group, np.array(list(POD_FLOORS.values()), np.float32), tick_s, {})
 
 
-def incidents(course: Course, budget: float, share: float = 1.0) -> int:
-    """False incidents from cold on, all of the course in order."""
+def incidents(course: Course, budget: float, share: float = 1.0) -> tuple[int, int]:
+    """False incidents from cold on, all of the course in order, and the devices named in them.
+
+    Incidents are what the cell lane makes of the departures: those of one workload, which is a group here, are one
+    while it lasts, and so are bursts. What a device shows again within an hour is the same incident.
+    """
     ticks, n, metrics = course.x.shape
     rate = share * budget / BUDGET_S / metrics
     state, known = departure.init(n, metrics), tail.init(2 * metrics, rate)
-    last, found = np.full(n, -np.inf), 0
+    cell, named = _Cell(course, budget), 0
+    last = np.full(n, -np.inf)
     for tick in range(ticks):
         if tick in course.restarts:
             state = wiped(state, departure.init(n, metrics), course.restarts[tick])
@@ -111,9 +121,65 @@ def incidents(course: Course, budget: float, share: float = 1.0) -> int:
         )
         alarmed = np.flatnonzero((out.ratio > 0).any(axis=0))
         now = tick * course.tick_s
-        found += int((now - last[alarmed] > MERGED_S).sum())
+        named += int((now - last[alarmed] > MERGED_S).sum())
         last[alarmed] = now
-    return found
+        if len(alarmed):
+            cell.step(tick, alarmed.tolist(), out)
+    return cell.close(np.inf), named
+
+
+class _Cell:
+    """The incidents of one cell lane that a course's departures become."""
+
+    def __init__(self, course: Course, budget: float) -> None:
+        self.course, self.open, self.named_s = course, dict[str, OpenIncident](), dict[str, float]()
+        directory, self.found = Directory(), 0
+        for device in range(course.x.shape[1]):
+            directory.apply(
+                Inventory(
+                    node=f"node-{device}", cell="cell", time_ns=START_NS, boot_id="1", epoch=1,
+                    devices=(Device(id=f"gpu-{device}", model="gpu", memory_bytes=1),),
+                )
+            )  # fmt: skip
+        self.correlation = Correlation("cell", directory, self.open, budget)
+
+    def step(self, tick: int, devices: list[int], out: departure.Detections) -> None:
+        """Departures of a tick."""
+        now_s = (tick + 1) * self.course.tick_s
+        self.close(now_s)
+        for device in devices:
+            self.correlation.ingest(self._symptom(tick, device, now_s, out), _ns(now_s), None)
+        self.correlation.spread(_ns(now_s))
+        for incident in [c for c in self.open.values() if c.status == "merged"]:
+            self.correlation.close(incident)
+
+    def close(self, now_s: float) -> int:
+        """Count the incidents that are over, which name a device that none named in the last hour; how many so far."""
+        for incident in list(self.open.values()):
+            if (incident.seen_ns - START_NS) / 1e9 + max(QUIET_S, QUIET_TICKS * self.course.tick_s) > now_s:
+                continue
+            before = [self.named_s.get(device, -np.inf) for device in incident.devices]
+            self.found += (incident.opened_ns - START_NS) / 1e9 - max(before) > MERGED_S
+            self.named_s.update(dict.fromkeys(incident.devices, (incident.seen_ns - START_NS) / 1e9))
+            self.correlation.close(incident)
+        return self.found
+
+    def _symptom(self, tick: int, device: int, now_s: float, out: departure.Detections) -> Symptom:
+        course, group = self.course, int(self.course.group[tick, device])
+        evidence = tuple(
+            Evidence(name=str(m), value=float(course.x[tick, device, m]), expected=float(out.expected[m, device]))
+            for m in np.flatnonzero(out.ratio[:, device] > 0).tolist()
+        )
+        since_s = now_s - float(out.since_s[:, device].max())
+        return Symptom(
+            detector="departure", cause="unknown", strength="effect", severity="warning", since_ns=_ns(since_s),
+            time_ns=_ns(now_s), node=f"node-{device}", device=f"gpu-{device}", statistical=True,
+            workload=f"group-{group}" if group >= 0 else f"pod-{device}", evidence=evidence,
+        )  # fmt: skip
+
+
+def _ns(second: float) -> int:
+    return START_NS + round(second * 1e9)
 
 
 def joined(courses: list[Course]) -> Course:
@@ -132,7 +198,7 @@ def joined(courses: list[Course]) -> Course:
 def budget_rows(name: str, course: Course, budgets: tuple[float, ...], share: float = 1.0) -> Iterator[dict[str, Any]]:
     """Budgeted and observed, with a 90 % interval of the rate."""
     for budget in budgets:
-        got, budgeted = incidents(course, budget, share), share * budget * course.days / 1000.0
+        (got, named), budgeted = incidents(course, budget, share), share * budget * course.days / 1000.0
         low, high = _poisson_90(got)
         yield {
             "part": "budget",
@@ -141,6 +207,7 @@ def budget_rows(name: str, course: Course, budgets: tuple[float, ...], share: fl
             "per_1000_gpu_days": share * budget,
             "asked": budgeted,
             "got": got,
+            "devices": named,
             "ratio": got / budgeted,
             "ratio_90": [low / budgeted, high / budgeted],
         }

@@ -67,6 +67,14 @@ def test_a_slowdown_of_all_is_found_in_time(
     assert np.median(last.expected_s) == pytest.approx(1.0, abs=0.02)
 
 
+def test_a_level_from_a_gangs_low_is_unlearned_and_what_goes_away_again_is_no_slowdown() -> None:
+    """It begins 3 % faster than usual, comes back over ten minutes, and once is slower for half a minute."""
+    t = np.arange(3600)[:, None]
+    x = iid(np.random.default_rng(9), 3600) - 0.03 * np.clip((660 - t) / 600, 0.0, 1.0)
+    x += 0.028 * np.where(t < 3000, 0.0, np.exp(-np.maximum(t - 3030, 0) / 60.0))
+    assert (delays_s(run(x, limit=8.0)[1], len(x)) == np.inf).all()
+
+
 def test_long_steps_and_long_ticks() -> None:
     """Each step takes 20 s and is told over and over; or a tick takes 30 s."""
     random = np.random.default_rng(5)

@@ -8,12 +8,14 @@ deviations. On the standardised windows runs a one-sided cumulative sum (Page 19
 
 An excursion begins when S leaves 0. It is significant only once the median of half a minute was ``least`` above that of
 the half minute before, and ``volatility_factor`` times its usual change. This excludes slow drifts, sums of tiny
-differences, and gangs whose step times vary a lot. One very long step, as with a checkpoint, counts as ``most``
-spreads. Level and spread are not updated while S is high.
+differences, and gangs whose step times vary a lot. Where the change was less than ``sure_factor`` times the usual,
+it has to last for ``lasts_s``, too: step times that vary by nature come back. One very long step, as with a checkpoint,
+counts as ``most`` spreads. Level and spread are not updated while S is high, unless S has been above 0 for a minute
+without such a change: then the level was wrong, and S does not grow.
 
 S is divided by the gang's own recent maximum (at least ``floor``), so that gangs with variable and with constant step
 times have one tail (:mod:`flyball_models.anomaly.tail`), which gives the limit. A gang that stays slow has a new level
-after ``accept_s``; one that became faster, which the same sum downwards finds, has it at once.
+after ``accept_s``; one that became clearly faster, by the same sum downwards, has it at once.
 
 Shapes: W workloads.
 """
@@ -38,6 +40,8 @@ _MEDIAN = 1.4826
 class Config(NamedTuple):
     """See above; times in s, ``least_spread`` and ``least`` as logarithms, ``warm`` in windows with a level.
 
+    ``kept`` is the share of the required change that a slowdown which is not sure must keep, and of the usual change by
+    which the median of a minute is below the level of a gang that became faster.
     ``hold`` is the sum from which level and spread are not updated. The highest sum decays by half in ``forget_s``; one
     that was an alarm raises it to at most ``doubt`` times its value.
     """
@@ -49,6 +53,9 @@ class Config(NamedTuple):
     most: float = 8.0
     drift: float = 0.75
     volatility_factor: float = 6.0
+    sure_factor: float = 8.0
+    lasts_s: float = 180.0
+    kept: float = 0.75
     warm: float = 24.0
     hold: float = 6.0
     faster: float = 60.0
@@ -157,24 +164,27 @@ def _close(state: State, over: Bools, now_s: float, limit: float, c: Config) -> 
     newer_half = np.arange(RECENT)[:, None] >= RECENT - np.minimum(windows, HALF)
     slower = median(np.where(newer_half, recent, np.nan)) - state.level
     moved = median(recent[HALF:]) - median(recent[:HALF])
-    jump = np.fmax(
-        np.where(rises, 0.0, state.jump), moved / np.maximum(c.least, c.volatility_factor * state.volatility)
-    )
+    least, sure = (np.maximum(c.least, factor * state.volatility) for factor in (c.volatility_factor, c.sure_factor))
+    jump = np.fmax(np.where(rises, 0.0, state.jump), moved / least)
+    drifts = (jump < 1.0) & (windows >= RECENT)
+    up = np.where(drifts, np.minimum(up, c.hold), up)
     jumps = known & (jump >= 1.0) & (np.where(rises, 0.0, state.jump) < 1.0)
     onset_s = np.where(jumps, np.maximum(since_s, now_s - HALF * state.open_s), state.onset_s)
     seen = recent_n - RECENT
-    is_significant = known & lasts & (jump >= 1.0) & (slower >= c.least) & (seen >= c.warm)
+    is_sure = (jump >= sure / least) | ((now_s - onset_s >= c.lasts_s) & (slower >= c.kept * least))
+    is_significant = known & lasts & (jump >= 1.0) & is_sure & (slower >= c.least) & (seen >= c.warm)
     peak = np.fmax(np.where(rises, 0.0, state.peak), np.where(is_significant, up, 0.0))
     usual = state.worst + c.floor
     alarm = np.where(rises, 0.0, state.alarm) + (is_significant & (up / usual >= limit)) > 0
-    fresh = first | (known & (down >= c.faster)) | (known & lasts & (now_s - since_s >= c.accept_s))
+    faster = (down >= c.faster) & (state.level - median(recent) >= c.kept * c.volatility_factor * state.volatility)
+    fresh = first | (known & faster) | (known & lasts & (now_s - since_s >= c.accept_s))
     ends = known & (fresh | ((state.up > 0) & ~lasts))
     over_now = np.where(lasts, peak, state.peak)
     was_alarm = np.where(lasts, alarm, state.alarm > 0)
     gain = np.minimum(state.open_s / c.usual_s, 1.0)
     forgets = np.where(over, 0.5 ** (state.open_s / c.forget_s), 1.0)
     reached = np.where(was_alarm, np.minimum(over_now, c.doubt * usual), over_now)
-    level, spread = _learned(state, recent, y, z, known & (up < c.hold), fresh, c)
+    level, spread = _learned(state, recent, y, z, known & ((up < c.hold) | drifts), fresh, c)
     stays = np.where(fresh | ~lasts, 0.0, 1.0)
     found = Detections(
         alarm=is_significant & alarm,
@@ -214,7 +224,8 @@ def _learned(
     around = np.maximum(_MEDIAN * median(np.abs(recent - middle)), c.least_spread)
     gain = np.where(learns, np.minimum(state.open_s / c.usual_s, 1.0), 0.0)
     with np.errstate(invalid="ignore"):
-        level = np.where(learns, state.level + gain * np.clip(z, -2.0, 2.0) * state.spread, state.level)
+        pace = np.maximum(gain, 1.0 / np.maximum(state.recent_n, RECENT))
+        level = np.where(learns, state.level + pace * np.clip(z, -2.0, 2.0) * state.spread, state.level)
         off = np.minimum(np.abs(z), 4.0) * state.spread
         spread = np.where(learns, state.spread + gain * (_NORMAL * off - state.spread), state.spread)
     spread = np.where(np.isnan(spread), spread, np.maximum(spread, c.least_spread))

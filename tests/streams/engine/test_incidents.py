@@ -78,6 +78,57 @@ def test_gpus_that_fail_by_themselves_on_three_nodes_are_no_incident_of_the_cell
     assert [i.level for i in harness.open()] == ["gpu"] * 3
 
 
+def departed(node: int, index: int, rises: bool = True, metric: str = "hw.power", **more: str) -> Symptom:
+    """A GPU of a workload of its own departs."""
+    evidence = (Evidence(name=metric, value=400.0 if rises else 100.0, expected=250.0, unit="W"),)
+    return symptom(
+        f"node-{node}", 0, index, "unknown", "effect", workload=more.get("workload", f"alone-{node}"),
+        detector="departure", statistical=True, evidence=evidence, severity="warning",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("others", "incidents"),
+    [
+        ([departed(1, 60), departed(2, 90)], 1),
+        ([departed(1, 400)], 2),
+        ([departed(1, 60, rises=False)], 2),
+        ([departed(1, 60, metric="hw.temperature")], 2),
+    ],
+    ids=["at once, the same way", "later", "the other way", "another metric"],
+)
+def test_departures_of_several_workloads_are_one_incident_if_they_come_at_once_in_one_way(
+    others: list[Symptom], incidents: int
+) -> None:
+    harness = IncidentHarness()
+    harness.at(30, departed(0, 30))
+    for one in others:
+        harness.at((one.time_ns - at(0)) // (at(1) - at(0)), one)
+    standing = harness.open()
+    assert len(standing) == incidents
+    assert sum(len(i.devices) for i in standing) == 1 + len(others)
+    if incidents == 1:
+        assert (standing[0].nodes, standing[0].onset_ns) == (("node-0", "node-1", "node-2"), at(30))
+        assert "at once in 3 workloads" in standing[0].summary
+
+
+def test_a_fault_keeps_its_name_beside_a_burst_and_takes_its_effects_over() -> None:
+    harness = IncidentHarness()
+    harness.at(30, departed(0, 30), departed(1, 31))
+    harness.at(40, symptom("node-3", 0, 40, "pcie", "fault", workload="train"))
+    assert sorted(i.cause for i in harness.open()) == ["pcie", "unknown"]
+    harness.at(50, symptom("node-1", 0, 50, "gpu", "fault", workload="alone-1"))
+    assert shape(harness.open()) == [("gpu", "node-1/0", "gpu"), ("gpu", "node-3/0", "pcie")]
+
+
+@pytest.mark.parametrize(("budget", "incidents"), [(1.0, 1), (10_000.0, 2)])
+def test_where_departures_are_frequent_two_at_once_are_chance(budget: float, incidents: int) -> None:
+    harness = IncidentHarness()
+    harness.manager.correlation.budget = budget
+    harness.at(30, departed(0, 30), departed(1, 31))
+    assert len(harness.open()) == incidents
+
+
 def test_what_was_merged_says_into_what() -> None:
     harness = IncidentHarness()
     a, b = (

@@ -3,7 +3,8 @@
 A symptom joins the open incident of its device, of its node, of its cause in the whole cell, or of its workload.
 Effects on a gang join the incident of any of its members; a symptom that is more than an effect takes over effects that
 came before it. Three GPUs of a node with one cause become an incident of the node, several nodes of a rack or leaf
-switch with one cause an incident of the rack or switch, and several nodes elsewhere an incident of the cell.
+switch with one cause an incident of the rack or switch, and several nodes elsewhere an incident of the cell. Devices
+of several workloads that depart at once in the same way are one incident, too (:mod:`.bursts`).
 """
 
 from collections import defaultdict
@@ -14,6 +15,7 @@ from itertools import islice
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Cause, IncidentAction, Symptom
 from flyball_contracts.records.incidents import Level
+from flyball_streams.engine.cell.incidents.bursts import bursts
 from flyball_streams.engine.cell.incidents.domains import SHARED_BY, WIDE, Domain, Domains
 from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident, level_of
 from flyball_streams.engine.fleet_index import FleetIndex
@@ -52,8 +54,9 @@ class _IndexEntry:
 class Correlation:
     """The open incidents of a cell, indexed by place."""
 
-    def __init__(self, cell: str, directory: FleetIndex, incidents: dict[str, OpenIncident]) -> None:
+    def __init__(self, cell: str, directory: FleetIndex, incidents: dict[str, OpenIncident], budget: float) -> None:
         self.cell = cell
+        self.budget = budget
         self.directory = directory
         self.incidents = incidents
         self._at: dict[Place, dict[str, OpenIncident]] = defaultdict(dict)
@@ -100,6 +103,9 @@ class Correlation:
             for level in SHARED_BY.get(cause, ()):
                 self._spread_domains(cause, level, now_ns)
             self._spread_cell(cause, now_ns)
+        departed = [incident for incident in changed.values() if incident.lead.statistical]
+        if departed and len(self.incidents) > 1:
+            self._join_bursts(departed)
 
     def close(self, incident: OpenIncident) -> None:
         """Remove an incident that is over."""
@@ -302,6 +308,11 @@ class Correlation:
         if is_enough:
             self._widen(together, "cell")
 
+    def _join_bursts(self, changed: list[OpenIncident]) -> None:
+        gpus = sum(len(inventory.devices) for inventory in self.directory.nodes(self.cell))
+        for together in bursts(changed, self.incidents.values(), gpus, self.budget):
+            self._join(together)
+
     def _shared(self, cause: Cause, now_ns: int) -> list[OpenIncident]:
         """Recent incidents with this cause that could be part of a wider one."""
         return [
@@ -317,11 +328,16 @@ class Correlation:
 
     def _widen(self, incidents: list[OpenIncident], level: Level, domain: str = "") -> OpenIncident:
         """Merge several incidents into the first, and raise that one to a wider level."""
-        first = min(incidents, key=lambda c: (c.opened_ns, c.onset_ns, c.id))
+        first = min(incidents, key=_age)
+        first.level, first.domain = level, domain
+        return self._join(incidents)
+
+    def _join(self, incidents: list[OpenIncident]) -> OpenIncident:
+        """Merge several incidents into the first."""
+        first = min(incidents, key=_age)
         for incident in incidents:
             if incident is not first:
                 self._merge(incident, first)
-        first.level, first.domain = level, domain
         first.dirty = True
         self.settle(first)
         return first
@@ -355,6 +371,10 @@ class Correlation:
         inventory = self.directory.inventories.get(symptom.node)
         devices = inventory.devices if inventory is not None else ()
         return next((d.model for d in devices if d.id == symptom.device or not symptom.device), "")
+
+
+def _age(incident: OpenIncident) -> tuple[int, int, str]:
+    return incident.opened_ns, incident.onset_ns, incident.id
 
 
 def _own_cause(incident: OpenIncident) -> Cause:

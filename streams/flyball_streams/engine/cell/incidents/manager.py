@@ -61,7 +61,7 @@ class IncidentManager:
         self.config = config
         self.directory = directory
         self.state = state or IncidentState()
-        self.correlation = Correlation(cell, directory, self.state.incidents)
+        self.correlation = Correlation(cell, directory, self.state.incidents, config.false_incidents_per_1000_gpu_days)
         self.responses = Responses(cell, directory)
         self.released: list[QuarantinedNode] = []
 

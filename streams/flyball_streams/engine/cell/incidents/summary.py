@@ -64,6 +64,8 @@ def _summary(incident: OpenIncident, cell: str, gpus: int, directory: FleetIndex
         return f"{where}: {symptom} after our own {action.type}, decision {action.decision}"
     affected = f"; {gpus} GPUs are affected" if gpus > 1 else ""
     others = f", on {len(incident.nodes)} nodes" if incident.level in ("rack", "leaf", "cell") else ""
+    if incident.is_effect and len(incident.workloads) > 1:
+        others = f", at once in {len(incident.workloads)} workloads"
     return f"{where}: {_CAUSES[incident.cause]}, by {symptom}{others}{affected}"
 
 

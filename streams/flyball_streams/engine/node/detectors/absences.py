@@ -22,9 +22,14 @@ SILENT_S, MOST_S = 60.0, 240.0
 """A node is reported no sooner than an agent or a broker restarts, and no later than any does."""
 UNIT_S = 30.0
 ENDING = tail.Config(
-    prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), excess_n=4.0, prior_shape=(0.15, 0.15), shape_n=32.0
-)
-"""Of silences that end, in ``UNIT_S``: where none was seen, 30 s or more come once in eight days of a node."""
+    prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), excess_n=4.0, prior_shape=(0.15, 0.15), shape_n=32.0,
+    shapes=(0.0, 0.6),
+)  # fmt: skip
+"""Of silences that end, in ``UNIT_S``: where none was seen, 30 s or more come once in eight days of a node.
+
+Few silences may look as if none could be longer than those; nothing ends them by a certain time, so their tail has no
+end (shape 0 or more).
+"""
 GONE = 2
 """A silence of twice the limit was no agent that is slow to come back: the tail does not learn it."""
 TRUST_S = 86_400.0

@@ -1,0 +1,67 @@
+"""Bursts: departures of devices of several workloads at once, of the same metrics in the same direction, are one event.
+
+One cause, such as a slow store or a hot aisle, strikes devices whose workloads have nothing to do with each other. Each
+of them departs by itself, and nothing but time and direction says that they belong together. Where departures come so
+seldom that so many within the span would be chance in fewer than :data:`CHANCE` of all cases, they are one incident;
+in a large cell with a large budget it takes more of them. What is more than an effect is never joined.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from math import factorial
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_streams.engine.budget import BUDGET_S
+from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
+
+SPAN_NS = 120 * NS_PER_S
+CHANCE = 0.01
+DETECTOR = "departure"
+Way = tuple[str, bool]
+"""A metric, and whether it rose."""
+
+
+def bursts(
+    changed: Iterable[OpenIncident], incidents: Collection[OpenIncident], gpus: int, budget: float
+) -> Iterator[list[OpenIncident]]:
+    """Groups of incidents that are one event, each with one that has changed; no incident is in two of them.
+
+    `gpus` is their number in the cell, `budget` that of false incidents in 1,000 GPU-days.
+    """
+    per_span = gpus * budget / BUDGET_S * SPAN_NS / NS_PER_S
+    taken: set[str] = set()
+    for one in sorted((c for c in changed if _can_join(c)), key=lambda c: (c.onset_ns, c.id)):
+        if one.id in taken:
+            continue
+        ways = _ways(one)
+        near = [
+            c for c in incidents if abs(c.onset_ns - one.onset_ns) <= SPAN_NS and c.id not in taken and _can_join(c)
+        ]
+        together = [c for c in near if c is one or ways & _ways(c)]
+        others = len({place for c in together for place in _places(c)}) - 1
+        if len(together) > 1 and per_span**others / factorial(others) <= CHANCE:
+            taken.update(c.id for c in together)
+            yield together
+
+
+def _can_join(incident: OpenIncident) -> bool:
+    lead = incident.lead
+    return (
+        incident.status == "open"
+        and incident.is_effect
+        and incident.level in ("gpu", "workload")
+        and lead.detector == DETECTOR
+        and bool(lead.device)
+    )
+
+
+def _ways(incident: OpenIncident) -> set[Way]:
+    return {
+        (e.name, e.value > e.expected)
+        for s in incident.symptoms.values() if s.detector == DETECTOR
+        for e in s.evidence if e.expected is not None and e.value != e.expected
+    }  # fmt: skip
+
+
+def _places(incident: OpenIncident) -> set[str]:
+    """Workloads with departures, and devices without one: devices of a workload depart together anyway."""
+    return {s.workload or s.device for s in incident.symptoms.values() if s.detector == DETECTOR}
