@@ -273,6 +273,7 @@ def test_a_slow_device_loses_its_replica_on_a_second_sign_or_when_it_lasts_and_g
     harness.restart()
     conditions(harness, 62, slow("node-1", 3, 62, since_ns=at(1)))
     assert harness.manager.permits(leave(62, "node-1", 3, "1-3"))
+    harness = IncidentHarness(*nodes(8))
     other = symptom("node-2", 3, 63, "unknown", "effect", detector="step_time", gang=True, workload="train", record="s")
     conditions(harness, 63, slow("node-2", 3, 63), other)
     assert harness.manager.permits(leave(63, "node-2", 3, "2-3"))
@@ -334,6 +335,10 @@ class Course:
         self.evidence: dict[str, int] = {}
         self.records: dict[str, str] = {}
 
+    def device(self, node: str) -> str:
+        """Its first GPU now."""
+        return self.shown[int(node[5:])].devices[0].id
+
     def do(self, n: int, what: str, index: int) -> list[Symptom]:
         """Let something happen to a node, or to it and six more; what is seen of it."""
         node = f"node-{n}"
@@ -341,9 +346,12 @@ class Course:
             names = [f"node-{(n + i) % 12}" for i in range(7 if what == "storm" else 1)]
             for name in names:
                 self.failed[name], self.records[f"{name}/e{index}"] = index, name
-            return [fault(name, 0, index, f"{name}/e{index}") for name in names]
+            return [
+                msgspec.structs.replace(fault(name, 0, index, f"{name}/e{index}"), device=self.device(name))
+                for name in names
+            ]
         if what.endswith("sign"):
-            return [sign(node, 0, index, what)]
+            return [msgspec.structs.replace(sign(node, 0, index, what), device=self.device(node))]
         if what == "readmit":
             self.harness.know(readmission(node, index))
             self.evidence[node] = index
@@ -386,7 +394,7 @@ def test_whatever_happens_nodes_go_only_where_they_may_and_never_too_many_are_ou
                 )
             if published.condition == "checked":
                 assert published.evidence
-                assert course.evidence[published.node] >= course.failed.get(published.node, 0)
+                assert course.evidence.get(published.node, -1) >= course.failed.get(published.node, 0)
             before[published.node] = published.condition
             if published.condition == "back":
                 del before[published.node]
@@ -396,7 +404,9 @@ def test_whatever_happens_nodes_go_only_where_they_may_and_never_too_many_are_ou
         out = harness.manager.state.quarantine.out()
         assert len(out) <= 2
         for name in harness.manager.state.quarantine.nodes.keys() & course.failed.keys():
-            leaving = msgspec.structs.replace(move(index, "train", "0-0", name, 0), evidence=())
+            leaving = msgspec.structs.replace(
+                move(index, "train", "0-0", name, 0), device=course.device(name), evidence=()
+            )
             silenced = all(c.silence for c in harness.manager.correlation.of_device(leaving.device, name))
             assert harness.manager.permits(leaving) <= (
                 name in out or len(out) < 2 or silenced or name not in harness.directory.inventories

@@ -40,7 +40,7 @@ class Checks:
         return node if isinstance(node, Rejected) else _shown(node)
 
     def submit(self, decision: Check, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Cordon the node if it is open, and create the Job; refused if it has changed or another client cordoned it."""
+        """Cordon the node if it is open, and create the Job; refused if the node changed or others cordoned it."""
         config = self._config
         if not config.image:
             return Rejected(
@@ -61,8 +61,8 @@ class Checks:
         if there < max(gpus, has):
             return Rejected(
                 "conflict",
-                f"{gpus} GPUs of node {decision.node} are to be checked, it has {max(gpus, has)}, and its device plugin "
-                f"offers {there}; reset or replace those that it takes for sick",
+                f"{gpus} GPUs of node {decision.node} are to be checked, it has {max(gpus, has)}, and its device "
+                f"plugin offers {there}; reset or replace those that it takes for sick",
             )
         body = job_of(decision, config, gpus)
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))

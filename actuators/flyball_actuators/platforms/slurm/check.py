@@ -1,8 +1,9 @@
 """Checks a node by a batch job, and resumes the node if the job exits with status 0.
 
 No job can run on a drained node. So a node that is open, or that Flyball drained, is reserved for the actuator's user
-for as long as a check may take, and then resumed: only that job can use it. If the check fails, the node is drained again before the reservation is deleted.
-Reservation and job are named after the decision, so each step is safe to repeat.
+for as long as a check may take, and then resumed: only that job can use it. If the check fails, the node is drained
+again before the reservation is deleted. Reservation and job are named after the decision, so each step is safe to
+repeat.
 """
 
 import hashlib

@@ -45,7 +45,7 @@ SILENT_FOR_S = 75.0
 
 
 class IncidentState(msgspec.Struct):
-    """State for a snapshot: open incidents, recent decisions, anomalies suppressed by labels, quarantined nodes, slow replicas."""
+    """State for a snapshot: open incidents, decisions, suppressed anomalies, quarantined nodes and slow replicas."""
 
     incidents: dict[str, OpenIncident] = {}
     interventions: Interventions = msgspec.field(default_factory=Interventions)
@@ -72,6 +72,7 @@ class IncidentManager:
         self.responses = Responses(cell, directory)
         self.released: list[QuarantinedNode] = []
         self._leaving: set[str] = set()
+        self._now_ns = 0
 
     def receive(self, outcome: Outcome) -> None:
         """Apply an outcome to the incidents that have its decision among their actions, and to a node's check."""
@@ -85,7 +86,7 @@ class IncidentManager:
         """Apply the symptoms of a tick, the strongest first, then the earliest."""
         now_ns, state = tick.end_ns, self.state
         self.responses.read()
-        self._leaving = set()
+        self._leaving, self._now_ns = set(), now_ns
         state.interventions.forget(now_ns)
         state.suppressed = {name: at for name, at in state.suppressed.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
         order = sorted(
@@ -96,7 +97,7 @@ class IncidentManager:
             if cleared and all(name in cleared for name in cited_by(symptom)):
                 continue  # the node was found to be healthy since
             if symptom.detector == STRAGGLING and state.slow.moves and self._is_slow_itself(symptom, now_ns):
-                symptom = replace(symptom, cause="application", strength="effect", text=SLOW_ITSELF)
+                symptom = replace(symptom, cause="application", text=SLOW_ITSELF)
             if symptom.detector == NO_TELEMETRY and not self._is_missed(symptom.node):
                 continue
             if self.responses.bits and symptom.statistical and not self._passes(symptom):
@@ -147,20 +148,21 @@ class IncidentManager:
         """
         if proposal.action != "migrate":
             return True
+        only_slow = proposal.confidence < FAILING and bool(proposal.workload)
         entry, cleared = self.state.quarantine.nodes.get(proposal.node), self.state.quarantine.cleared
         if entry is not None and entry.held:
             return False
         if cleared and any(e.record in cleared for e in proposal.evidence):
             return False
         incidents = list(self.correlation.of_device(proposal.device, proposal.node))
+        if only_slow and not self._is_slow_device(proposal, incidents):
+            return False
         if not incidents:
             cited = {e.record for e in proposal.evidence if e.name == "anomaly"}
             return cited.isdisjoint(self.state.suppressed)
         incidents = [incident for incident in incidents if not incident.silence]
         if not incidents or not proposal.workload:
             return bool(incidents)
-        if proposal.confidence < FAILING and not any(map(_is_confirmed, incidents)):
-            return False
         return any(c.cause in NOT_THE_NODE for c in incidents) or self._may_leave(proposal.node)
 
     def note(self, decision: AnyDecision) -> None:
@@ -233,6 +235,14 @@ class IncidentManager:
         if not any(incident.cause in NOT_THE_NODE for incident in incidents):
             names = [incident.id for incident in incidents]
             self.state.quarantine.hold(node, device, names, now_ns, self.directory)
+
+    def _is_slow_device(self, proposal: Proposal, incidents: list[OpenIncident]) -> bool:
+        """Whether a device, and not what runs on it, is slow, by more than one noisy metric."""
+        running = {replica.name for replica in self.directory.replicas(proposal.workload)}
+        by_itself = self.state.slow.is_slow_itself(
+            proposal.workload, proposal.replica, proposal.device, self._now_ns, running
+        )
+        return not by_itself and any(map(_is_confirmed, incidents))
 
     def _is_slow_itself(self, symptom: Symptom, now_ns: int) -> bool:
         inventory = self.directory.inventories.get(symptom.node)
