@@ -331,7 +331,6 @@ class Course:
     def __init__(self) -> None:
         self.harness, self.shown = IncidentHarness(*nodes(12)), nodes(12)
         self.failed: dict[str, int] = {}
-        self.ours: dict[str, int] = {}
         self.evidence: dict[str, int] = {}
         self.records: dict[str, str] = {}
 
@@ -363,11 +362,9 @@ class Course:
             self.shown[n] = msgspec.structs.replace(self.shown[n], devices=renamed(self.shown[n], {0}))
             self.evidence[node] = index
         elif what == "cordon":
-            self.ours[node] = index
             self.shown[n] = msgspec.structs.replace(self.shown[n], schedulable=False, cordon="flyball")
         elif what == "lift" and self.shown[n].cordon == "flyball":
-            if self.ours[node] > self.failed.get(node, 0):
-                self.evidence[node] = index
+            self.evidence[node] = index
             self.shown[n] = msgspec.structs.replace(self.shown[n], schedulable=True, cordon="lifted")
         elif what == "leave":
             self.shown[n] = left(self.shown[n], index)
