@@ -79,7 +79,9 @@ def summary(output: str) -> str:
 
 
 def unchecked(output: str, wanted: Iterable[str]) -> list[str]:
-    """Wanted devices that were not checked; empty if the check does not list its devices."""
+    """Wanted devices that a burn-in did not check, or does not know; empty if the check is another program.
+
+    Such a program gets as many GPUs as are free, the wanted ones among them.
+    """
     found = read(output)
-    ids = found.ids if found is not None else ()
-    return [device for device in wanted if ids and device not in ids]
+    return [] if found is None else [device for device in wanted if device not in found.ids]

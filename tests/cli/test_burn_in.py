@@ -85,6 +85,8 @@ def test_what_a_check_reports_is_read_whoever_wrote_it() -> None:
     line = '{"passed": true, "ids": ["GPU-1"], "future": 1}'
     assert read(f"noise\n{line}\n") == BurnIn(passed=True, ids=("GPU-1",))
     assert unchecked(line, ("GPU-1", "GPU-2")) == ["GPU-2"]
-    assert unchecked("all tests passed", ("GPU-1",)) == [], "what does not say which ones it had is believed"
+    assert unchecked("all tests passed", ("GPU-1",)) == [], "another program is believed"
+    unknown = json.dumps({"passed": True, "platform": "cpu"})
+    assert unchecked(unknown, ("GPU-1",)) == ["GPU-1"], "a burn-in that does not know what it had shows nothing"
     assert summary("  level 3:\n  pass ") == "level 3: pass"
     assert read("") is None

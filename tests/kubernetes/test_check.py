@@ -126,7 +126,8 @@ def test_a_node_that_passes_is_opened(cluster: Cluster, node: str) -> None:
     [
         (1, result("GPU-1", problems=("gpu 0: 3 of 8 matrix products are wrong",)), "3 of 8 matrix products are wrong"),
         (137, "killed", "failed: killed"),
-        (0, result("GPU-2"), "did not check GPU-1, but others"),
+        (0, result("GPU-2"), "did not show that it checked GPU-1"),
+        (0, result(), "did not show that it checked GPU-1"),
     ],
 )
 def test_a_node_that_fails_stays_closed(cluster: Cluster, node: str, code: int, message: str, words: str) -> None:
@@ -140,6 +141,18 @@ def test_a_node_that_fails_stays_closed(cluster: Cluster, node: str, code: int, 
     assert is_closed(cluster, node)
 
 
+def test_a_node_that_is_open_is_closed_by_its_check(cluster: Cluster, node: str) -> None:
+    body = {"spec": {"unschedulable": None}, "metadata": {"annotations": {"flyball.dev/cordoned-for": None}}}
+    cluster.plane.request("PATCH", f"/api/v1/nodes/{node}", body, content_type=MERGE)
+    assert isinstance(submitted(platform(cluster), check(node=node), dry_run=True), Handle)
+    assert not is_closed(cluster, node)
+    handle, pod = begun(cluster, platform(cluster), node)
+    assert is_closed(cluster, node)
+    end(cluster, pod, 0, result("GPU-1"))
+    assert isinstance(ended(platform(cluster), handle), Done)
+    assert not is_closed(cluster, node)
+
+
 def test_what_cannot_be_checked_is_refused(cluster: Cluster, node: str) -> None:
     none = submitted(platform(cluster, image=""), check(node=node))
     assert isinstance(none, Rejected)
@@ -148,6 +161,21 @@ def test_what_cannot_be_checked_is_refused(cluster: Cluster, node: str) -> None:
     more = submitted(platform(cluster), check(node=node, devices=tuple(f"GPU-{i}" for i in range(9))))
     assert isinstance(more, Rejected)
     assert "9 GPUs of node" in more.detail
+    cluster.plane.request(
+        "PATCH",
+        f"/api/v1/nodes/{node}/status",
+        {"status": {"allocatable": {"nvidia.com/gpu": "7"}}},
+        content_type=MERGE,
+    )
+    hidden = submitted(platform(cluster), check(node=node, devices=("GPU-1",)))
+    cluster.plane.request(
+        "PATCH",
+        f"/api/v1/nodes/{node}/status",
+        {"status": {"allocatable": {"nvidia.com/gpu": "8"}}},
+        content_type=MERGE,
+    )
+    assert isinstance(hidden, Rejected)
+    assert "it has 8, and its device plugin offers 7" in hidden.detail
     close(cluster, node, None)
     theirs = submitted(platform(cluster), check(node=node))
     assert isinstance(theirs, Rejected)

@@ -98,7 +98,7 @@ def test_what_a_check_finds_is_the_truth() -> None:
         return f"{found.status}: {found.detail}"
 
     fleet.tick(0)
-    with pytest.raises(Refused, match="takes work"):
+    with pytest.raises(Refused, match="is in use"):
         check("early")
     fleet.apply(migrate("synth-data", "synth-data-0", from_node=node.node, from_device=device))
     with pytest.raises(Refused, match="is in use"):

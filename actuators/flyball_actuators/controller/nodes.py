@@ -5,10 +5,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
+from flyball_actuators.platforms.kubernetes.migrate import CORDONED
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_contracts.records import Device, Inventory
-from flyball_contracts.records.inventory import CapacityType
+from flyball_contracts.records.inventory import CapacityType, CordonState
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
@@ -69,6 +70,7 @@ def inventory_of(node: Object, cell: str) -> Inventory:
         memory_bytes=None if memory is None else int(memory),
         driver_version=_driver(labels),
         schedulable=_schedulable(spec, status),
+        cordon=_cordon(node, spec),
         rack=labels.get(RACK, ""),
         leaf=next((labels[key] for key in LEAVES if labels.get(key)), ""),
     )
@@ -175,6 +177,13 @@ def _driver(labels: Mapping[str, str]) -> str:
     full = labels.get("nvidia.com/cuda.driver-version.full", "")
     parts = [labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
     return full or ".".join(part for part in parts if part)
+
+
+def _cordon(node: Object, spec: Object) -> CordonState:
+    """Who has cordoned the node. Flyball removes its annotation when it uncordons; other clients leave it."""
+    if spec.get("unschedulable"):
+        return "flyball" if annotation_of(node, CORDONED) else "other"
+    return "lifted" if annotation_of(node, CORDONED) else ""
 
 
 def _schedulable(spec: Object, status: Object) -> bool:

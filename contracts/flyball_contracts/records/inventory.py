@@ -9,6 +9,8 @@ CapacityType = Literal["owned", "reserved", "on_demand", "spot"]
 
 AgentState = Literal["running", "stopped", "none"]
 
+CordonState = Literal["", "flyball", "other", "lifted"]
+
 
 Distance = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 
@@ -98,7 +100,8 @@ class Inventory(Record, frozen=True, kw_only=True):
 
     ``agent`` is ``stopped`` in the last inventory of an agent that stops on purpose: no frames come from the node, and
     nothing is placed on it, until a newer inventory. It is ``none`` where another publisher speaks for a node that has
-    had no agent.
+    had no agent. ``cordon`` says who has cordoned the node, if the platform tells: Flyball or an ``other`` client; with
+    ``lifted``, another client has taken Flyball's cordon away.
     """
 
     node: str
@@ -124,6 +127,7 @@ class Inventory(Record, frozen=True, kw_only=True):
     rack: str = ""
     leaf: str = ""
     agent: AgentState = "running"
+    cordon: CordonState = ""
 
     @property
     def holds_work(self) -> bool:

@@ -1,4 +1,4 @@
-"""Check: tests a cordoned node, and uncordons it if all requested GPUs are healthy."""
+"""Check: cordons GPUs of a node, tests them, and uncordons them if all are healthy."""
 
 from msgspec.structs import replace
 
@@ -25,9 +25,6 @@ class CheckTask:
             raise Refused("unknown_target", f"node {node.name} has no device {unknown[0]!r}")
         self._rows = sorted(ids[device] for device in decision.devices) or list(ids.values())
         self._name, self._first = node.name, node.first
-        shown = plant.observe_node(self._node)
-        if not shown.suspended:
-            raise Refused("conflict", f"node {node.name} takes work; a check is for what is closed")
         if held := [row - node.first for row in self._rows if plant.placement.is_held(row)]:
             raise Refused("conflict", f"GPU {held[0]} of node {node.name} is in use; wait until it is empty")
         self._until_ns = plant.now_ns + round(CHECK_S * NS_PER_S)
@@ -37,7 +34,9 @@ class CheckTask:
         return replace(before, suspended=False, version="")
 
     def begin(self) -> None:
-        """Changes nothing before the check has ended."""
+        """Close the GPUs that are checked."""
+        for row in self._rows:
+            self._plant.placement.cordon(row)
 
     def advance(self) -> Progress:
         """When the check ends, uncordon the node, or report what is wrong."""

@@ -22,7 +22,7 @@ from flyball_contracts.records.pools import covered
         (check(node="n9"), {}, None, "unknown_target", "'n9' has no inventory"),
         (check(node="far"), {}, None, "unknown_target", "belongs to cell 'cell-b'"),
         (check(attempt=0), {}, None, "invalid", "counted from 1"),
-        (check(), {}, SubjectState(suspended=False), "conflict", "it is not cordoned"),
+        (check(), {}, SubjectState(suspended=False), "", ""),
         (check(), {"policies": (GuardPolicy(name="p", types=("Check",), approval=True),)}, None, "approval", "flyball"),
         (check(), {"policies": (GuardPolicy(name="p", types=("Check",), protect=True),)}, None, "protected", "'p'"),
         (check(), {"policies": (GuardPolicy(name="p", types=("Scale",), protect=True),)}, None, "", ""),

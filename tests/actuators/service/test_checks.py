@@ -47,7 +47,7 @@ def test_a_node_of_the_simulated_fleet_is_checked(
         with running(config):
             early = check("early", node=node.node, cell=CELL)
             publish(bootstrap, early)
-            wait_for(over(1), "a node that takes work is not checked")
+            wait_for(over(1), "a node that is in use is not checked")
             move = migrate(
                 "m", cell=CELL, workload="train", replica=held.replica, from_node=node.node, from_device=device
             )
@@ -56,7 +56,7 @@ def test_a_node_of_the_simulated_fleet_is_checked(
             publish(bootstrap, check("c", node=node.node, cell=CELL, devices=(device,)))
             wait_for(over(3), "the check is over")
     assert statuses_of(bootstrap, "early") == ["refused conflict"]
-    assert "takes work: it is not cordoned" in of(bootstrap, "early", "refused").detail
+    assert "is in use; wait until it is empty" in of(bootstrap, "early", "refused").detail
     assert statuses_of(bootstrap, "m")[-1] == "done"
     assert statuses_of(bootstrap, "c") == expected
     last = of(bootstrap, "c", expected[-1])

@@ -47,7 +47,9 @@ def nodes(count: int, gpus: int = 8, workload: str = "train") -> list[Inventory]
         held = [Allocation(workload=workload, replica=f"{n}-{i}", devices=(i,)) for i in range(gpus)]
         node = inventory(f"node-{n}", gpus, held)
         links = tuple(
-            msgspec.structs.replace(d, links=tuple(Link(peer=j) for j in range(gpus) if j != i))
+            msgspec.structs.replace(
+                d, links=tuple(Link(peer=j) for j in range(gpus) if j != i), pci_address=f"0000:{16 + i:x}:00.0"
+            )
             for i, d in enumerate(node.devices)
         )
         found.append(msgspec.structs.replace(node, devices=links))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from msgspec.structs import replace
 from tests.streams.engine.cell.arbiter_harness import move, outcome
-from tests.streams.engine.incident_harness import IncidentHarness, at, label, moved, scaled, silence, symptom
+from tests.streams.engine.incident_harness import IncidentHarness, at, label, moved, nodes, scaled, silence, symptom
 from tests.streams.engine.scene import CELL, tick
 
 from flyball_contracts.records import Acknowledgement, Cause, Evidence, Incident, Proposal, Symptom
@@ -202,7 +202,7 @@ def proposed(index: int, row: int, incident: Symptom) -> Proposal:
 
 
 def test_a_silenced_incident_is_listed_and_nothing_follows_until_the_silence_ends() -> None:
-    harness = IncidentHarness()
+    harness = IncidentHarness(*nodes(8))
     fault = symptom("node-1", 3, 1, "gpu", "fault", workload="train")
     harness.know(silence(0, 50, node="node-1"))
     (published,) = harness.at(1, fault)
@@ -272,7 +272,8 @@ def test_what_labels_hold_back_moves_nothing() -> None:
     assert harness.at(1, slow) == []
     p = move(1, "train", "1-3", "node-1", 3, 0.8)
     assert not harness.manager.permits(replace(p, evidence=(Evidence(name="anomaly", value=0.85, record="a-1"),)))
-    assert harness.manager.permits(replace(p, evidence=(Evidence(name="anomaly", value=0.85, record="a-2"),)))
+    other = (Evidence(name="anomaly", value=0.95, record="a-2"),)
+    assert harness.manager.permits(replace(p, evidence=other, confidence=0.95))
 
 
 CAUSES: list[Cause] = ["gpu", "pcie", "nvlink", "thermal", "power", "host", "unknown", "application"]

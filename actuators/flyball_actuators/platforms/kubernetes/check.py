@@ -1,4 +1,6 @@
-"""Checks a node that Flyball cordoned by a Job, and uncordons the node if the Job succeeds.
+"""Checks a node by a Job, and uncordons the node if the Job succeeds.
+
+A node that is open is cordoned first; one that another client has cordoned is left alone.
 
 The scheduler places the Job, since it knows the free GPUs; it tolerates the cordon and can run on no other node. Its
 name is derived from the decision, so that it is created once and can be found again. Kubernetes deletes it a day later.
@@ -10,14 +12,14 @@ from typing import Any
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
-from flyball_actuators.platforms.kubernetes.migrate import CORDONED
+from flyball_actuators.platforms.kubernetes.migrate import CORDONED, cordon
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.burn_in import GPUS, RESULT, summary, unchecked
 from flyball_contracts.config import CheckConfig
 from flyball_contracts.records import Check, SubjectState
 
-GPU = "nvidia.com/gpu"
+GPU, GPU_COUNT = "nvidia.com/gpu", "nvidia.com/gpu.count"
 NAMESPACE = "flyball-check"
 DEADLINE_S, KEPT_S = 1_800, 86_400
 MESSAGE = "/dev/termination-log"
@@ -37,7 +39,7 @@ class Checks:
         return node if isinstance(node, Rejected) else _shown(node)
 
     def submit(self, decision: Check, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
-        """Create the Job if the node is unchanged since it was observed, and was cordoned by Flyball."""
+        """Cordon the node if it is open, and create the Job; refused if the node changed or others cordoned it."""
         config = self._config
         if not config.image:
             return Rejected(
@@ -50,18 +52,22 @@ class Checks:
             return node
         if _shown(node).version != observed.version:
             return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
-        if not annotation_of(node, CORDONED):
+        closed = bool(node["spec"].get("unschedulable"))
+        if closed and not annotation_of(node, CORDONED):
             return Rejected("conflict", f"node {decision.node} was cordoned by somebody else, who has to uncordon it")
-        there = int(status_of(node).get("allocatable", {}).get(GPU, 0))
-        gpus = len(decision.devices) or there
-        if gpus > there:
+        there, has = gpus_of(node)
+        gpus = len(decision.devices) or has
+        if there < max(gpus, has):
             return Rejected(
                 "conflict",
-                f"{gpus} GPUs of node {decision.node} are to be checked, and its device plugin offers {there}; reset "
-                "or replace those that it takes for sick",
+                f"{gpus} GPUs of node {decision.node} are to be checked, it has {max(gpus, has)}, and its device "
+                f"plugin offers {there}; reset or replace those that it takes for sick",
             )
         body = job_of(decision, config, gpus)
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
+        problem = None if closed else cordon(self._api, decision.node, decision.id, query)
+        if problem is not None:
+            return problem
         made = self._api.call("POST", self._jobs(), body, query, JSON, known=(409,))
         if not made.ok and made.status != 409:  # one that is there already is this one
             return refused(made, f"making a Job in namespace {NAMESPACE} that checks node {decision.node}")
@@ -92,7 +98,7 @@ class Checks:
         if "Complete" not in ended:
             return Running(f"{job} checks {about}{f': {pod}' if pod else ''}")
         if left := unchecked(result, operation.pods.split()):
-            return Failed(f"{job} did not check {', '.join(left)}, but others; {about} stays cordoned", _CLOSED)
+            return Failed(f"{job} did not show that it checked {', '.join(left)}; {about} stays cordoned", _CLOSED)
         return self._open(
             operation, now_ns, f"{job} found {about} well: {summary(result)[:LONGEST] or 'it ended with status 0'}"
         )
@@ -150,6 +156,14 @@ class Checks:
             verb="check", decision=decision.id, kind="Job", namespace=NAMESPACE, name=name, uid="",
             node=decision.node, pods=" ".join(decision.devices),
         )  # fmt: skip
+
+
+def gpus_of(node: Object) -> tuple[int, int]:
+    """GPUs that a node's device plugin offers, and those that it has, whether offered or not."""
+    status, labels = status_of(node), node["metadata"].get("labels") or {}
+    there, shown = (int(status.get(field, {}).get(GPU, 0)) for field in ("allocatable", "capacity"))
+    label = str(labels.get(GPU_COUNT, ""))
+    return there, max(there, shown, int(label) if label.isdigit() and not shown else 0)
 
 
 def name_of(decision: Check) -> str:

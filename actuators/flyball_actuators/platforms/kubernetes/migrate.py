@@ -63,7 +63,7 @@ class Migrations:
         if problem is not None:
             return problem
         operation = _operation(target, obj, decision, pods, now_ns)
-        problem = self._cordon(operation, query)
+        problem = cordon(api, operation.node, operation.decision, query)
         if problem is not None:
             unmark_pods(api, pods, decision.id, query)
             return problem
@@ -174,29 +174,6 @@ class Migrations:
                 return problem
         return "; ".join([*([checkpoints] if checkpoints else []), *(self._evict(operation, pod) for pod in pods)])
 
-    def _cordon(self, operation: Operation, query: Query) -> Rejected | None:
-        """Cordon a node; a node that others have cordoned stays theirs."""
-        path = f"/api/v1/nodes/{operation.node}"
-        for _ in range(_TRIES):
-            answer = self._api.get(path)
-            if not answer.ok:
-                return refused(answer, f"reading node {operation.node}")
-            if answer.body["spec"].get("unschedulable"):
-                return None
-            metadata = {
-                "annotations": {CORDONED: operation.decision},
-                "resourceVersion": answer.body["metadata"]["resourceVersion"],
-            }
-            done = self._api.call("PATCH", path, {"metadata": metadata, "spec": {"unschedulable": True}}, query, MERGE)
-            if done.ok:
-                return None
-            if done.status != 409:
-                return refused(done, f"cordoning node {operation.node}")
-        return Rejected(
-            "conflict",
-            f"node {operation.node} changed {_TRIES} times while it was cordoned; decide again when it is calm",
-        )
-
     def _evict(self, operation: Operation, pod: Object, *, dry_run: bool = False) -> str:
         """Request an eviction; return the result as text."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -208,7 +185,8 @@ class Migrations:
         }
         path = f"{pod_path(operation.namespace, name)}/eviction"
         query: Query = (("dryRun", "All"),) if dry_run else ()
-        problem = self._cordon(operation, (("fieldManager", manager(operation.decision)), *query))
+        fields = (("fieldManager", manager(operation.decision)), *query)
+        problem = cordon(self._api, operation.node, operation.decision, fields)
         if problem is not None:  # somebody may have been killed before it was
             return problem.detail
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
@@ -246,6 +224,29 @@ class Migrations:
         if done.ok:
             return progress
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
+
+
+def cordon(api: Api, node: str, decision: str, query: Query) -> Rejected | None:
+    """Cordon a node for a decision; a node that others have cordoned stays theirs."""
+    path = f"/api/v1/nodes/{node}"
+    for _ in range(_TRIES):
+        answer = api.get(path)
+        if not answer.ok:
+            return refused(answer, f"reading node {node}")
+        if answer.body["spec"].get("unschedulable"):
+            return None
+        metadata = {
+            "annotations": {CORDONED: decision},
+            "resourceVersion": answer.body["metadata"]["resourceVersion"],
+        }
+        done = api.call("PATCH", path, {"metadata": metadata, "spec": {"unschedulable": True}}, query, MERGE)
+        if done.ok:
+            return None
+        if done.status != 409:
+            return refused(done, f"cordoning node {node}")
+    return Rejected(
+        "conflict", f"node {node} changed {_TRIES} times while it was cordoned; decide again when it is calm"
+    )
 
 
 def _operation(target: Target, obj: Object, decision: Migrate, pods: list[Object], now_ns: int) -> Operation:

@@ -1,8 +1,9 @@
-"""Checks a node that Flyball drained by a batch job, and resumes the node if the job exits with status 0.
+"""Checks a node by a batch job, and resumes the node if the job exits with status 0.
 
-No job can run on a drained node. So the node is reserved for the actuator's user for as long as a check may take, and
-then resumed: only that job can use it. If the check fails, the node is drained again before the reservation is deleted.
-Reservation and job are named after the decision, so each step is safe to repeat.
+No job can run on a drained node. So a node that is open, or that Flyball drained, is reserved for the actuator's user
+for as long as a check may take, and then resumed: only that job can use it. If the check fails, the node is drained
+again before the reservation is deleted. Reservation and job are named after the decision, so each step is safe to
+repeat.
 """
 
 import hashlib
@@ -63,7 +64,7 @@ class Checks:
         return node if isinstance(node, Rejected) else node.shown
 
     def submit(self, decision: Check, observed: SubjectState, now_ns: int, *, dry_run: bool) -> Handle | Rejected:
-        """Reserve the node, if Flyball drained it and it is empty, and start the check."""
+        """Reserve the node, if it is empty and no other client drained it, and start the check."""
         node = self._node(decision.node)
         if isinstance(node, Rejected):
             return node
@@ -123,7 +124,7 @@ class Checks:
     def _possible(self, decision: Check, node: _Node, observed: SubjectState) -> Rejected | None:
         if node.shown.version != observed.version:
             return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
-        if not node.closed or not node.reason.startswith(OURS):
+        if node.closed and not node.reason.startswith(OURS):
             return Rejected(
                 "conflict",
                 f"node {decision.node} was not drained by Flyball: {node.reason!r}; whoever drained it resumes it",
@@ -161,7 +162,8 @@ class Checks:
         partition = next(one for one in self._partitions if one in shown.partitions)
         # Whoever reads the decision knows the job's name: a file of that name could be a link that waits in /tmp.
         output = f'exec >"$(mktemp {_OUTPUT}/{name}.XXXXXXXX)" 2>&1'
-        script = f"{output}; export {GPUS}={shown.gpus}; exec {shlex.join(self._config.command)}"
+        gpus = max(shown.gpus, operation.gpus)  # where Slurm counts fewer than there are, it hides some
+        script = f"{output}; export {GPUS}={gpus}; exec {shlex.join(self._config.command)}"
         answer = self._commands.run(
             "sbatch", "--parsable", f"--job-name={name}", f"--reservation={name}", f"--nodelist={node}",
             f"--partition={partition}", "--exclusive", "--nodes=1", "--no-requeue", "--chdir=/tmp",
@@ -213,8 +215,9 @@ class Checks:
     def _operation(self, decision: Check, now_ns: int) -> Operation:
         until_ns = now_ns + round((DEADLINE_S + SLACK_S / 2.0) * _NS)
         return Operation(
-            verb="check", decision=decision.id, workload=decision.workload, node=decision.node, until_ns=until_ns
-        )
+            verb="check", decision=decision.id, workload=decision.workload, node=decision.node, until_ns=until_ns,
+            gpus=len(decision.devices),
+        )  # fmt: skip
 
 
 def name_of(decision: str) -> str:

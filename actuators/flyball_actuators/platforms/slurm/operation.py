@@ -11,7 +11,7 @@ class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defau
     """The submission of one decision; ``jobs`` are the marked jobs, comma-separated.
 
     ``count``: set ``replicas``; with ``serve`` they must run. ``migrate``: ``replica`` leaves ``node``. ``check``: a
-    job checks ``node``. The operation is given up after ``until_ns``.
+    job checks ``node``, with at least ``gpus`` GPUs. The operation is given up after ``until_ns``.
     """
 
     verb: Literal["count", "migrate", "check"]
@@ -24,6 +24,7 @@ class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defau
     replica: str = ""
     node: str = ""
     drain: bool = False
+    gpus: int = 0
     until_ns: int = 0
 
     @property

@@ -89,10 +89,10 @@ class Preempt(Decision, tag="Preempt", frozen=True, kw_only=True):
 
 
 class Check(Decision, tag="Check", frozen=True, kw_only=True):
-    """Run a check on a closed node, and open it for work if the check passes; if not, it stays closed.
+    """Close a node if it is open, run a check on it, and open it if the check passes; if not, it stays closed.
 
     ``devices`` are the GPUs to check, on which nothing may run: the faulty ones and other free GPUs of the node; empty
-    for all of the node. ``attempt`` counts the checks of the node since it was cordoned, from 1.
+    for all, where none is known. ``attempt`` counts the checks of the node since it was cordoned, from 1.
     """
 
     node: str

@@ -8,8 +8,11 @@ from flyball_contracts.xids import xid_of
 
 MOVES = frozenset({"reset_gpu", "drain", "reboot"})
 AVOIDS = frozenset({"no_new_work", "unknown"})
-REPEATS = 2
-"""If this many workloads end with the same error on one device within a day, the device is at fault."""
+REPEATS = 3
+"""If this many workloads end with the same error on one device within a day, and on no other, it is at fault.
+
+Two may be one faulty program that was submitted again.
+"""
 DAY_NS = 86_400 * NS_PER_S
 AGAIN_NS = 600 * NS_PER_S
 """An owner is notified of a code once in this time, on however many GPUs: one error shows on all ranks of a job."""
@@ -50,7 +53,7 @@ class FaultAttribution:
         workloads[workload] = event.time_ns
         for old in [w for w, time_ns in workloads.items() if event.time_ns - time_ns > DAY_NS]:
             del workloads[old]
-        if len(workloads) >= REPEATS:
+        if len(workloads) >= REPEATS and not self._fail_elsewhere(device, code, workloads):
             return "move"
         key = workload, code
         notice, before = self.pending.get(key), self.notified.get(key)
@@ -59,6 +62,11 @@ class FaultAttribution:
         elif before is None or not 0 <= event.time_ns - before < AGAIN_NS:
             self.pending[key], self.notified[key] = OwnerNotice(workload, event, 1), event.time_ns
         return "owner"
+
+    def _fail_elsewhere(self, device: str, code: int, workloads: dict[str, int]) -> bool:
+        """Whether one of these workloads has ended with this error on another device."""
+        others = (codes.get(code, {}) for other, codes in self.failures.items() if other != device)
+        return any(not other.keys().isdisjoint(workloads) for other in others)
 
     def take_notices(self) -> list[OwnerNotice]:
         """Remove and return the notices of this tick, in a fixed order."""

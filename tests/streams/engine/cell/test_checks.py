@@ -48,7 +48,7 @@ def test_what_is_empty_and_quiet_is_checked_and_a_check_that_passes_brings_it_ba
     drained(harness)
     assert checks(harness, 3 + AFTER - 1) == []
     (check,) = checks(harness, 3 + AFTER)
-    assert (check.node, check.devices, check.attempt) == ("node-1", (), 1)
+    assert (check.node, check.devices, check.attempt) == ("node-1", tuple(f"node-1/{i}" for i in range(8)), 1)
     assert (check.workload, check.target, check.cell) == ("node:node-1", f"{CELL}/node:node-1", CELL)
     assert check.expires_ns - check.time_ns == LIVES_NS
     assert [e.name for e in check.evidence] == ["incident"]

@@ -70,6 +70,8 @@ def test_a_straggler_of_a_gang_over_three_partitions_is_found() -> None:
     slow = site.nodes[3]
     out = Out([*site.run(0, 15), *site.run(15, 25, slow)])
     assert {(a.subject, a.detector, a.workload) for a in out.of(Anomaly)} == {(f"{slow}/0", "straggling", "train")}
+    assert out.of(Migrate) == [], "one metric for less than a minute moves nothing"
+    out = Out(site.run(40, 50, slow))
     moves = out.of(Migrate)
     assert {(m.workload, m.replica, m.from_node, m.from_device) for m in moves} == {("train", "r3", slow, f"{slow}/0")}
     assert "its SM clock is 1500 MHz where its 5 peers run at 1980 MHz" in moves[0].reason

@@ -316,19 +316,23 @@ def test_an_error_of_the_program_moves_nothing_and_its_owner_is_reported_once(co
         assert [e.value for e in out.of(Anomaly)[0].evidence] == [code, 4.0]
 
 
-def test_an_error_that_meets_two_programs_on_one_gpu_is_the_gpus() -> None:
-    cell = Cell(inventory("node-1", 4, ranks("a")), inventory("node-2", 8), records=[spec("a"), spec("b")])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_error_that_meets_three_programs_on_one_gpu_and_nowhere_else_is_the_gpus(elsewhere: bool) -> None:
+    programs = ["train-a1", "train-b2", "train-c3"]
+    cell = Cell(inventory("node-1", 4, ranks(programs[0])), inventory("node-2", 8), records=map(spec, programs))
     cell.run(0, 5)
-    struck_by(cell, 31, "restart_app", range(1))
-    assert cell.run(5, 5).proposals() == []
-    after = inventory("node-1", 4, ranks("b"), epoch=2)
-    cell.feed(incoming_records(after))
-    cell.agents[0].inventory = after
-    cell.run(10, 5)
-    struck_by(cell, 31, "restart_app", range(1), second=12)
-    (proposal,) = cell.run(15, 5).proposals()
-    assert (proposal.device, proposal.workload) == ("node-1/0", "b")
-    assert "XID 31 came with 2 different workloads in a day" in proposal.reason
+    for count, name in enumerate(programs):
+        first = 5 + 10 * count
+        after = inventory("node-1", 4, ranks(name), epoch=2 + count)
+        cell.feed(incoming_records(after))
+        cell.agents[0].inventory = after
+        cell.run(first, 5)
+        struck_by(cell, 31, "restart_app", range(2 if elsewhere and not count else 1), second=first + 2)
+        proposals = cell.run(first + 5, 5).proposals()
+        assert len(proposals) == (count == 2 and not elsewhere), "a program that is submitted again fails again"
+    for proposal in proposals:
+        assert (proposal.device, proposal.workload) == ("node-1/0", "train-c3")
+        assert "XID 31 came with 3 different workloads in a day" in proposal.reason
 
 
 MACHINE = [(48, True), (64, True), (74, True), (79, True), (95, True), (119, True), (120, True), (140, True),

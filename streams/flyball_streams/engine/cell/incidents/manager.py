@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import (
@@ -17,12 +18,15 @@ from flyball_contracts.records import (
     Symptom,
     Tick,
 )
+from flyball_streams.engine.cell.actions.migrate import FAILING
 from flyball_streams.engine.cell.incidents.correlate import Correlation
 from flyball_streams.engine.cell.incidents.interventions import Interventions
 from flyball_streams.engine.cell.incidents.limits import passes
+from flyball_streams.engine.cell.incidents.node_evidence import NOT_THE_NODE, cited_by, independent
 from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident
-from flyball_streams.engine.cell.incidents.quarantine import Quarantine, QuarantinedNode, cited_by
+from flyball_streams.engine.cell.incidents.quarantine import PERSISTS_S, Quarantine, QuarantinedNode, most_out
 from flyball_streams.engine.cell.incidents.responses import Responses
+from flyball_streams.engine.cell.incidents.slow_replicas import SlowReplicas
 from flyball_streams.engine.cell.incidents.summary import incident_record, severity_order
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.parameters import HealthParameters
@@ -34,17 +38,20 @@ QUIET_TICKS = 40
 REPEAT_S = 300.0
 """An unchanged incident that still has symptoms is published again after this time."""
 
+STRAGGLING = "straggling"
+SLOW_ITSELF = "the replica was as slow on another device: the program is the cause, and it is moved no more"
 SILENT_FOR_S = 75.0
 """A node that is still silent is said to be so every minute; nothing is placed on it until that has not come."""
 
 
 class IncidentState(msgspec.Struct):
-    """State for a snapshot: open incidents, recent decisions, anomalies suppressed by labels, and quarantined nodes."""
+    """State for a snapshot: open incidents, decisions, suppressed anomalies, quarantined nodes and slow replicas."""
 
     incidents: dict[str, OpenIncident] = {}
     interventions: Interventions = msgspec.field(default_factory=Interventions)
     suppressed: dict[str, int] = {}
     quarantine: Quarantine = msgspec.field(default_factory=Quarantine)
+    slow: SlowReplicas = msgspec.field(default_factory=SlowReplicas)
 
 
 class IncidentManager:
@@ -64,6 +71,8 @@ class IncidentManager:
         self.correlation = Correlation(cell, directory, self.state.incidents, config.false_incidents_per_1000_gpu_days)
         self.responses = Responses(cell, directory)
         self.released: list[QuarantinedNode] = []
+        self._leaving: set[str] = set()
+        self._now_ns = 0
 
     def receive(self, outcome: Outcome) -> None:
         """Apply an outcome to the incidents that have its decision among their actions, and to a node's check."""
@@ -77,6 +86,7 @@ class IncidentManager:
         """Apply the symptoms of a tick, the strongest first, then the earliest."""
         now_ns, state = tick.end_ns, self.state
         self.responses.read()
+        self._leaving, self._now_ns = set(), now_ns
         state.interventions.forget(now_ns)
         state.suppressed = {name: at for name, at in state.suppressed.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
         order = sorted(
@@ -86,6 +96,8 @@ class IncidentManager:
         for symptom in order:
             if cleared and all(name in cleared for name in cited_by(symptom)):
                 continue  # the node was found to be healthy since
+            if symptom.detector == STRAGGLING and state.slow.moves and self._is_slow_itself(symptom, now_ns):
+                symptom = replace(symptom, cause="application", text=SLOW_ITSELF)
             if symptom.detector == NO_TELEMETRY and not self._is_missed(symptom.node):
                 continue
             if self.responses.bits and symptom.statistical and not self._passes(symptom):
@@ -131,20 +143,27 @@ class IncidentManager:
         """Whether a proposal may be decided; only those to migrate off a device can be refused.
 
         One is refused if its incident is silenced or suppressed by labels, if its node may not be cordoned because too
-        many are, or if its evidence has been cleared.
+        many are, or if its evidence has been cleared. One off a device that is only slow needs a second sign, or must
+        last, and is refused if the replica was as slow on another device.
         """
         if proposal.action != "migrate":
             return True
+        only_slow = proposal.confidence < FAILING and bool(proposal.workload)
         entry, cleared = self.state.quarantine.nodes.get(proposal.node), self.state.quarantine.cleared
         if entry is not None and entry.held:
             return False
         if cleared and any(e.record in cleared for e in proposal.evidence):
             return False
         incidents = list(self.correlation.of_device(proposal.device, proposal.node))
+        if only_slow and not self._is_slow_device(proposal, incidents):
+            return False
         if not incidents:
             cited = {e.record for e in proposal.evidence if e.name == "anomaly"}
             return cited.isdisjoint(self.state.suppressed)
-        return not all(incident.silence for incident in incidents)
+        incidents = [incident for incident in incidents if not incident.silence]
+        if not incidents or not proposal.workload:
+            return bool(incidents)
+        return any(c.cause in NOT_THE_NODE for c in incidents) or self._may_leave(proposal.node)
 
     def note(self, decision: AnyDecision) -> None:
         """Note a decision: it explains later effects on its workload, and is an action on incidents of its device."""
@@ -152,6 +171,8 @@ class IncidentManager:
         incidents: Iterable[OpenIncident] = ()
         if isinstance(decision, Migrate):
             incidents = list(self.correlation.of_device(decision.from_device, decision.from_node))
+            if decision.from_device:
+                self._hold(decision, incidents)
         elif isinstance(decision, Check) and (entry := self.state.quarantine.nodes.get(decision.node)) is not None:
             incidents = [
                 incident for name in entry.incidents if (incident := self.state.incidents.get(name)) is not None
@@ -194,6 +215,45 @@ class IncidentManager:
         """Conditions of nodes that changed."""
         yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
 
+    def _may_leave(self, node: str) -> bool:
+        """Whether work may leave a node: it is out, or may be."""
+        quarantine, most = (
+            self.state.quarantine,
+            most_out(self.config.quarantine_share, len(self.directory.nodes(self.cell))),
+        )
+        out = quarantine.out() | self._leaving
+        if node not in out and len(out) >= most:
+            return False
+        self._leaving.add(node)
+        return True
+
+    def _hold(self, decision: Migrate, incidents: Iterable[OpenIncident]) -> None:
+        """Quarantine the node that work leaves: the platform cordons it, and a check has to open it again."""
+        node, device, now_ns = decision.from_node, decision.from_device, decision.time_ns
+        if decision.confidence < FAILING:
+            self.state.slow.note(decision.workload, decision.replica, device, now_ns)
+        if not any(incident.cause in NOT_THE_NODE for incident in incidents):
+            names = [incident.id for incident in incidents]
+            self.state.quarantine.hold(node, device, names, now_ns, self.directory)
+
+    def _is_slow_device(self, proposal: Proposal, incidents: list[OpenIncident]) -> bool:
+        """Whether a device, and not what runs on it, is slow, by more than one noisy metric."""
+        running = {replica.name for replica in self.directory.replicas(proposal.workload)}
+        by_itself = self.state.slow.is_slow_itself(
+            proposal.workload, proposal.replica, proposal.device, self._now_ns, running
+        )
+        return not by_itself and any(map(_is_confirmed, incidents))
+
+    def _is_slow_itself(self, symptom: Symptom, now_ns: int) -> bool:
+        inventory = self.directory.inventories.get(symptom.node)
+        rows = {i for i, d in enumerate(inventory.devices) if d.id == symptom.device} if inventory is not None else {}
+        running = {replica.name for replica in self.directory.replicas(symptom.workload)}
+        return any(
+            self.state.slow.is_slow_itself(held.workload, held.replica, symptom.device, now_ns, running)
+            for held in (inventory.allocations if inventory is not None else ())
+            if held.workload == symptom.workload and not rows.isdisjoint(held.devices)
+        )
+
     def _is_missed(self, node: str) -> bool:
         """Whether a node should send frames: it was not removed, nor has its agent left it on purpose without work."""
         inventory = self.directory.inventories.get(node)
@@ -216,3 +276,9 @@ class IncidentManager:
         if incident.actions.get(action.decision) != action:
             incident.actions[action.decision], incident.dirty = action, True
             self.correlation.settle(incident)
+
+
+def _is_confirmed(incident: OpenIncident) -> bool:
+    """Whether an incident is more than one noisy metric: it lasts, or symptoms of different origin agree."""
+    lasts = incident.seen_ns - incident.onset_ns >= PERSISTS_S * NS_PER_S
+    return lasts or independent((incident.lead, *incident.symptoms.values())) >= 2

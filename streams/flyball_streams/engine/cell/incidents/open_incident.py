@@ -14,6 +14,8 @@ from flyball_contracts.records.incidents import (
     Level,
 )
 
+NARROW = frozenset[Level]({"gpu", "link", "node", "workload"})
+"""Levels whose symptoms are of one node, or of none."""
 MOST_SYMPTOMS = 32
 MOST_NAMES = 4096
 """Most devices, nodes or workloads that one incident names; a cell has about as many nodes."""
@@ -25,6 +27,7 @@ class OpenIncident(msgspec.Struct):
     ``symptoms`` has the latest symptom of each place and detector, the oldest key first. ``devices`` maps devices with
     symptoms to their nodes. ``revision`` counts how often the incident was published, ``published_ns`` is the last
     time, and ``dirty`` says that it has changed since. ``gangs`` are gangs with GPUs on a node that fails as a whole.
+    ``faults`` has the latest faults of all places of a wide incident, which may be more than its ``symptoms``.
     ``domain`` is the rack or leaf switch. ``intervention`` is the id of our own decision that explains the incident.
     """
 
@@ -51,6 +54,7 @@ class OpenIncident(msgspec.Struct):
     status: IncidentStatus = "open"
     merged_into: str = ""
     domain: str = ""
+    faults: dict[str, Symptom] = {}
     gangs: dict[str, None] = {}
     acknowledged_by: str = ""
     silence: str = ""
@@ -95,11 +99,14 @@ class OpenIncident(msgspec.Struct):
         if SEVERITY[symptom.severity] > SEVERITY[self.severity] and not self.intervention:
             self.severity, self.dirty = symptom.severity, True
         self._add_names(symptom)
+        if symptom.strength == "fault" and self.level not in NARROW:
+            _extend(self.faults, {place: symptom})
         if is_lead:
             self.lead, self.dirty = symptom, True
 
     def absorb(self, other: "OpenIncident") -> None:
         """Merge another incident into this one; the other ends as ``merged``."""
+        _extend(self.faults, other.faults or {p: s for p, s in other.symptoms.items() if s.strength == "fault"})
         for place, symptom in other.symptoms.items():
             if len(self.symptoms) >= MOST_SYMPTOMS:
                 break

@@ -1,9 +1,10 @@
 """The state machine of unhealthy nodes: suspect, watched, cordoned, drained, checked, back.
 
-One sign alone has no consequence. A critical fault, or two detectors that agree with one of them critical, cordons a
-node; never more than a share of the cell at once. A cordoned node comes back by evidence alone: it passes a check; an
-operator or a job readmits it; the platform makes it schedulable again after it was not; or its faulty GPUs were
-replaced.
+One sign alone has no consequence. A critical fault, or two signs of different origin with one of them critical, cordons
+a node, and so does a decision to move work off it; never more than a share of the cell at once. A cordoned node comes
+back by evidence alone: it passes a check; an operator or a job readmits it; an operator uncordons it on the platform
+after Flyball has cordoned it; or other GPUs are at the addresses of the faulty ones. Absence, silence and the inventory
+of another publisher are no evidence: the condition stays.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -11,20 +12,34 @@ from collections.abc import Container, Iterable, Iterator
 import msgspec
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Check, NodeCondition, Outcome, Readmission, Symptom
+from flyball_contracts.records import Check, Inventory, NodeCondition, Outcome, Readmission
 from flyball_contracts.records.incidents import Condition
 from flyball_contracts.records.nodes import node_of
 from flyball_streams.engine.cell.incidents.checks import NodeCheck
+from flyball_streams.engine.cell.incidents.faulty_devices import (
+    address_of,
+    are_present,
+    are_replaced,
+    gpus_moved,
+    has_replicas,
+    to_check,
+)
+from flyball_streams.engine.cell.incidents.node_evidence import NodeEvidence, by_node, cited_by, independent
 from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
 from flyball_streams.engine.fleet_index import FleetIndex
 
 PERSISTS_S = 60.0
 """A sign that is still seen after this time is not noise."""
-LEAST_NODES = 2
+LEAST_NODES, LEAST_SHARE = 2, 1 / 3
+"""So many nodes may be out in a small cell too, if they are no more than this share of it; one always may."""
+REBOOTS_S = 3_600.0
+"""A node without an inventory counts among those that are out for this long: it may be back any moment."""
+GONE_S = 30 * 86_400.0
+"""After this time without an inventory, a node of the same name counts as another."""
 MOST_CITED = 1024
 MAX_CLEARED = 4096
+UNTIL = "nothing is placed on it until there is evidence that it is well"
 OUT: frozenset[Condition] = frozenset({"cordoned", "drained", "checked"})
-NOT_THE_NODE = frozenset({"application", "reclaimed", "telemetry", "intervention"})
 TRANSITIONS: dict[Condition, frozenset[Condition]] = {
     "suspect": frozenset({"watched", "cordoned", "back"}),
     "watched": frozenset({"cordoned", "back"}),
@@ -39,17 +54,19 @@ TRANSITIONS: dict[Condition, frozenset[Condition]] = {
 class QuarantinedNode(msgspec.Struct):
     """One node that is suspect, watched or out.
 
-    ``cited`` are the records of its faults so far, which are cleared when it comes back. ``closed`` says that the
-    platform made it unschedulable since it was cordoned. ``faulty_ns`` is the time of the newest fault or sign that
+    ``devices`` maps the faulty ones to their PCI addresses, empty if unknown; none stands for the whole node. ``cited``
+    are the records of its faults so far, which are cleared when evidence brings it back. ``closed`` says that Flyball's
+    cordon was seen on the platform since its last fault. ``faulty_ns`` is the time of the newest fault or sign that
     counts: only a later readmission or check ends it. ``known`` are the records of all its faults and signs, and
-    ``news_ns`` is the time of the newest. ``held`` says why it is not cordoned though it should be.
+    ``news_ns`` is the time of the newest. ``held`` says why it is not cordoned though it should be. ``gone_ns`` is when
+    its inventory was removed, 0 while there is one; ``counts`` says whether it takes up the share of the cell.
     """
 
     node: str
     condition: Condition
     since_ns: int
     reason: str
-    devices: dict[str, None] = {}
+    devices: dict[str, str] = {}
     incidents: dict[str, None] = {}
     cited: dict[str, None] = {}
     held: str = ""
@@ -59,6 +76,8 @@ class QuarantinedNode(msgspec.Struct):
     faulty_ns: int = 0
     known: dict[str, None] = {}
     news_ns: int = 0
+    gone_ns: int = 0
+    counts: bool = True
     check: NodeCheck = msgspec.field(default_factory=NodeCheck)
     revision: int = 0
     dirty: bool = True
@@ -81,14 +100,34 @@ class Quarantine(msgspec.Struct):
     ) -> None:  # fmt: skip
         """Update all nodes from the open incidents, readmissions and inventories of a tick."""
         self._drop_released()
-        by_node: dict[str, list[OpenIncident]] = {}
-        for incident in incidents:
-            concerns = incident.level in ("gpu", "link", "node") and incident.cause not in NOT_THE_NODE
-            if concerns and incident.status == "open" and not incident.silence:
-                by_node.setdefault(incident.node, []).append(incident)
-        capacity = max(LEAST_NODES, int(share * len(directory.nodes(cell))))
-        for node in sorted(self.nodes.keys() | by_node.keys()):
-            self._update_node(node, by_node.get(node, []), now_ns, capacity, readmitted.get(node), directory)
+        found = by_node(incidents, self.nodes)
+        capacity = most_out(share, len(directory.nodes(cell)) if found else 0)
+        out = len(self.out())
+        for node in sorted(self.nodes.keys() | found.keys()):
+            was_out = self.counts(node)
+            self._update_node(node, found.get(node, []), now_ns, (out, capacity), readmitted.get(node), directory)
+            out += self.counts(node) - was_out
+
+    def counts(self, node: str) -> bool:
+        """Whether a node counts among those that are out."""
+        entry = self.nodes.get(node)
+        return entry is not None and entry.condition in OUT and entry.counts
+
+    def out(self) -> set[str]:
+        """Nodes that are out."""
+        return {node for node in self.nodes if self.counts(node)}
+
+    def hold(self, node: str, device: str, incidents: list[str], now_ns: int, directory: FleetIndex) -> None:
+        """Cordon a node because work was ordered off one of its devices."""
+        fresh, inventory = node not in self.nodes, directory.inventories.get(node)
+        entry = self.nodes.setdefault(node, QuarantinedNode(node, "suspect", now_ns, "work leaves it"))
+        if entry.condition not in ("suspect", "watched") or inventory is None:
+            return
+        if fresh or entry.devices:  # else the whole node is faulty
+            entry.devices.setdefault(device, address_of(device, inventory))
+        entry.incidents.update(dict.fromkeys(incidents))
+        entry.held, entry.faulty_ns = "", max(entry.faulty_ns, now_ns)
+        entry.transition("cordoned", now_ns, f"work leaves its device {device}; {UNTIL}")
 
     def receive(self, outcome: Outcome) -> None:
         """Apply an outcome of a check."""
@@ -102,10 +141,13 @@ class Quarantine(msgspec.Struct):
     ) -> Iterator[Check]:
         """Checks of the nodes that are empty and without new symptoms for ``after_ns``, except those to ``skip``."""
         for node, entry in sorted(self.nodes.items()):
-            if entry.condition != "drained" or node in skip:
+            inventory = directory.inventories.get(node)
+            if entry.condition != "drained" or node in skip or inventory is None:
                 continue
+            if not are_present(entry.devices, inventory):
+                continue  # no check could test them
             if entry.check.is_due(now_ns, max(entry.since_ns, entry.faulty_ns, entry.news_ns) + after_ns):
-                devices, incidents = to_check(entry, directory), tuple(entry.incidents)
+                devices, incidents = to_check(entry.devices, inventory), tuple(entry.incidents)
                 yield entry.check.start(cell, node, devices, incidents, now_ns, lives_ns)
 
     def checked(self, now_ns: int) -> set[str]:
@@ -120,8 +162,8 @@ class Quarantine(msgspec.Struct):
                 yield NodeCondition(
                     node=node, cell=cell, time_ns=now_ns, revision=entry.revision, condition=entry.condition,
                     since_ns=entry.since_ns, reason=entry.reason, devices=tuple(sorted(entry.devices)[:16]),
-                    incidents=tuple(entry.incidents)[:16], gpus_moved=gpus_moved(entry, directory), held=entry.held,
-                    evidence=entry.evidence, checked_by=entry.checked_by,
+                    incidents=tuple(entry.incidents)[:16], gpus_moved=gpus_moved(node, entry.devices, directory),
+                    held=entry.held, evidence=entry.evidence, checked_by=entry.checked_by,
                 )  # fmt: skip
         self._drop_released()
 
@@ -129,8 +171,14 @@ class Quarantine(msgspec.Struct):
         """Devices on which nothing may be placed."""
         for entry in self.nodes.values():
             if entry.condition in OUT:
-                inventory = directory.inventories.get(entry.node)
-                yield from entry.devices or [d.id for d in (inventory.devices if inventory is not None else ())]
+                yield from self.closed(entry, directory.inventories.get(entry.node))
+
+    @staticmethod
+    def closed(entry: QuarantinedNode, inventory: Inventory | None) -> Iterator[str]:
+        """Devices of a node that take nothing: its faulty ones, or all while these have other names or none."""
+        yield from entry.devices
+        if inventory is not None and not (entry.devices and are_present(entry.devices, inventory)):
+            yield from (d.id for d in inventory.devices)
 
     def _drop_released(self) -> None:
         self.nodes = {node: entry for node, entry in self.nodes.items() if entry.condition != "back"}
@@ -138,83 +186,105 @@ class Quarantine(msgspec.Struct):
     def _update_node(
         self,
         node: str,
-        incidents: list[OpenIncident],
+        found: list[NodeEvidence],
         now_ns: int,
-        capacity: int,
+        room: tuple[int, int],
         readmission: Readmission | None,
         directory: FleetIndex,
     ) -> None:
         entry = self.nodes.get(node)
         if entry is None:
-            entry = self.nodes[node] = QuarantinedNode(node, "suspect", now_ns, incidents[0].lead.detector)
-        self._add_evidence(entry, incidents)
+            entry = self.nodes[node] = QuarantinedNode(node, "suspect", now_ns, found[0].signs[0].detector)
         inventory = directory.inventories.get(node)
+        self._add_evidence(entry, found, inventory)
         if inventory is None:
-            self._release(entry, now_ns, "the node is gone")
+            self._wait(entry, now_ns)
             return
+        if entry.gone_ns:
+            entry.gone_ns, entry.counts, entry.reason, entry.dirty = 0, True, "it is there again", True
         if entry.condition in ("suspect", "watched"):
-            self._decide(entry, incidents, now_ns, capacity)
+            self._decide(entry, found, now_ns, room)
             return
-        ids = {d.id for d in inventory.devices}
-        open_ = inventory.schedulable and all(d.schedulable for d in inventory.devices if d.id in entry.devices)
-        evidence, by = "", ""
-        if readmission is not None and readmission.time_ns >= entry.faulty_ns:
-            evidence, by = readmission.evidence, readmission.by
-        elif entry.check.passed and entry.check.decided_ns > entry.faulty_ns:
-            evidence, by = entry.check.passed, f"check {entry.check.decision}"
-        elif entry.closed and open_ and not entry.check.is_under_way(now_ns):
-            evidence, by = "the platform takes work on it again", "the platform"
-        elif entry.devices and ids.isdisjoint(entry.devices):
-            evidence, by = "its sick GPUs are not there any more", "the inventory"
-        entry.closed |= not open_
+        evidence, by = self._evidence_of(entry, inventory, now_ns, readmission)
+        entry.closed |= inventory.cordon == "flyball"
         if entry.condition == "checked":
             self._release(entry, now_ns, entry.evidence)
         elif evidence:
             entry.evidence, entry.checked_by = evidence, by
             entry.transition("checked", now_ns, f"{by}: {evidence}")
         else:
-            held = has_replicas(entry, directory)
+            held = has_replicas(entry.devices, inventory)
             if entry.condition == "cordoned" and not held:
                 entry.transition("drained", now_ns, "no replica is left on it; it waits for evidence that it is well")
             elif entry.condition == "drained" and held:
                 entry.transition("cordoned", now_ns, "work was placed on it all the same")
 
-    def _decide(self, entry: QuarantinedNode, incidents: list[OpenIncident], now_ns: int, capacity: int) -> None:
-        if not incidents:
-            self._release(entry, now_ns, "nothing more was seen")
-            return
-        fault = next((c for c in incidents if c.lead.strength == "fault" and c.severity == "critical"), None)
-        signs = {s.detector for c in incidents for s in c.signs}
-        confirmed = len(signs) >= 2 and any(c.severity == "critical" for c in incidents)
-        persists = any(c.seen_ns - c.onset_ns >= PERSISTS_S * NS_PER_S for c in incidents)
-        if fault is not None or confirmed:
-            why = fault.lead.detector if fault is not None else " and ".join(sorted(signs))
-            out = sum(other.condition in OUT for other in self.nodes.values())
+    @staticmethod
+    def _evidence_of(
+        entry: QuarantinedNode, inventory: Inventory, now_ns: int, readmission: Readmission | None
+    ) -> tuple[str, str]:
+        """What shows that a node is well, and who says so; empty if nothing does."""
+        if readmission is not None and readmission.time_ns >= entry.faulty_ns:
+            return readmission.evidence, readmission.by
+        if entry.check.passed and entry.check.decided_ns > entry.faulty_ns:
+            return entry.check.passed, f"check {entry.check.decision}"
+        if entry.closed and inventory.cordon == "lifted" and not entry.check.is_under_way(now_ns):
+            return "an operator has uncordoned it on the platform", "the platform"
+        if are_replaced(entry.devices, inventory):
+            return "other GPUs are at the addresses of its faulty ones", "the inventory"
+        return "", ""
+
+    def _wait(self, entry: QuarantinedNode, now_ns: int) -> None:
+        """Keep a node that is gone as it is, for it may come back as it was."""
+        if entry.condition in ("suspect", "watched", "checked"):
+            self._release(entry, now_ns, "the node is gone")
+        elif not entry.gone_ns:
+            entry.gone_ns, entry.dirty = now_ns, True
+            entry.reason = "its inventory is gone; it stays out if it comes back, until there is evidence"
+        elif entry.counts:
+            entry.counts = now_ns - entry.gone_ns < REBOOTS_S * NS_PER_S
+        elif now_ns - entry.gone_ns > GONE_S * NS_PER_S:
+            entry.evidence, entry.checked_by = "there has been no such node for 30 days", "the inventory"
+            entry.transition("checked", now_ns, entry.evidence)
+            entry.cited = {}
+            self._release(entry, now_ns, entry.evidence)
+
+    def _decide(self, entry: QuarantinedNode, found: list[NodeEvidence], now_ns: int, room: tuple[int, int]) -> None:
+        active = [one for one in found if not one.silenced]
+        if not active:
+            if not found:
+                self._release(entry, now_ns, "nothing more was seen")
+            return  # a silence answers nothing
+        fault = next((one for one in active if one.is_fault), None)
+        signs = [s for one in active for s in one.signs]
+        detectors = sorted({s.detector for s in signs})
+        agree = independent(signs) >= 2
+        if fault is not None or (agree and any(one.critical for one in active)):
+            why = fault.signs[0].detector if fault is not None else " and ".join(detectors)
+            out, capacity = room
             if out < capacity:
                 entry.held = ""
-                entry.faulty_ns = max(entry.faulty_ns, *(s.time_ns for c in incidents for s in c.signs))
-                entry.transition(
-                    "cordoned", now_ns, f"{why}; nothing is placed on it until there is evidence that it is well"
-                )
+                entry.faulty_ns = max(entry.faulty_ns, *(s.time_ns for s in signs))
+                entry.transition("cordoned", now_ns, f"{why}; {UNTIL}")
             elif not entry.held:
                 entry.held = f"{out} nodes of the cell are cordoned already, and no more may be; a person decides"
                 entry.dirty = True
         elif entry.held:
             entry.held, entry.dirty = "", True
-        if entry.condition == "suspect" and (persists or len(signs) >= 2 or entry.held):
-            entry.transition("watched", now_ns, " and ".join(sorted(signs)) or incidents[0].lead.detector)
+        persists = any(one.seen_ns - one.onset_ns >= PERSISTS_S * NS_PER_S for one in active)
+        if entry.condition == "suspect" and (persists or agree or entry.held):
+            entry.transition("watched", now_ns, " and ".join(detectors) or "it lasts")
 
-    def _add_evidence(self, entry: QuarantinedNode, incidents: list[OpenIncident]) -> None:
+    def _add_evidence(self, entry: QuarantinedNode, found: list[NodeEvidence], inventory: Inventory | None) -> None:
         """Add faulty devices and the records of faults; a new record invalidates older evidence of health."""
-        whole = any(incident.level == "node" for incident in incidents)
-        for incident in incidents:
-            if incident.id not in entry.incidents:
-                entry.incidents[incident.id], entry.dirty = None, True
-            devices = [incident.device] if incident.device else incident.link.split("|") if incident.link else []
-            for device in () if whole else devices:
+        whole = any(one.whole for one in found)
+        for one in found:
+            if one.incident not in entry.incidents:
+                entry.incidents[one.incident], entry.dirty = None, True
+            for device in () if whole else one.devices:
                 if device not in entry.devices:
-                    entry.devices[device], entry.dirty = None, True
-            for symptom in incident.signs:
+                    entry.devices[device], entry.dirty = address_of(device, inventory), True
+            for symptom in one.signs:
                 cited = cited_by(symptom)
                 if any(name not in entry.known for name in cited):
                     entry.known.update((name, None) for name in cited if len(entry.known) < MOST_CITED)
@@ -222,55 +292,19 @@ class Quarantine(msgspec.Struct):
                 new = [name for name in cited if name not in entry.cited]
                 if symptom.strength == "fault" and new:
                     entry.cited.update((name, None) for name in new if len(entry.cited) < MOST_CITED)
-                    entry.faulty_ns = max(entry.faulty_ns, symptom.time_ns)
+                    entry.faulty_ns, entry.closed = max(entry.faulty_ns, symptom.time_ns), False
         if whole and entry.devices:
             entry.devices, entry.dirty = {}, True
 
     def _release(self, entry: QuarantinedNode, now_ns: int, reason: str) -> None:
-        if entry.condition not in ("suspect", "watched", "checked"):
-            entry.evidence, entry.checked_by = reason, "the inventory"
-            entry.transition("checked", now_ns, reason)
+        """Bring a node back; only one that was checked is cleared of its faults."""
+        if entry.condition == "checked":
+            self.cleared.update(dict.fromkeys(entry.cited, now_ns))
+            while len(self.cleared) > MAX_CLEARED:
+                del self.cleared[next(iter(self.cleared))]
         entry.transition("back", now_ns, reason)
-        self.cleared.update(dict.fromkeys(entry.cited, now_ns))
-        while len(self.cleared) > MAX_CLEARED:
-            del self.cleared[next(iter(self.cleared))]
 
 
-def cited_by(symptom: Symptom) -> list[str]:
-    """Records that a symptom rests on: the events that it names, or else itself."""
-    return [e.record for e in symptom.evidence if e.record] or [symptom.record]
-
-
-def has_replicas(entry: QuarantinedNode, directory: FleetIndex) -> bool:
-    """Whether a replica runs on the faulty devices of a node."""
-    inventory = directory.inventories.get(entry.node)
-    if inventory is None:
-        return False
-    rows = {i for i, d in enumerate(inventory.devices) if not entry.devices or d.id in entry.devices}
-    return any(rows.intersection(a.devices) for a in inventory.allocations)
-
-
-def to_check(entry: QuarantinedNode, directory: FleetIndex) -> tuple[str, ...]:
-    """Devices that a check uses: all that are free, as a platform cannot choose among them; none stands for all."""
-    inventory = directory.inventories.get(entry.node)
-    if not entry.devices or inventory is None:
-        return ()
-    held = {row for allocation in inventory.allocations for row in allocation.devices}
-    free = {d.id for i, d in enumerate(inventory.devices) if i not in held}
-    return () if len(free) == len(inventory.devices) else tuple(sorted(free | entry.devices.keys()))
-
-
-def gpus_moved(entry: QuarantinedNode, directory: FleetIndex) -> int:
-    """GPUs of all replicas that leave or restart when the node is drained, with those of their whole gangs."""
-    inventory = directory.inventories.get(entry.node)
-    if inventory is None:
-        return 0
-    rows = {i for i, d in enumerate(inventory.devices) if not entry.devices or d.id in entry.devices}
-    found: set[tuple[str, int]] = set()
-    for held in inventory.allocations:
-        if rows.intersection(held.devices):
-            spec = directory.spec(held.workload)
-            gang = spec is not None and spec.is_gang
-            parts = directory.replicas(held.workload) if gang else directory.parts(held.workload, held.replica)
-            found.update((part.node, row) for part in parts for row in part.devices)
-    return len(found)
+def most_out(share: float, nodes: int) -> int:
+    """Most nodes of a cell that may be out at once."""
+    return max(1, min(LEAST_NODES, int(LEAST_SHARE * nodes)), int(share * nodes))
