@@ -47,8 +47,10 @@ class Standstill(NamedTuple):
 
 
 class Course(NamedTuple):
-    """By workload, all [W]: seconds of work seen, of idleness and without a step up to now, and the longest of either
-    that ended; the reported step time, s, NaN if none was ever reported.
+    """Times by workload, all [W], in s.
+
+    Work seen, idleness and time without a step up to now, the longest of either that ended, and the reported step time,
+    NaN if none ever was.
     """
 
     worked_s: NDArray[np.float64]
