@@ -67,7 +67,7 @@ class Hanging:
                 yield self._anomaly(tick, table, workload, still.slots, still.since_s, use, pause)
 
     def _works_alone(self, workload: str, trains: bool) -> bool:
-        """Whether nobody sends work to a workload: a server with few requests is as busy, and does as little."""
+        """Whether a workload waits for no requests: a server with few of them is as busy, and does as little."""
         spec = self.directory.spec(workload)
         return trains or (spec is not None and spec.kind == "batch")
 

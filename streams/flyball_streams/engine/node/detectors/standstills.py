@@ -62,7 +62,7 @@ class Course(NamedTuple):
 
 
 def _unseen(count: int) -> Course:
-    return Course(*(np.zeros(count) for _ in Course._fields[:-1]), np.full(count, np.nan))
+    return Course(*(np.zeros(count) for _ in Course._fields))._replace(step_s=np.full(count, np.nan))
 
 
 class Standstills:
