@@ -34,7 +34,7 @@ class Burst:
     def add(self, fault: Fault, now_ns: int) -> None:
         """Count one fault."""
         with self._lock:
-            key = Fault(fault.kind, fault.pci, fault.code, fault.fatal, fault.subject)
+            key = Fault(fault.kind, fault.pci, fault.code, fault.fatal, fault.subject, link=fault.link)
             if key not in self._tallies and len(self._tallies) >= _MOST:
                 key = Fault(fault.kind, code=fault.code, fatal=fault.fatal)
             old = self._tallies.get(key)

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from flyball_collectors.kmsg.burst import MOST_NAMES, Tally
+from flyball_collectors.nvml.events.nvlink5 import ABOUT
 from flyball_collectors.nvml.events.xid import VICTIMS, Verdict, verdict_of
 
 FOLLOWS = "; follows XID"
@@ -48,6 +49,9 @@ class FaultClassifier:
         if fault.code is None:
             return Verdict("warning", "unknown", _message("a line with an XID that cannot be read", tally))
         severity, remedy, about = verdict_of(fault.code, tally.action, fatal=fault.fatal)
+        if fault.link is not None:
+            culprit, severity, remedy = fault.link
+            about = f"{about} {ABOUT[culprit]}".rstrip()
         text = _message(f"XID {fault.code}: {about}", tally)
         if fault.code in VICTIMS and tally.cause is not None:
             return Verdict("info", "none", f"{text}{FOLLOWS} {tally.cause}")

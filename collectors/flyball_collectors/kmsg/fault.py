@@ -3,11 +3,20 @@
 import re
 from typing import NamedTuple
 
-from flyball_contracts.records.events import EventKind
+from flyball_collectors.nvml.events.nvlink5 import Culprit
+from flyball_contracts.records.events import EventKind, Remedy, Severity
 
 LONGEST_DETAIL = 160
 PCI = r"(?:PCI:)?(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-7])?"
 _PCI = re.compile(PCI)
+
+
+class LinkVerdict(NamedTuple):
+    """Whose fault an error of NVLink 5 is, and its severity and remedy."""
+
+    culprit: Culprit
+    severity: Severity
+    remedy: Remedy
 
 
 class Fault(NamedTuple):
@@ -16,7 +25,8 @@ class Fault(NamedTuple):
     ``pci`` is the slot ``dddd:bb:dd`` it is about, empty for the host. ``code`` is the number of the XID or SXID, and
     ``fatal`` what the line states about that, if anything. Faults with different ``subject`` are counted separately.
     ``times`` is 0 for a line that only repeats another. ``place`` is the location on the GPU, ``process`` the affected
-    process, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it requests.
+    process, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it requests. ``link`` is
+    the verdict on an error of NVLink 5; faults with different ones are counted separately.
     """
 
     kind: EventKind
@@ -30,6 +40,7 @@ class Fault(NamedTuple):
     process: str = ""
     cause: int | None = None
     action: int | None = None
+    link: LinkVerdict | None = None
 
 
 def slot_of(address: str) -> str:

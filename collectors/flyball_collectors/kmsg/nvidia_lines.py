@@ -12,7 +12,9 @@ nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 44 Minion Link
 
 import re
 
-from flyball_collectors.kmsg.fault import PCI, Fault, shortened, slot_of
+from flyball_collectors.kmsg.fault import PCI, Fault, LinkVerdict, shortened, slot_of
+from flyball_collectors.nvml.events import nvlink5
+from flyball_contracts.xids import NVLINK5
 
 OFF_THE_BUS = 79
 _XID = re.compile(
@@ -48,7 +50,7 @@ def xid_of(text: str) -> Fault | None:
     if found["pid"] and found["pid"].isdigit():
         fault = fault._replace(process=shortened(f"{found['name'] or 'process'}[{found['pid']}]"))
     if (link := _NVLINK5.search(message)) is not None:
-        fault = fault._replace(fatal=link["fatal"] == "Fatal", detail=instance + _nvlink_detail(link))
+        fault = _of_nvlink(fault, link)._replace(detail=instance + _nvlink_detail(link))
     if (place := _PLACE.search(message)) is not None:
         fault = fault._replace(place=f"GPC {place['gpc']}, TPC {place['tpc']}")
     if (cause := _CAUSE.search(message)) is not None:
@@ -77,6 +79,18 @@ def sxid_of(text: str) -> Fault | None:
     where = f"NVSwitch {found['switch']} ({slot_of(found['pci'])})"
     detail = shortened(f"{where} {parts['text']}")
     return Fault("xid", "", int(found["code"]), parts["fatal"] == "Fatal", f"SXID {where}", detail=detail)
+
+
+def _of_nvlink(fault: Fault, link: re.Match[str]) -> Fault:
+    """The fault with whether it is fatal, and the verdict by its unit, sub-code and status."""
+    fatal, unit = link["fatal"] == "Fatal", link["unit"]
+    if fault.code not in NVLINK5:
+        return fault._replace(fatal=fatal)
+    subcode = int(link["info"], 16) >> 20 & 0x3F if link["info"] else None
+    status = int(link["status"], 16) if link["status"] else None
+    culprit = nvlink5.culprit_of(fault.code, unit, subcode)
+    verdict = nvlink5.verdict_of(unit, culprit, subcode, status, fatal=fatal)
+    return fault._replace(fatal=fatal, link=LinkVerdict(culprit, *verdict))
 
 
 def _nvlink_detail(link: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from flyball_collectors.base import NAN
 from flyball_collectors.nvml.binding import Binding
 from flyball_collectors.nvml.calls.fields import Field
 from flyball_collectors.nvml.collector import NvmlCollector
-from flyball_collectors.nvml.devices.gpu import GpuReading
+from flyball_collectors.nvml.devices.gpu import GpuReader, GpuReading
 from flyball_collectors.nvml.readings import current, detail
 from flyball_collectors.nvml.readings.gpm import IDS, scaled
 from flyball_collectors.nvml.readings.link_errors import FIELDS as LINK_FIELDS, KINDS, Counts, by_link, sum_of
@@ -27,9 +27,11 @@ _GPM_APART_S = 0.15
 # What may lie between two reads a few milliseconds apart, by key or unit: a part of the value, and a constant.
 _TOLERANCE: Mapping[str, tuple[float, float]] = {
     "W": (0.25, 20.0), "Cel": (0.0, 3.0), "Hz": (0.25, 5e7), "By": (0.05, 64 * 2**20), "J": (0.0, 50.0),
-    "1": (0.0, 0.25), "s": (0.0, 0.05),
+    "1": (0.0, 0.02), "s": (0.0, 0.05),
     "hw.gpu.memory.utilization": (0.0, 0.01),
 }  # fmt: skip
+_ROUNDS = 3
+"""Reads of a GPU while a value differs: a load that changes moves a share further than that between two of them."""
 _EXACT = ("limit", "pcie.link", "row_remap", "rows.remapped", "recovery_action", "fabric", "ecc", "replays", "errors")
 
 
@@ -46,7 +48,7 @@ class Compared(NamedTuple):
     @property
     def ok(self) -> bool:
         """Whether our layer has the binding's value."""
-        return self.verdict not in ("differs", "missing")
+        return self.verdict in ("same", "close")
 
 
 class Mismatch(NamedTuple):
@@ -65,37 +67,51 @@ def compare(
     rows: list[Compared] = []
     wrong: list[Mismatch] = []
     for reader in collector.readers:
-        reader.read(detail=True)
-        sample = binding.gpm_sample(reader.gate.handle)
-        wait(_GPM_APART_S)
-        first = reader.read(detail=True)
-        handle = reader.gate.handle
-        theirs = [
-            _by_fields(binding, handle, current.FIELDS, GPU) | binding.current(handle),
-            _by_fields(binding, handle, detail.FIELDS, GPU_DETAIL) | binding.detail(handle),
-        ]
-        later = binding.gpm_sample(handle) if sample is not None else None
-        if later is not None:
-            activity = binding.activity(sample, later, IDS)
-            for found, layout, columns in zip(theirs, _LAYOUTS, (current.ACTIVITY, detail.ACTIVITY), strict=True):
-                found |= {layout.metrics[columns[id]].key: scaled(id, v) for id, v in activity.items() if id in columns}
-        links = _link_errors(binding, handle)
-        sums = {GPU_DETAIL.metrics[c].key: sum_of(links, kind) for kind, c in detail.SUMMED.items()}
-        theirs[1] |= {key: value for key, value in sums.items() if value == value}
-        if links:
-            theirs[0].setdefault(_ALL_LINK_ERRORS, sum_of(links))
-        held = binding.processes(handle)
-        theirs[0][_COMPUTING] = float(binding.computing(handle))
-        second = reader.read(detail=True)
-        rows += _values(reader.index, first, second, theirs)
-        rows += _links(reader.index, first.link_errors or {}, second.link_errors or {}, links)
-        rows += _processes(reader.index, first, second, held)
-        who = binding.identity(handle)
+        best = dict[str, Compared]()
+        for _ in range(_ROUNDS):
+            for one in _round(reader, binding, wait):
+                if one.key not in best or (one.ok and not best[one.key].ok):
+                    best[one.key] = one
+            if not any(one.verdict == "differs" and one.unit == "1" for one in best.values()):
+                break
+        rows += best.values()
+        who = binding.identity(reader.gate.handle)
         device = reader.device
         for what, ours in (("uuid", device.id), ("name", device.model), ("serial", device.serial or "")):
             if who[what] != ours:
                 wrong.append(Mismatch(reader.index, what, ours, who[what]))
     return rows, wrong
+
+
+def _round(reader: GpuReader, binding: Binding, wait: Callable[[float], object]) -> list[Compared]:
+    """All values of a GPU, the binding's between two reads of ours."""
+    reader.read(detail=True)
+    sample = binding.gpm_sample(reader.gate.handle)
+    wait(_GPM_APART_S)
+    first = reader.read(detail=True)
+    handle = reader.gate.handle
+    theirs = [
+        _by_fields(binding, handle, current.FIELDS, GPU) | binding.current(handle),
+        _by_fields(binding, handle, detail.FIELDS, GPU_DETAIL) | binding.detail(handle),
+    ]
+    later = binding.gpm_sample(handle) if sample is not None else None
+    if later is not None:
+        activity = binding.activity(sample, later, IDS)
+        for found, layout, columns in zip(theirs, _LAYOUTS, (current.ACTIVITY, detail.ACTIVITY), strict=True):
+            found |= {layout.metrics[columns[id]].key: scaled(id, v) for id, v in activity.items() if id in columns}
+    links = _link_errors(binding, handle)
+    sums = {GPU_DETAIL.metrics[c].key: sum_of(links, kind) for kind, c in detail.SUMMED.items()}
+    theirs[1] |= {key: value for key, value in sums.items() if value == value}
+    if links:
+        theirs[0].setdefault(_ALL_LINK_ERRORS, sum_of(links))
+    held = binding.processes(handle)
+    theirs[0][_COMPUTING] = float(binding.computing(handle))
+    second = reader.read(detail=True)
+    return [
+        *_values(reader.index, first, second, theirs),
+        *_links(reader.index, first.link_errors or {}, second.link_errors or {}, links),
+        *_processes(reader.index, first, second, held),
+    ]
 
 
 def _values(gpu: int, first: GpuReading, second: GpuReading, theirs: list[dict[str, float]]) -> Iterator[Compared]:

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-from ctypes import Structure, c_uint, c_ulonglong
+from ctypes import Structure, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
 
 import pytest
 from tests.nvml_stub.stub import GPU_IS_LOST, MPS, NOT_SUPPORTED, STATE_VARIABLE, NvmlStub
 
 from flyball_collectors.agent.diagnosis.doctor import compare_gpus
+from flyball_collectors.nvml.binding import Binding
 from flyball_collectors.nvml.comparison import Compared
 from flyball_collectors.nvml.readings import current
 from flyball_contracts.config import AgentConfig, Config
@@ -76,6 +77,45 @@ def test_a_struct_that_the_agent_gets_wrong_is_seen(nvml_stub: NvmlStub, monkeyp
     assert wrong == {"hw.gpu.memory.usage", "nvidia.gpu.memory.reserved", "hw.gpu.memory.utilization"}
     one = found[0, "hw.gpu.memory.usage"]
     assert (one.verdict, one.ours, one.theirs) == ("differs", 1 << 30, 20 << 30)
+
+
+class Exchanged(Structure):
+    """nvmlUtilization_t with its fields the wrong way round: 25 and 50 % instead of 50 and 25."""
+
+    _fields_ = [("memory", c_uint), ("gpu", c_uint)]
+
+
+def test_a_utilization_that_is_25_points_off_differs_also_beside_a_moving_load(
+    nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, other = "hw.gpu.utilization{task=general}", "nvidia.gpu.memory.controller.utilization"
+
+    def verdicts(moves: int) -> dict[str, str]:
+        def wait(seconds: float) -> None:
+            del seconds
+            nvml_stub.gpu().utilization += moves
+
+        rows, _ = compare_gpus(CONFIG, wait=wait)
+        return {one.key: one.verdict for one in rows}
+
+    assert verdicts(7)[key] == "same"
+    monkeypatch.setattr(current, "Utilization", Exchanged)
+    nvml_stub.gpu().utilization = 50
+    assert (verdicts(0)[key], verdicts(0)[other]) == ("differs", "differs")
+
+
+def test_a_value_that_the_binding_does_not_have_is_not_taken_for_right(
+    nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, lacks = Binding.current, "hw.gpu.utilization{task=encoder}"
+
+    def without(self: Binding, handle: c_void_p) -> dict[str, float]:
+        return {key: value for key, value in read(self, handle).items() if key != lacks}
+
+    monkeypatch.setattr(Binding, "current", without)
+    fill(nvml_stub)
+    wrong = {(one.gpu, one.key, one.verdict) for one in compare_gpus(CONFIG)[0] if not one.ok}
+    assert wrong == {(gpu, lacks, "ours alone") for gpu in range(2)}
 
 
 def test_what_the_agent_does_not_see_and_what_moves_between_two_reads(nvml_stub: NvmlStub) -> None:

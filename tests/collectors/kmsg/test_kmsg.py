@@ -125,10 +125,20 @@ def test_the_second_line_about_a_lost_gpu_does_not_count(kernel: KernelLog, log:
 
 
 NETIR = "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT {} XC0 i0 Link 08 (0x004505c6 0x00000000)"
+DOWN = "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x{:04x}05c6 0x00000000)"
 SXID = "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, {}, Link 30 sourcetrack timeout error"
 VERDICTS = [
     (NETIR.format("Fatal"), "critical", "drain"),
     (NETIR.format("Nonfatal"), "warning", "notify"),
+    (DOWN.format(0x0280), "warning", "notify"),
+    (DOWN.format(0x00A0), "critical", "drain"),
+    (DOWN.format(0x0250), "warning", "reset_gpu"),
+    (DOWN.format(0x0210), "warning", "reset_gpu"),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_MFDE_EVENT Nonfatal XC0 i0 Link -1 (0x00002846 0x00000003)",
+        "info",
+        "none",
+    ),
     (SXID.format("Fatal"), "critical", "drain"),
     (SXID.format("Non-fatal"), "warning", "notify"),
     ("NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (X)", "critical", "reboot"),
@@ -472,3 +482,29 @@ def test_an_event_waits_for_no_tick(
     gaps = [later - earlier for earlier, later in pairwise(request.at_ns)]
     assert max(gaps) <= S // 2 + 1
     assert sum(gaps) == round(4 * period_s * S)
+
+
+WHOSE = [
+    (DOWN.format(0x0250), "from the device at the other end of the link"),
+    (DOWN.format(0x0020), "by the signal on the link: cable, connector or switch port"),
+    (DOWN.format(0x02A0), "by the signal on the link: cable, connector or switch port"),
+    (DOWN.format(0x00F0), "as a driver, a host or an operator took the link down"),
+    ("NVRM: Xid (PCI:0000:3b:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 01 (0x00082226 0x1)", "by the signal on"),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 145, RLW_SRC_TRACK Fatal XC0 i0 Link 12 (0x040988e2 0x00000010)",
+        "in the GPU itself",
+    ),
+    ("NVRM: Xid (PCI:0000:3b:00): 150, MSE_WATCHDOG Fatal XC0 i0 Link -1 (0x00000000 0x0)", "in the GPU itself"),
+]
+
+
+@pytest.mark.parametrize(("text", "whose"), WHOSE)
+def test_an_error_of_a_link_names_whose_it_is(kernel: KernelLog, log: Log, text: str, whose: str) -> None:
+    (event,) = reported(kernel, log, text)
+    assert whose in event.message
+
+
+def test_what_a_link_lost_by_its_peer_and_by_its_cable_are_two_events(kernel: KernelLog, log: Log) -> None:
+    found = reported(kernel, log, DOWN.format(0x0250), DOWN.format(0x0020), DOWN.format(0x0250))
+    assert [(e.severity, e.remedy) for e in found] == [("warning", "reset_gpu"), ("critical", "drain")]
+    assert "2 times" in found[0].message

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flyball_collectors.kmsg.collector import fault_of
-from flyball_collectors.kmsg.fault import Fault, slot_of
+from flyball_collectors.kmsg.fault import Fault, LinkVerdict, slot_of
 from flyball_collectors.kmsg.record import LogRecord, parse_record
 
 XIDS = [
@@ -27,12 +27,15 @@ XIDS = [
     ("NVRM: Xid (PCI:0018:01:00): 145, pid=876767, name=ray::WorkerDict, RLW_RXPIPE Nonfatal XC0 i0 Link 13 "
      "(0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)",
      Fault("xid", "0018:01:00", 145, fatal=False, process="ray::WorkerDict[876767]",
-           detail="RLW_RXPIPE nonfatal, link 13, subcode 0, status 0x8")),
+           detail="RLW_RXPIPE nonfatal, link 13, subcode 0, status 0x8",
+           link=LinkVerdict("gpu", "warning", "notify"))),
     ("NVRM: Xid (PCI:0008:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 "
      "(0x004505c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
-     Fault("xid", "0008:01:00", 149, fatal=True, detail="NETIR_LINK_EVT fatal, link 8, subcode 4, status 0x0")),
+     Fault("xid", "0008:01:00", 149, fatal=True, detail="NETIR_LINK_EVT fatal, link 8, subcode 4, status 0x0",
+           link=LinkVerdict("cable", "critical", "drain"))),
     ("NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406",
-     Fault("xid", "0019:01:00", 149, fatal=True, detail="NETIR fatal, subcode 0")),
+     Fault("xid", "0019:01:00", 149, fatal=True, detail="NETIR fatal, subcode 0",
+           link=LinkVerdict("", "critical", "drain"))),
     ("NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
      Fault("xid", "0000:dc:00", 45, process="python3[1818990]", cause=149,
            detail="Ch 00000001 caused by previous Xid 149")),

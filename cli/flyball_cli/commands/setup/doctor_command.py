@@ -105,7 +105,7 @@ def _compare(config: Config) -> int:
         table.add_column(title, no_wrap=True, justify="right" if title else "left")
     for one in rows:
         texts = [number(value) if value == value else "-" for value in (one.ours, one.theirs)]
-        colour = "red" if not one.ok else "dim" if one.verdict == "ours alone" else "green"
+        colour = "green" if one.ok else "red"
         table.add_row(str(one.gpu), Text(one.key), one.unit, *texts, f"[{colour}]{one.verdict}[/]")
     console = Console()
     console.print(table)

@@ -29,17 +29,19 @@ from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import demand_ticks
 from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.gangs import Gangs
-from flyball_streams.engine.node.detectors.hangs import Hangs
 from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.detectors.neighbours import Neighbours
 from flyball_streams.engine.node.detectors.pressure import Pressure
+from flyball_streams.engine.node.detectors.sensors import Sensors
 from flyball_streams.engine.node.detectors.subspaces import Subspaces
+from flyball_streams.engine.node.hanging import Hanging
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.links import Links
 from flyball_streams.engine.node.profile import Profiles
 from flyball_streams.engine.node.serving import ServingMetrics
 from flyball_streams.engine.node.table import SubjectTable
-from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
+from flyball_streams.engine.node.tenancy import Tenancy
+from flyball_streams.engine.node.training import TrainingWorkloads
 from flyball_streams.engine.node.usage import UsageMeter, is_due
 from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.offsets import NO_OFFSETS
@@ -95,8 +97,8 @@ class NodeCell:
         self.hosts = SubjectTable(HOST, HOST_WATCHED, HOSTS_SHARE * rate, phase=2 * partition + 1)
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(self.gpus.capacity)
-        self.hangs = Hangs(self.gpus.capacity)
         self.links = Links(cell, self.gpus.capacity)
+        self.sensors = Sensors(self.gpus.capacity, partition)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
         self.host_rows: dict[str, NDArray[np.int64]] = {}
@@ -107,7 +109,9 @@ class NodeCell:
         self.meter = UsageMeter(self.gpus.capacity)
         self.serving = ServingMetrics()
         self.pending_events: list[NodeEvent] = []
-        self.gangs = Gangs(directory)
+        self.training = TrainingWorkloads(directory, self.profiles)
+        self.gangs = Gangs(directory, self.training)
+        self.hanging = Hanging(cell, directory, self.training, self.gpus.capacity)
         self.absences = Absences(partition, node_partitions)
         self.pressure = Pressure(cell, self.hosts.capacity)
         self.subspaces = Subspaces(cell, self.hosts.capacity)
@@ -132,11 +136,12 @@ class NodeCell:
         """Records of one closed tick, in a fixed order; its demand comes last and carries ``table_offsets``."""
         self._update_inventories(entries, tick)
         gateway_rows = self._fill(entries)
+        self.hanging.note(self.tenancy)
         symptoms, proposals = Symptoms(), list[Proposal]()
         self._apply_events(tick, symptoms)
         for absence in self.absences.step(tick, self.inventories.keys(), SILENCE_SHARE * self._rate_of_a_node()):
             symptoms.note(absence)
-        for record in self._detect(tick, proposals):
+        for record in self._detect(tick, proposals, symptoms):
             if isinstance(record, Anomaly):
                 symptoms.note_anomaly(record)
             yield record
@@ -152,12 +157,15 @@ class NodeCell:
         seen = arrivals(gateway_rows) if gateway_rows else ()
         yield from demand_ticks(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
 
-    def _detect(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Record]:
-        """Anomalies and profiles of a tick; proposals are added to the list."""
+    def _detect(self, tick: Tick, proposals: list[Proposal], symptoms: Symptoms) -> Iterator[Record]:
+        """Anomalies and profiles of a tick; proposals are added to the list, and symptoms that are no anomalies."""
         means = self.gpus.means(tick)
         if means is not None and means.mask.any():
+            for sign in self.sensors.step(tick, means, self.profiles, self.gpus):
+                symptoms.note(sign)
+            means = self.sensors.trusted(means)
             yield from self._anomalies(self.gpus, means, tick, self.tenancy.peer_group)
-            yield from self._hung(means, tick)
+            yield from self.hanging.step(tick, means, self.gpus, self.tenancy, self.profiles)
         if self.gpus.mask.any():
             yield from self.profiles.step(tick, self.gpus, self.hosts, self.tenancy, self.inventories)
             yield from self.links.step(tick, self.gpus, self.tenancy)
@@ -175,8 +183,9 @@ class NodeCell:
             "hosts": self.hosts.state(),
             "profiles": self.profiles.state(),
             "health": self.health.state(),
-            "hangs": self.hangs.state(),
+            "hanging": self.hanging.state(),
             "links": self.links.state(),
+            "sensors": self.sensors.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
             "last_found": self.last_found,
@@ -195,8 +204,9 @@ class NodeCell:
         self.hosts.load(state["hosts"])
         self.profiles.load(state["profiles"], self.gpus.capacity)
         self.health.load(state["health"], self.gpus.capacity)
-        self.hangs.load(state["hangs"], self.gpus.capacity)
+        self.hanging.load(state["hanging"], self.gpus.capacity)
         self.links.load(state["links"], self.gpus.capacity)
+        self.sensors.load(state["sensors"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
         slots = self.gpus.slots
@@ -248,7 +258,7 @@ class NodeCell:
         moved = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
         self.gpus.forget(moved)
         self.profiles.forget(moved)
-        self.hangs.reset(moved)
+        self.hanging.reset(moved)
         at = {node: int(self._host_row(node)[0]) for node in now.workloads_of_node}  # a new one gets its slot here
         changed = [n for n in at if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
         other = {at[n]: self.directory.kinds_of_work(now.workloads_of_node[n]) for n in changed}
@@ -267,13 +277,15 @@ class NodeCell:
         capacity, recycled = self.gpus.capacity, self.gpus.recycled
         if capacity != self.profiles.capacity:
             self.health.resize(capacity)
-            self.hangs.resize(capacity)
+            self.hanging.resize(capacity)
             self.links.resize(capacity)
+            self.sensors.resize(capacity)
         self.profiles.follow(capacity, recycled)
         if recycled:
             self.health.reset(recycled)
-            self.hangs.reset(recycled)
+            self.hanging.reset(recycled)
             self.links.reset(recycled)
+            self.sensors.reset(recycled)
 
     def _retire(self, devices: Iterable[Device], node: str) -> None:
         gone = self.gpus.retire((d.id for d in devices), node)
@@ -306,7 +318,7 @@ class NodeCell:
         """Fill in the values of a tick; return the rows of gateways, which are not kept."""
         self.gpus.clear()
         self.hosts.clear()
-        self.tenancy.values.fill(np.nan)
+        self.tenancy.clear()
         gpus: list[tuple[NDArray[np.int64], bytes]] = []
         hosts: list[tuple[NDArray[np.int64], bytes]] = []
         gateway_rows: list[tuple[tuple[Gateway, ...], NDArray[np.float32]]] = []
@@ -404,34 +416,6 @@ class NodeCell:
         gpus = sum(len(inventory.devices) for inventory in self.inventories.values())
         rate = self.config.health.false_incidents_per_1000_gpu_days / BUDGET_S
         return rate * max(1.0, gpus / max(1, len(self.inventories)))
-
-    def _hung(self, means: Means, tick: Tick) -> Iterator[Anomaly]:
-        """Anomalies of workloads whose devices spin without work; each names its workload and its first device."""
-        table = self.gpus
-        owner = np.where(means.mask, self.tenancy.workload_of_slot, np.int32(-1))
-        for found in self.hangs.step(means.values, owner, self.tenancy.workloads, tick.end_ns, means.elapsed_s):
-            slot, workload = found.slots[0], self.tenancy.workloads[found.workload]
-            spec = self.directory.spec(workload)
-            if spec is None or spec.kind not in ("training", "batch"):
-                continue  # a server with few requests is as busy, and does as little
-            usual, now = float(self.hangs.model.power_w[slot]), means.values[slot]
-            evidence = (
-                Evidence(name="hw.gpu.utilization{task=general}", value=float(now[UTILIZATION])),
-                Evidence(name="hw.power", value=float(now[POWER]), expected=usual, unit="W"),
-                Evidence(name="devices", value=float(len(found.slots)), unit="{device}"),
-            )
-            yield Anomaly(
-                id=record_id("Anomaly", self.cell, workload, "hang", tick.index),
-                subject=table.names[slot] if len(found.slots) == 1 else workload,
-                cell=self.cell,
-                node=table.owner[slot],
-                time_ns=tick.end_ns,
-                detector="hang",
-                score=0.9,
-                evidence=evidence,
-                workload=workload,
-                since_ns=max(0, tick.end_ns - round(found.since_s * NS_PER_S)),
-            )
 
     def _owner_notices(self, tick: Tick) -> Iterator[Anomaly]:
         """Anomalies for the owners of workloads: errors of their programs, which move no work."""

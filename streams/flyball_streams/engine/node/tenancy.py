@@ -94,6 +94,10 @@ class Tenancy:
         group = np.unique(group, return_inverse=True)[1].astype(np.int32)
         self.peer_group = np.where(group < capacity, group, np.int32(-1))
 
+    def clear(self) -> None:
+        """Start a tick: every value of the workload rows missing, in a new array, as the old one is read later."""
+        self.values = np.full_like(self.values, np.nan)
+
     def demands(self, values: NDArray[np.float32], usage: Sequence[Usage | None] = ()) -> list[Demand]:
         """Demand of each workload, from the device values ``float32[capacity, metrics]`` and the workload rows."""
         x = np.concatenate([self.values.take(self._pages), values.take(self._held)])

@@ -23,7 +23,7 @@ from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent, Tick
-from flyball_contracts.topics import TOPICS
+from flyball_contracts.topics import TOPICS, WORKLOADS
 from flyball_contracts.xids import xid_of
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
@@ -416,3 +416,13 @@ def test_one_rank_that_is_a_tenth_slower_than_its_gang_is_found_within_a_minute(
 def test_a_part_of_a_gang_whose_clocks_nobody_can_read_is_reported_without_them() -> None:
     cell = Cell(inventory("node-1", 4, ranks("a")), records=[msgspec.structs.replace(spec("a"), kind="training")])
     assert [d.clocks for d in cell.run(0, 3, Values({"hw.power": 100.0})).demands()] == [()] * 3
+
+
+def test_a_straggler_of_a_gang_without_a_specification_is_found_once_its_profile_is_known() -> None:
+    sick = fleet(1, tick_s=10.0, straggling=(StragglingGpu(workload="train", replica=3, from_s=900.0),))
+    site, engine = Fleet(sick, START_NS), Engine(CONFIG)
+    (device,) = (i.devices[a.devices[0]].id for i in site.nodes for a in i.allocations if a.replica == "train-3")
+    first = [m for m in site.messages_at_start() if m.topic != WORKLOADS.name]
+    engine.feed([incoming(m, ALL) for m in first])
+    out = Out([m for i in range(130) for m in engine.feed([incoming(m, ALL) for m in site.tick(i)])])
+    assert {(a.subject, a.workload) for a in out.of(Anomaly) if a.detector == "straggling"} == {(device, "train")}

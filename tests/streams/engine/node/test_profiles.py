@@ -249,3 +249,37 @@ def test_waste_is_counted_once_with_its_price_and_what_would_take_it() -> None:
     assert not [w for w in found if w.subject == "busy"]
     of_still = sum(w.gpu_hours for w in found if w.subject == "still")
     assert of_still <= (found[-1].time_ns - found[0].from_ns) / NS_PER_S / 3_600.0  # no second counts twice
+
+
+IDLE = dict.fromkeys(BANDWIDTH, 0.0) | {"hw.gpu.memory.utilization": 0.4, "hw.power": 60.0}
+FAST = msgspec.structs.replace(CHOSEN, profile_every_ticks=3)
+
+
+def test_slices_of_one_gpu_are_together_no_more_than_the_gpu() -> None:
+    whole = Device(id="n1/0", model=H100, memory_bytes=80 * GIB, mig_enabled=True)
+    parts = [
+        Device(id=f"n1/0/{i}", model=H100, memory_bytes=10 * GIB, parent=whole.id, mig_profile="1g.10gb")
+        for i in range(7)
+    ]
+    held = tuple(Allocation(workload=f"w{i}", replica="0", devices=(i + 1,)) for i in range(7))
+    divided = inventory("n1", devices=(whole, *parts), allocations=held, price_usd_per_hour=4.0)
+    cell = Cell(divided, records=[spec(f"w{i}") for i in range(7)], config=FAST)
+    idle = [w for w in run(cell, 0, 2000, IDLE, every=20).of(Waste) if w.category == "idle"]
+    last = [w for w in idle if w.time_ns == idle[-1].time_ns]
+    hours = (last[0].time_ns - last[0].from_ns) / NS_PER_S / 3600.0
+    assert len(last) == 7
+    assert sum(w.gpu_hours for w in last) == pytest.approx(hours, rel=0.05)
+    assert sum(w.usd or 0.0 for w in last) == pytest.approx(4.0 * hours, rel=0.05)
+
+
+@pytest.mark.parametrize(("notebooks", "stranded"), [(1, True), (16, False)])
+def test_fragments_that_only_a_few_notebooks_could_use_are_stranded(notebooks: int, stranded: bool) -> None:
+    records = [
+        spec("busy", kind="training", gpus_per_replica=8.0, max_replicas=4),
+        spec("book", kind="notebook", gpus_per_replica=0.5, max_replicas=notebooks),
+    ]
+    cell = Cell(node("n1", "busy", gpus=4, free=4), records=records, config=FAST)
+    found = run(cell, 0, 1300, COMPUTE | {"hw.gpu.memory.utilization": 0.9}, every=20).of(Waste)
+    fragments = [w for w in found if w.category == "stranded"]
+    assert bool(fragments) == stranded
+    assert all((w.node, w.devices, w.action) == ("n1", 4, "migrate") for w in fragments)

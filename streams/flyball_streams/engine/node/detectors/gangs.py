@@ -12,6 +12,7 @@ from flyball_contracts.records import Clocks, Demand, Member
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
+from flyball_streams.engine.node.training import TrainingWorkloads
 from flyball_streams.engine.rows import known
 
 CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
@@ -25,7 +26,7 @@ SLOWEST = 4
 
 
 class Members(NamedTuple):
-    """Members of gangs, as long as ``tenancy`` and the ``version`` of the directory stay the same.
+    """Members of gangs, as long as ``tenancy``, the ``version`` of the directory and ``trains`` stay the same.
 
     ``whole`` [capacity] is the peer group of each slot in a whole gang, -1 for none. ``slots`` are the members of gangs
     that may span lanes, with the workload that is their ``owner``, and a number for each owner and model, their
@@ -34,6 +35,7 @@ class Members(NamedTuple):
 
     tenancy: Tenancy
     version: int
+    trains: NDArray[np.bool_]
     whole: NDArray[np.int32]
     slots: NDArray[np.int64]
     owner: NDArray[np.int32]
@@ -44,11 +46,13 @@ class Gangs:
     """Which workloads are training gangs, and which of them may span lanes.
 
     A lane knows only the inventories of its own nodes. A gang is whole if its devices here are as many as its
-    specification allows; the workload lane looks for stragglers in all others, also in gangs below full size.
+    specification allows; the workload lane looks for stragglers in all others, also in gangs below full size, and in
+    those without a specification, whose size is unknown.
     """
 
-    def __init__(self, directory: FleetIndex) -> None:
+    def __init__(self, directory: FleetIndex, training: TrainingWorkloads) -> None:
         self.directory = directory
+        self.training = training
         self._known: Members | None = None
 
     def whole(self, tenancy: Tenancy) -> NDArray[np.int32]:
@@ -63,7 +67,7 @@ class Gangs:
         failing: set[str],
     ) -> list[Demand]:
         """Return all demands with the clocks of gangs that may span lanes, without ``failing`` devices."""
-        _, _, _, slots, owner, kind = self._members(tenancy)
+        _, _, _, _, slots, owner, kind = self._members(tenancy)
         if not len(slots):
             return demands
         clock = table.values[slots, CLOCK]
@@ -88,21 +92,21 @@ class Gangs:
 
     def _members(self, tenancy: Tenancy) -> Members:
         """Members of gangs, computed again when allocations or specifications change."""
-        version, known = self.directory.version, self._known
-        if known is None or known.tenancy is not tenancy or known.version != version:
+        version, trains, known = self.directory.version, self.training.of(tenancy), self._known
+        if known is None or known.tenancy is not tenancy or known.version != version or known.trains is not trains:
             whole = np.zeros(len(tenancy.workloads) + 1, bool)  # the last is for free slots
             spans = whole.copy()
             owner = tenancy.workload_of_slot
             held = np.bincount(owner[owner >= 0], minlength=len(tenancy.workloads))
             for index, workload in enumerate(tenancy.workloads):
                 spec = self.directory.spec(workload)
-                if spec is not None and spec.kind == "training":
-                    whole[index] = held[index] >= spec.max_replicas * spec.gpus_per_replica
+                if trains[index]:
+                    whole[index] = spec is not None and held[index] >= spec.max_replicas * spec.gpus_per_replica
                     spans[index] = not whole[index]
             (slots,) = spans[owner].nonzero()
             kind = owner[slots].astype(np.int64) * (len(tenancy.models) + 1) + tenancy.model_of_slot[slots]
             group = np.where(whole[owner], tenancy.peer_group, np.int32(-1))
-            known = self._known = Members(tenancy, version, group, slots, owner[slots], kind)
+            known = self._known = Members(tenancy, version, trains, group, slots, owner[slots], kind)
         return known
 
 

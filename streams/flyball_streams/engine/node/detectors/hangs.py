@@ -51,12 +51,15 @@ class Hangs:
         self.model, hung = hang.step(self.model, x, period_s)
         if not hung.any():
             return
-        self.reported = {w: t for w, t in self.reported.items() if 0 <= now_ns - t < REPEAT_S * 1e9}
         for workload in np.unique(owner[hung & (owner >= 0)]).tolist():
-            if workloads[workload] not in self.reported:
-                self.reported[workloads[workload]] = now_ns
+            if self.is_news(workloads[workload], now_ns):
                 slots = np.flatnonzero(hung & (owner == workload))
                 yield Hang(workload, slots.tolist(), float(self.model.hung_s[slots].max()))
+
+    def is_news(self, workload: str, now_ns: int) -> bool:
+        """Whether a workload that hangs is to be reported now; it is not again for ``REPEAT_S``."""
+        self.reported = {w: t for w, t in self.reported.items() if 0 <= now_ns - t < REPEAT_S * 1e9}
+        return self.reported.setdefault(workload, now_ns) == now_ns
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

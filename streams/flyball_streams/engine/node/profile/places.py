@@ -1,5 +1,7 @@
 """The node row, replica row and price of each device, as index arrays."""
 
+import re
+from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
@@ -7,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_contracts.metrics import HOST, WORKLOAD
-from flyball_contracts.records import Inventory
+from flyball_contracts.records import Device, Inventory
 from flyball_models.profile.signals import Reading
+from flyball_models.rightsizing.mig import COMPUTE_SLICES
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
@@ -16,6 +19,9 @@ from flyball_streams.engine.node.tenancy import Tenancy
 _NO_HOST = np.full((1, len(HOST)), np.nan, np.float32)
 _NO_PAGE = np.full((1, len(WORKLOAD)), np.nan, np.float32)
 _HOUR_S = 3_600.0
+FEW = 0.1
+"""Share of the GPUs that workloads may hold below which replicas of a size are too few to use fragments."""
+_COMPUTE = re.compile(r"(\d+)g\.")
 
 
 class Node(NamedTuple):
@@ -32,7 +38,7 @@ class Places:
 
     ``gang`` is the number of GPUs of the whole workload: those seen here, or those of a gang by its specification.
     ``declared`` is the kind in the specification as an index into :data:`DECLARED`, -1 without one. ``jobs`` marks
-    devices of jobs, which end.
+    devices of jobs, which end. ``share`` is the part of a whole GPU that a device is: less than 1 for a MIG instance.
     """
 
     def __init__(self, tenancy: Tenancy, inventories: dict[str, Inventory], gpus: SubjectTable) -> None:
@@ -42,7 +48,7 @@ class Places:
         self.hosts: NDArray[np.int64] = np.full(n, -1, np.int64)
         self.replica = np.full(n, -1, np.int64)
         self.memory_bytes, self.on_node = np.full((2, n), np.nan, np.float32)
-        self.usd_per_s = np.full(n, np.nan)
+        self.usd_per_s, self.share = np.full(n, np.nan), np.ones(n)
         self.gang = np.full(n, np.nan, np.float32)
         self.declared = np.full(n, -1, np.int64)
         self.jobs = np.zeros(n, bool)
@@ -85,9 +91,22 @@ class Places:
         )
 
     def needed(self, cell: str, directory: FleetIndex) -> int:
-        """GPUs on one node that the smallest replica of the cell's workloads needs; 0 without a specification."""
-        sizes = [ceil(spec.gpus_per_replica) for spec in directory.workloads(cell) if spec.gpus_per_replica > 0]
-        return min(sizes, default=0)
+        """GPUs on one node that a free fragment must have to be of use; 0 without a specification.
+
+        It is the size of the smallest replicas of the cell's workloads, but for those smaller ones that may hold less
+        than ``FEW`` of all GPUs that the workloads may hold: a notebook does not fill the fragments of a fleet.
+        """
+        wanted: dict[int, float] = {}
+        for spec in directory.workloads(cell):
+            if spec.gpus_per_replica > 0 and spec.max_replicas > 0:
+                size = ceil(spec.gpus_per_replica)
+                wanted[size] = wanted.get(size, 0.0) + spec.gpus_per_replica * spec.max_replicas
+        least, total = FEW * sum(wanted.values()), 0.0
+        for size, gpus in sorted(wanted.items()):
+            total += gpus
+            if total >= least:
+                return size
+        return 0
 
     def _note(self, name: str, inventory: Inventory, gpus: SubjectTable) -> None:
         slots = [gpus.slots[d.id] for d in inventory.devices]
@@ -97,7 +116,9 @@ class Places:
         self.memory_bytes[slots] = [d.memory_bytes or np.nan for d in inventory.devices]
         price = inventory.price_usd_per_hour
         each = price / _HOUR_S / len(whole) if price is not None and whole else np.nan
-        self.usd_per_s[slots] = each
+        by_id = {d.id: d for d in inventory.devices}
+        self.share[slots] = [_share(d, by_id) for d in inventory.devices]
+        self.usd_per_s[slots] = each * self.share[slots]
         taken: set[int] = set()
         first = self.tenancy.first_row[name]
         for i, allocation in enumerate(inventory.allocations):
@@ -109,6 +130,16 @@ class Places:
         free = [i for i in whole if i not in taken and inventory.devices[i].schedulable]
         if free and inventory.schedulable:
             self.nodes.append(Node(name, len(free), len(taken.intersection(whole)), each))
+
+
+def _share(device: Device, devices: Mapping[str, Device]) -> float:
+    """Part of its GPU that a MIG instance takes: the larger of its shares of compute slices and memory."""
+    if device.parent is None:
+        return 1.0
+    slices = _COMPUTE.search(device.mig_profile or "")
+    parent = devices.get(device.parent)
+    of_memory = device.memory_bytes / parent.memory_bytes if parent is not None and parent.memory_bytes else 0.0
+    return min(1.0, max(int(slices[1]) / COMPUTE_SLICES if slices else 0.0, of_memory) or 1.0)
 
 
 DECLARED = ("inference", "training", "notebook", "batch")

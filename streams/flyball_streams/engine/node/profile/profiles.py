@@ -16,7 +16,7 @@ from flyball_contracts.records import Demand, Features, Inventory, Profile, Reco
 from flyball_models import grow
 from flyball_models.profile import course, features, kinds, phase, waste, waves
 from flyball_models.profile.course import FEATURES
-from flyball_models.profile.signals import AT, Floats, signals
+from flyball_models.profile.signals import AT, IDLE_BELOW, Floats, signals
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.profile.memory_guard import MemoryGuard
 from flyball_streams.engine.node.profile.places import DECLARED, Places
@@ -36,11 +36,15 @@ SAMPLE_NS = 5 * NS_PER_S
 REPORT_S = 60.0
 """A workload's features are published once in this time; workloads take turns."""
 LONGEST_S = 60.0
+_PAUSES = [phase.PHASES.index("checkpoint"), phase.PHASES.index("start")]
 _USE, _SM, _DRAM, _MEMORY, _STEP, _REPORTS_REQUESTS = (
     FEATURES.index(name) for name in ("use", "sm", "dram", "memory", "step_time", "reports_requests")
 )
 SURE = 0.6
 """Probability from which a classified bottleneck counts as waste."""
+CERTAIN, DOUBTED, KNOWN_S = 0.9, 0.5, 300.0
+"""Probability from which work that has run for so long counts as training without a specification, and below which it
+no longer does."""
 
 
 class Profiles:
@@ -58,6 +62,7 @@ class Profiles:
         self.guard = MemoryGuard(cell, capacity)
         self.meter = WasteMeter(cell, partition)
         self.periods_s = np.full(capacity, np.nan, np.float32)
+        self.trains, self.trains_version = np.zeros(capacity, bool), 0
         self.sampled_ns = 0
         self._kept: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
         self._places: Places | None = None
@@ -72,7 +77,9 @@ class Profiles:
             self.waves = grow(self.waves, capacity, waves.init)
             self.course = grow(self.course, capacity, course.init)
             self.guard.resize(capacity)
-            self.periods_s = np.append(self.periods_s, np.full(capacity - len(self.periods_s), np.nan, np.float32))
+            more = capacity - len(self.periods_s)
+            self.periods_s = np.append(self.periods_s, np.full(more, np.nan, np.float32))
+            self.trains = np.append(self.trains, np.zeros(more, bool))
         if recycled:
             self.features = wiped(self.features, features.init(capacity), recycled)
             self.waves = wiped(self.waves, waves.init(capacity), recycled)
@@ -85,6 +92,20 @@ class Profiles:
             self.course = wiped(self.course, course.init(self.capacity), slots)
             self.guard.forget(slots)
             self.periods_s[slots] = np.nan
+            self._train(slots, np.zeros(len(slots), bool))
+
+    @property
+    def load_of_minutes(self) -> Floats:
+        """Mean use of each device over minutes, float32[capacity], NaN if unknown."""
+        total, weight = self.course.total[AT["use"]], self.course.weight[AT["use"]]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.where(weight > 0.0, total / weight, np.float32(np.nan)), np.float32)
+
+    def pauses(self, slots: list[int]) -> bool:
+        """Whether most of some devices write a checkpoint, or start."""
+        part = course.State(*(x[..., slots] for x in self.course))
+        found = phase.phases(course.summarize(part), course.recent(part), part.seen_s)
+        return 2 * int(np.isin(found, _PAUSES).sum()) > len(slots)
 
     def step(
         self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
@@ -139,6 +160,7 @@ class Profiles:
             "guard": self.guard.state(),
             "meter": self.meter.state(),
             "periods_s": self.periods_s,
+            "trains": self.trains,
             "sampled_ns": self.sampled_ns,
         }
 
@@ -151,9 +173,24 @@ class Profiles:
         self.guard.load(state["guard"], capacity)
         self.meter.load(state["meter"])
         self.periods_s = np.array(state["periods_s"])
+        self.trains, self.trains_version = np.array(state["trains"]), self.trains_version + 1
         self.sampled_ns = state["sampled_ns"]
         self._places = self._turns = None
         self._kept = []
+
+    def _note_training(self, shown: NDArray[np.int64], classes: kinds.Classes, use: Floats) -> None:
+        """Note which devices train, while they work: what stands still looks like other work."""
+        names = kinds.shipped().kinds
+        with np.errstate(invalid="ignore"):
+            p = classes.kind[names.index("training")] + classes.kind[names.index("fine_tuning")]
+            sure, doubted = (p >= CERTAIN) & (self.course.seen_s[shown] >= KNOWN_S), p < DOUBTED
+            works = use >= IDLE_BELOW
+        self._train(shown, np.where(works & (sure | doubted), sure, self.trains[shown]))
+
+    def _train(self, slots: Any, trains: NDArray[np.bool_]) -> None:
+        if (self.trains[slots] != trains).any():
+            self.trains[slots] = trains
+            self.trains_version += 1
 
     def _add_kept(self) -> None:
         """Add the ticks since the last time: together, as in :class:`~flyball_streams.engine.node.window.Window`."""
@@ -202,6 +239,7 @@ class Profiles:
         classes = kinds.classify(observed, kinds.shipped())
         recent = {name: x[shown] for name, x in course.recent(self.course).items()}
         phases = phase.phases(observed, recent, self.course.seen_s[shown])
+        self._note_training(shown, classes, recent["use"])
         if self._places is not None:
             self._waste(tick, self._places, shown, observed, classes, found, period_s)
         yield from self.meter.records(tick)

@@ -31,7 +31,9 @@ _WAYS = {
         "scale", "run {subject} on fewer GPUs or parts of them: {devices} have a kernel in {duty} of ticks"
     ),
     "oversized": _Way("resize", "give {subject} smaller parts of a GPU: {devices} need less than half of theirs"),
-    "stranded": _Way("migrate", "move what runs on {subject}: its {devices} free GPUs are too few for any replica"),
+    "stranded": _Way(
+        "migrate", "move what runs on {subject}: its {devices} free GPUs are too few for nearly all replicas"
+    ),
 }
 
 
@@ -59,7 +61,7 @@ class WasteMeter:
         names, n = places.tenancy.workloads, len(places.tenancy.workloads)
         bins = category[at] * n + owner[at]
         size = len(waste.CATEGORIES) * n
-        gpu_s = np.bincount(bins, share[at] * elapsed_s, size)
+        gpu_s = np.bincount(bins, share[at] * elapsed_s * places.share[at], size)
         usd = np.bincount(bins, share[at] * elapsed_s * places.usd_per_s[at], size)
         count = np.bincount(bins, minlength=size)
         idle_s = _means(bins, seen.idle_s[at], count)

@@ -1,0 +1,129 @@
+"""Training that stands still is a hang; checkpoints, learned pauses, ended processes and servers are not."""
+
+import copy
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.streams.engine.node.test_profiles import CHOSEN, COMPUTE, Floats, frames, lanes
+from tests.streams.engine.scene import FIRST, Cell, Out, inventory, spec
+
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.metrics import HOST
+from flyball_contracts.records import Allocation, Anomaly, Incident
+
+EVERY = 10
+STEPS: Mapping[str, float] = {"flyball.workload.steps": 4.0, "flyball.workload.step.time": 1.2}
+STUCK = STEPS | {"flyball.workload.steps": 0.0}
+WORKS = COMPUTE | {"hw.gpu.memory.utilization": 0.6}
+IDLE = WORKS | {"hw.gpu.utilization{task=general}": 0.0, "nvidia.gpu.sm.activity": 0.0, "hw.power": 90.0}
+GONE = IDLE | {"hw.gpu.memory.utilization": 0.0}
+
+
+def gang(kind: Any = "training") -> Cell:
+    held = tuple(Allocation(workload="a", replica=f"a-{i}", devices=(i,)) for i in range(4))
+    records = [] if kind is None else [spec("a", kind=kind, max_replicas=4)]
+    return Cell(inventory("node-1", 4, held), records=records, config=CHOSEN)
+
+
+class Course:
+    """A cell over time; ``at`` is the second that comes next."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.at = cell, 0
+
+    def run(
+        self, seconds: int, gpu: Mapping[str, float], page: Mapping[str, float | Floats] = STEPS, writes: float = 0.0
+    ) -> Out:
+        """Frames of so many seconds; the node ``writes`` so many bytes a second to its disks."""
+        out, agent = Out([]), self.cell.agents[0]
+        host = np.full((1, len(HOST)), np.nan, np.float32)
+        host[0, HOST.column("system.disk.io{direction=write}")] = writes * EVERY
+        for index in range(self.at, self.at + seconds, EVERY):
+            made = frames(agent, index, gpu, page, EVERY)
+            made[1] = agent.frame(index, host, HOST.schema, agent.seq - 2, period_ns=EVERY * NS_PER_S)
+            out.messages.extend(self.cell.feed(made).messages)
+        self.at += seconds
+        return out
+
+    def hangs(self, *given: Any) -> list[int]:
+        """Seconds from the beginning of a run to each of its hangs."""
+        begin = FIRST + self.at
+        return [a.time_ns // NS_PER_S - begin for a in self.run(*given).of(Anomaly) if a.detector == "hang"]
+
+
+@cache
+def _worked(kind: Any, page: tuple[tuple[str, float], ...]) -> Course:
+    course = Course(gang(kind))
+    assert course.hangs(2000, WORKS, dict(page)) == []
+    return course
+
+
+def worked(kind: Any = "training", page: Mapping[str, float] = STEPS) -> Course:
+    """A gang that has worked for 2,000 s."""
+    return copy.deepcopy(_worked(kind, tuple(page.items())))
+
+
+@pytest.mark.parametrize(("kind", "most_s"), [("training", 30), (None, 60)])
+def test_a_gang_of_which_all_ranks_wait_for_data_hangs_within_half_a_minute(kind: Any, most_s: int) -> None:
+    """Without a specification, its profile shows that it trains, but after some minutes."""
+    course = worked(kind)
+    begin = course.at
+    out = course.run(300, IDLE, STUCK)
+    (found,) = [a for a in out.of(Anomaly) if a.detector == "hang"]
+    assert found.time_ns // NS_PER_S - FIRST - begin <= most_s
+    assert (found.subject, found.workload, found.evidence[-1].value) == ("a", "a", 4.0)
+    assert (found.evidence[1].name, found.evidence[1].unit) == ("ranks.idle", "s")
+    assert found.since_ns == (FIRST + begin) * NS_PER_S
+    opened = {(i.level, i.workload) for i in out.of(Incident)}
+    assert ("workload", "a") in opened
+
+
+def test_a_pause_that_was_seen_to_end_is_no_hang_the_next_time_and_a_much_longer_one_is() -> None:
+    course = Course(gang())
+    course.run(600, WORKS)
+    assert course.hangs(50, IDLE, STUCK) == []  # young: its first checkpoint
+    course.run(1300, WORKS)
+    assert course.hangs(70, IDLE, STUCK) == []
+    course.run(300, WORKS)
+    (found,) = course.hangs(300, IDLE, STUCK)
+    assert 140 <= found <= 160
+
+
+def test_what_reports_no_steps_and_has_no_period_is_judged_by_minutes() -> None:
+    course = worked(page={})
+    (found,) = course.hangs(400, IDLE, {})
+    assert 300 <= found <= 310
+
+
+def test_steps_that_stop_while_the_gpus_are_busy_are_found_later_than_an_evaluation_takes() -> None:
+    course = worked()
+    assert course.hangs(500, WORKS, STUCK) == []
+    course.run(100, WORKS)
+    assert 995 <= course.hangs(1100, WORKS, STUCK)[0] <= 1010
+
+
+@pytest.mark.parametrize(("kind", "still"), [("training", GONE), ("inference", IDLE), (None, IDLE)])
+def test_ended_processes_servers_and_work_that_nobody_knows_do_not_hang(kind: Any, still: dict[str, float]) -> None:
+    course = worked(kind, STEPS if kind == "training" else {"flyball.workload.request.rate": 5.0})
+    assert course.hangs(900, still, {}) == []
+
+
+def test_idle_ranks_whose_node_writes_are_at_a_checkpoint() -> None:
+    course = worked()
+    assert course.hangs(120, IDLE, STUCK, 5e9) == []
+
+
+def test_a_restart_in_the_middle_of_a_hang_changes_nothing() -> None:
+    course = worked()
+    course.run(10, IDLE, STUCK)
+    again = gang()
+    again.agents[0].seq = course.cell.agents[0].seq
+    again.feed(frames(course.cell.agents[0], -EVERY, WORKS, every=EVERY))
+    for lane, kept in zip(lanes(again), lanes(course.cell), strict=True):
+        lane.restore(kept.snapshot())
+    other = Course(again)
+    other.at, again.agents[0].seq = course.at, course.cell.agents[0].seq = course.at, again.agents[0].seq
+    assert course.hangs(60, IDLE, STUCK) == other.hangs(60, IDLE, STUCK) != []
