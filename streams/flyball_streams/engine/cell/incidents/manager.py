@@ -246,7 +246,11 @@ class IncidentManager:
 
     def _is_slow_itself(self, symptom: Symptom, now_ns: int) -> bool:
         inventory = self.directory.inventories.get(symptom.node)
-        rows = {i for i, d in enumerate(inventory.devices) if d.id == symptom.device} if inventory is not None else {}
+        rows = (
+            {i for i, d in enumerate(inventory.devices) if d.id == symptom.device}
+            if inventory is not None
+            else set[int]()
+        )
         running = {replica.name for replica in self.directory.replicas(symptom.workload)}
         return any(
             self.state.slow.is_slow_itself(held.workload, held.replica, symptom.device, now_ns, running)
