@@ -166,7 +166,7 @@ def test_what_waits_for_its_call_is_done_if_the_newer_one_is_refused(tmp_path: P
         site = still_site(folder, **fields)
         site.orders.place("sibling", 0)
         site.send(scale("old"))
-        meanwhile = (lambda site=site: site.orders.place("sibling", 1)) if fills else lambda: None  # type: ignore[misc]
+        meanwhile = (lambda site=site: site.orders.place("sibling", 1)) if fills else lambda: None
         assert carried_out(site, newer, meanwhile=meanwhile) == effects, name
         assert last(site, "new") == (f"refused {code}" if code else "done"), name
         assert last(site, "old") == ("done" if "old" in effects else "superseded stale"), name
