@@ -10,8 +10,8 @@ The scale s is the largest recent d of any member of the group, itself included,
 floor in the unit of the metric. It makes series of one metric comparable, so that their peaks have one tail
 (:mod:`flyball_models.anomaly.tail`), with a separate one for series without peers. A series departs when u exceeds the
 limit that peaks of healthy series exceed at the configured rate. A new series is not judged for a while, longer if it
-has no peers, and its limit is higher for an hour. While a series departs its baseline is not updated; a departure that
-lasts becomes the new baseline. The method is our own.
+has no peers. While a series departs its baseline is not updated; a departure that lasts becomes the new baseline. The
+method is our own.
 
 Shapes: N devices, M metrics, arrays [M, N] with the devices last. Strata are the M metrics with peers, then without.
 Times are seconds, whatever a tick is.
@@ -212,9 +212,7 @@ def _update(
     warm = seen >= np.where(peered, np.float32(config.warm_s), np.float32(config.alone_s))
     least = np.where(peered, limit[:metrics, None], limit[metrics:, None]).astype(np.float32)
     departing = warm & (both >= least)
-    if departs := bool(departing.any()):
-        departing &= both >= least * _unseen(seen, config)
-        departs = bool(departing.any())
+    departs = bool(departing.any())
     rest = np.maximum(state.rest_s - np.float32(period_s), _ZERO)
     doubt = np.maximum(state.doubt_s - np.float32(period_s), _ZERO)
     over = np.where(departing, state.over_s + np.float32(period_s), _ZERO) if departs else np.zeros_like(both)
@@ -229,7 +227,6 @@ def _update(
     ended = ended | accepted if departs else ended
     ends, was_loud = ended & warm & known, top >= least
     if was_loud.any():
-        was_loud &= top >= least * _unseen(seen, config)
         peaks = np.where(ends & ~(was_loud & (doubt > 0.0)), top, _ZERO)
         doubt = np.where(ends & was_loud, np.float32(config.trust_s), doubt)
         usual = ended & (accepted | ~was_loud | cold)
@@ -276,11 +273,6 @@ def _pooled(
     stratum, place, size = stratum[order], place[order], size[order]
     first = np.append(True, (np.diff(stratum) != 0) | (np.diff(place) != 0))
     return stratum[first], size[first]
-
-
-def _unseen(seen_s: Floats, config: Config) -> Floats:
-    """Factor of a young series' limit: what wanders goes as far as the root of time, and its record is as young."""
-    return np.sqrt(np.maximum(np.float32(config.alone_s) / np.maximum(seen_s, np.float32(1.0)), np.float32(1.0)))
 
 
 def _gain(period_s: float, constant_s: float) -> float:
