@@ -76,7 +76,7 @@ def end(status: object) -> NoReturn:
         print(status, file=sys.stderr)
         status = 1
     cast(Any, threading)._shutdown()
-    atexit._run_exitfuncs()
+    cast(Any, atexit)._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status or 0)
