@@ -17,7 +17,7 @@ from flyball_streams.engine.workload.forecast.points import points
 FORGET_STEPS = 3600
 """A series without a value for this many steps gives its slot to a new one."""
 MOST_KEPT = 4
-"""Ticks whose observations wait until somebody reads a forecast: a few steps in a row take half the time of as many
+"""Ticks whose observations wait until a forecast is read: a few steps in a row take half the time of as many
 apart, and most forecasts are never read. Sizing reads those of every fifth second: the four before it are made in the
 tick before, so that not all work comes in one."""
 GROWTH = 4.0
