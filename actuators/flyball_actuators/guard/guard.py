@@ -136,7 +136,7 @@ class Guard:
             workload=decision.workload,
             type=type(decision).__name__,
             usd_per_hour=added_usd_per_hour(context),
-            starts=None if context.pool is not None else starts_on(decision),
+            starts=None if context.pool is not None else starts_on(context),
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

@@ -87,7 +87,9 @@ def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None 
     if isinstance(decision, Scale) and decision.resources is not None:
         return min(max(before, 1), decision.batch_size or before or 1)
     mix = decision.mix if isinstance(decision, Scale) else ()
-    moved = sum(max(0, part.replicas_before - part.replicas) for part in mix)  # they stop, though others start
+    runs = {} if observed is None else {part.offer: part.replicas for part in observed.mix}
+    was = ((max(part.replicas_before, runs.get(part.offer, 0)), part.replicas) for part in mix)
+    moved = sum(max(0, n - left) for n, left in was)  # they stop, though others start
     return max(0, before - decision.replicas, moved)
 
 

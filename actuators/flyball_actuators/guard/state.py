@@ -271,12 +271,23 @@ def _claims_deferral(decision: AnyDecision) -> bool:
 def added_usd_per_hour(context: Context) -> float:
     """Cost that a decision adds, in USD per hour; 0 if it saves or gives none.
 
-    For a pool it is at least the price of the machines that it adds to those observed.
+    A decision that starts more replicas than it states, because fewer run, adds as much for each as it expects. For a
+    pool it is at least the price of the machines that it adds to those observed.
     """
     decision, pool = context.decision, context.pool
-    expected = max(0.0, decision.expected.cost_usd_per_hour or 0.0)
-    if pool is None or not isinstance(decision, Scale):
-        return expected
-    shown = None if context.observed is None else context.observed.replicas
-    before = decision.replicas_before if shown is None else shown
-    return max(expected, (decision.replicas - before) * pool.price_usd_per_hour)
+    expected = decision.expected.cost_usd_per_hour or 0.0
+    if not isinstance(decision, Scale):
+        return max(0.0, expected)
+    stated, starts = decision.replicas - decision.replicas_before, decision.replicas - starts_from(context)
+    if pool is not None:
+        return max(0.0, expected, starts * pool.price_usd_per_hour)
+    of_all = abs(expected / stated) * starts if stated and starts > max(0, stated) else 0.0
+    return max(0.0, expected, of_all)
+
+
+def starts_from(context: Context) -> int:
+    """Replicas from which a decision about a number starts: those observed, or fewer if it states fewer."""
+    decision, observed = context.decision, context.observed
+    assert isinstance(decision, Scale | Preempt)
+    shown = None if observed is None else observed.ready if observed.replicas is None else observed.replicas
+    return decision.replicas_before if shown is None else min(shown, decision.replicas_before)

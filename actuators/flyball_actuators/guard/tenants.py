@@ -3,17 +3,21 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
-from flyball_actuators.guard.state import Context, Gpu, Verdict, World, refuse
-from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt
+from flyball_actuators.guard.state import Context, Gpu, Verdict, World, refuse, starts_from
+from flyball_contracts.records import Check, Migrate, Preempt
 
 
-def starts_on(decision: AnyDecision) -> str | None:
+def starts_on(context: Context) -> str | None:
     """Node on which a decision starts a replica, empty if the platform chooses one; ``None`` if it starts none."""
+    decision, observed = context.decision, context.observed
     if isinstance(decision, Check | Preempt):
         return None
     if isinstance(decision, Migrate):
         return decision.to_node
-    more = ((decision.replicas, decision.replicas_before), *((p.replicas, p.replicas_before) for p in decision.mix))
+    more = [(decision.replicas, starts_from(context)), *((p.replicas, p.replicas_before) for p in decision.mix)]
+    if observed is not None and observed.mix:
+        shown = {part.offer: part.replicas for part in observed.mix}
+        more += ((part.replicas, shown.get(part.offer, 0)) for part in decision.mix)
     return "" if any(after > before for after, before in more) else None
 
 
@@ -25,7 +29,7 @@ def tenant_mixed(context: Context) -> Verdict | None:
     Where no node is named, it may be any of the cell. Others' replicas are those in the inventories, and those that
     decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts as another tenant's.
     """
-    named = starts_on(context.decision)
+    named = starts_on(context)
     if context.pool is not None or named is None or not _gpus_of(context.world, context.decision.workload):
         return None
     gpus = [*_gpus(context, named)]

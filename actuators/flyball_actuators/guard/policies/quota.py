@@ -1,6 +1,6 @@
 """Quota of a tenant."""
 
-from flyball_actuators.guard.state import Context, Verdict, World, refuse
+from flyball_actuators.guard.state import Context, Verdict, World, refuse, starts_from
 from flyball_contracts.records import Check, Migrate
 
 
@@ -11,7 +11,7 @@ def over_quota(context: Context) -> Verdict | None:
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
-    if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= decision.replicas_before:
+    if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= starts_from(context):
         return None
     if context.pool is not None:  # new machines belong to no tenant yet
         return None
