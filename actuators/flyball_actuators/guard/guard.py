@@ -26,7 +26,7 @@ from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.records import AnyDecision, SubjectState
+from flyball_contracts.records import AnyDecision, Preempt, Scale, SubjectState
 
 # Switches first: nothing else matters while they are on. Then checks without side effects. Limits last, so that
 # a decision refused for another reason never counts toward them.
@@ -137,6 +137,7 @@ class Guard:
             type=type(decision).__name__,
             usd_per_hour=added_usd_per_hour(context),
             starts=None if context.pool is not None else starts_on(context),
+            replicas=decision.replicas if context.pool is None and isinstance(decision, Scale | Preempt) else None,
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

@@ -109,8 +109,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's time,
     ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
     :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type, ``usd_per_hour`` the cost it expected
-    to add, and ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts
-    none; lines of older versions lack these three and ``workload``.
+    to add, ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts none,
+    and ``replicas`` how many the workload has after it, ``None`` if that is unknown or stays; lines of older versions
+    lack these four and ``workload``.
     """
 
     cell: str
@@ -126,6 +127,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""
     usd_per_hour: float = 0.0
     starts: str | None = None
+    replicas: int | None = None
 
 
 class GuardState(NamedTuple):

@@ -42,6 +42,7 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
         workload="chat",
         type=type(decision).__name__,
         starts={"Preempt": None, "Scale": ""}.get(type(decision).__name__, getattr(decision, "to_node", "")),
+        replicas=getattr(decision, "replicas", None),
     )
 
 

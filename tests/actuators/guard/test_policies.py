@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
-from flyball_actuators.guard import Guard, GuardState, Verdict, World
+from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.config import parse_config
 from flyball_contracts.errors import ConfigError
@@ -152,6 +152,23 @@ def test_a_quota_is_of_a_tenant() -> None:
     dear_one = judged(settings, scale(workload="embed", before=2, after=4), around)
     refused(dear_one, "quota", "policy 'fair'", "would hold 20 GPUs")
     assert judged(settings, scale(workload="other", before=18, after=15), around).status == "accepted"  # it takes less
+
+
+def test_what_was_just_let_through_counts_toward_a_quota() -> None:
+    guard, around = (
+        Guard(config("  - {name: fair, quota: {replicas: 10}}")),
+        world(specs=[spec("embed")], running={"chat": 4, "embed": 4}),
+    )
+    state, verdict = guard.authorise(GuardState(), scale("a", before=4, after=6), NOW, around)
+    assert verdict.status == "accepted"
+    kept = [msgspec.json.decode(msgspec.json.encode(grant), type=Grant) for grant in state.grants[CELL]]
+    state = GuardState.restored(kept, dry_run=True)
+    more = scale("b", workload="embed", before=4, after=6, time_ns=NOW + S)
+    refused(guard.authorise(state, more, NOW + S, around)[1], "quota", "would hold 12 replicas", "may hold 10")
+    fewer, _ = guard.authorise(state, scale("c", before=6, after=4, time_ns=NOW + S), NOW + S, around)
+    assert guard.authorise(fewer, more, NOW + S, around)[1].status == "accepted", "the newest counts"
+    late = NOW + 601 * S
+    assert guard.authorise(state, scale("d", workload="embed", time_ns=late), late, around)[1].status == "accepted"
 
 
 APPROVAL = "  - {name: ask, workloads: [chat], approval: true}"

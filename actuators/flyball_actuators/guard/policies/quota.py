@@ -1,5 +1,6 @@
 """Quota of a tenant."""
 
+from flyball_actuators.guard.limits import UNSEEN_S, within
 from flyball_actuators.guard.state import Context, Verdict, World, refuse, starts_from
 from flyball_contracts.records import Check, Migrate
 
@@ -7,7 +8,8 @@ from flyball_contracts.records import Check, Migrate
 def over_quota(context: Context) -> Verdict | None:
     """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
 
-    A tenant holds what the inventories show; for the decision's own workload, what the decision requests.
+    A tenant holds what the inventories show, or what was let through in the last ``UNSEEN_S`` seconds where that is
+    more; for the decision's own workload, what the decision requests.
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
@@ -16,7 +18,7 @@ def over_quota(context: Context) -> Verdict | None:
     if context.pool is not None:  # new machines belong to no tenant yet
         return None
     tenant = world.tenant(decision.workload)
-    replicas, gpus = _held(world, decision.cell, tenant, decision.workload)
+    replicas, gpus = _held(context, tenant)
     replicas, gpus = replicas + decision.replicas, gpus + decision.replicas * _gpus(world, decision.workload)
     for name, quota in quotas:
         for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
@@ -30,12 +32,18 @@ def over_quota(context: Context) -> Verdict | None:
     return None
 
 
-def _held(world: World, cell: str, tenant: str, except_workload: str) -> tuple[int, float]:
-    """Replicas and GPUs of a tenant's workloads in a cell, except workload ``except_workload``."""
+def _held(context: Context, tenant: str) -> tuple[int, float]:
+    """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
+    world, cell = context.world, context.decision.cell
+    held = {name: len(replicas) for name, replicas in world.placed.get(cell, {}).items()}
+    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
+    newest = {grant.workload: grant.replicas for grant in granted if grant.replicas is not None}
+    for workload, replicas in newest.items():
+        held[workload] = max(replicas, held.get(workload, 0))
     others = {
-        workload: len(replicas)
-        for workload, replicas in world.placed.get(cell, {}).items()
-        if workload != except_workload and world.tenant(workload) == tenant
+        workload: count
+        for workload, count in held.items()
+        if workload != context.decision.workload and world.tenant(workload) == tenant
     }
     return sum(others.values()), sum(count * _gpus(world, workload) for workload, count in others.items())
 
