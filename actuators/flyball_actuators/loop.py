@@ -101,7 +101,7 @@ class Loop:
         client = reading(kafka, settings.group)
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
         self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
-        self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen)
+        self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen, lambda: session.stops_read)
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
