@@ -88,7 +88,7 @@ class Loop:
         self._authority = Authority(settings.keys)
         self._pools = pools_of(settings, clock())
         self._progress = Progress()
-        self._judge = Judge(settings, ledger, session, clock)
+        self._judge = Judge(settings, ledger, session, clock, platforms.keeps_to_node)
         outcomes = OutcomeFactory(settings, session.instance)
         self._carrier = Carrier(ledger, trail, session, self._judge, outcomes, time.monotonic)
         self._lanes = Lanes(platforms, ledger, trail, session, self._judge, self._carrier, report, self._progress.done)

@@ -19,12 +19,19 @@ class Judge:
     Thread-safe: the thread that submits a decision authorises it once more.
     """
 
-    def __init__(self, config: ActuatorConfig, ledger: Ledger, session: Session, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: ActuatorConfig,
+        ledger: Ledger,
+        session: Session,
+        clock: Callable[[], int],
+        keeps_to_node: Callable[[AnyDecision], bool],
+    ) -> None:
         self.live = config.mode == "live"
         self.config = config
         self._session = session
         self._wall = clock
-        self._guard = Guard(config)
+        self._guard = Guard(config, keeps_to_node)
         self._state = GuardState.restored(ledger.grants(), dry_run=config.mode == "dry_run")
         self._event_ns: dict[str, int] = {}
         self._turn = Lock()

@@ -1,5 +1,6 @@
 """The checks in their fixed order, and the state that the guard keeps."""
 
+from collections.abc import Callable
 from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
@@ -64,9 +65,14 @@ def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
 
 
 class Guard:
-    """Authorises decisions one at a time; all state is passed in and returned."""
+    """Authorises decisions one at a time; all state is passed in and returned.
 
-    def __init__(self, config: ActuatorConfig) -> None:
+    ``keeps_to_node`` says whether the platform for a decision starts a replica on the node that it names, or not at
+    all; else the replica may come to any node of the cell.
+    """
+
+    def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
+        self._keeps_to_node = keeps_to_node
         self._config = with_constants(ActuatorParameters, config)
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
@@ -109,7 +115,8 @@ class Guard:
     ) -> Context:
         policies = matching(self._config, decision, world)
         pool = pool_in(self._config, decision)
-        return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool)
+        keeps = self._keeps_to_node(decision)
+        return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool, keeps)
 
     def _judge(self, context: Context) -> tuple[GuardState, Verdict]:
         for check in CHECKS:

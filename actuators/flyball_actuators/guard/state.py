@@ -198,7 +198,8 @@ class Context(NamedTuple):
 
     ``observed`` is the platform's state of the subject, ``None`` before it was observed. ``assumed`` are the replicas
     that superseded, never submitted decisions on the same subject started from. ``policies`` are those that match the
-    decision; ``pool`` is the pool that it is about, ``None`` for a workload.
+    decision; ``pool`` is the pool that it is about, ``None`` for a workload. ``keeps_to_node``: what it starts comes to
+    the node that it names, or is not started.
     """
 
     config: ActuatorParameters
@@ -210,6 +211,7 @@ class Context(NamedTuple):
     assumed: tuple[int, ...] = ()
     policies: tuple[GuardPolicy, ...] = ()
     pool: PoolConfig | None = None
+    keeps_to_node: bool = False
 
 
 Check = Callable[[Context], Verdict | None]

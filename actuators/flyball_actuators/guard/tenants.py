@@ -8,12 +8,12 @@ from flyball_contracts.records import Check, Migrate, Preempt
 
 
 def starts_on(context: Context) -> str | None:
-    """Node on which a decision starts a replica, empty if the platform chooses one; ``None`` if it starts none."""
+    """Node on which a decision starts a replica, empty if the platform may choose one; ``None`` if it starts none."""
     decision, observed = context.decision, context.observed
     if isinstance(decision, Check | Preempt):
         return None
     if isinstance(decision, Migrate):
-        return decision.to_node
+        return decision.to_node if context.keeps_to_node else ""
     more = [(decision.replicas, starts_from(context)), *((p.replicas, p.replicas_before) for p in decision.mix)]
     if observed is not None and observed.mix:
         shown = {part.offer: part.replicas for part in observed.mix}
@@ -26,8 +26,9 @@ def tenant_mixed(context: Context) -> Verdict | None:
 
     A replica that requests a share of a GPU may come to any that is free, or on which another does; one that requests
     whole GPUs only to a GPU to which the platform has put several, and on a named node also to one that several use.
-    Where no node is named, it may be any of the cell. Others' replicas are those in the inventories, and those that
-    decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts as another tenant's.
+    Where no node is named, or the platform may choose another, it may be any of the cell. Others' replicas are those in
+    the inventories, and those that decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts
+    as another tenant's.
     """
     named = starts_on(context)
     if context.pool is not None or named is None or not _gpus_of(context.world, context.decision.workload):

@@ -88,10 +88,10 @@ def grant_of(outcome: Outcome) -> Grant:
 
 
 def _starts(outcome: Outcome) -> str | None:
-    """Node on which an outcome's decision starts replicas, as in a grant; any, if its states do not tell."""
+    """As in a grant: ``""`` if an outcome's decision may start replicas anywhere, ``None`` if it starts none."""
     before, after = (state or SubjectState() for state in (outcome.before, outcome.expected))
     if outcome.type == "Migrate":
-        return next(iter(after.nodes.values()), "")
+        return ""  # whether the platform keeps to the node that was named is not in the outcome
     if outcome.type != "Scale":
         return None
     shown = [n for n in (before.replicas, before.ready) if n is not None]

@@ -247,7 +247,7 @@ def test_after_a_restart_what_was_granted_right_before_the_call_counts(
         before.grant(resized, first)
         before.send(resized)
     with Ledger(tmp_path / "ledger") as ledger:
-        judge = Judge(config, ledger, cast("Session", session), lambda: NOW)
+        judge = Judge(config, ledger, cast("Session", session), lambda: NOW, lambda _: False)
         judge.restore(0)
         verdict, _ = judge.authorise(preempt("d2", before=4, after=3), SubjectState(replicas=4, ready=4), ())
     assert verdict.code == expected
