@@ -1,7 +1,7 @@
 """The guard decides whether a decision may be carried out now; pure: no clock, no file, no network."""
 
 from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard, passed as passed
-from flyball_actuators.guard.limits import longest_s as longest_s
+from flyball_actuators.guard.limits import UNSEEN_S as UNSEEN_S, longest_s as longest_s
 from flyball_actuators.guard.money import pool_in as pool_in
 from flyball_actuators.guard.state import (
     Check as Check,

@@ -64,7 +64,8 @@ class World(NamedTuple):
     ``placed[cell][workload]`` maps each replica to its node, as the inventories show them. ``stop`` is the reason in
     the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
     ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
-    ``gpus[node]`` are the GPUs of a node that are not divided by MIG.
+    ``gpus[node]`` are the GPUs of a node that are not divided by MIG. ``held[cell, workload]`` is how many replicas a
+    workload had shortly before inventories showed fewer.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -75,6 +76,7 @@ class World(NamedTuple):
     stops: Collection[Stop] = ()
     approvals: Collection[Approval] = ()
     gpus: Mapping[str, tuple[Gpu, ...]] = {}
+    held: Mapping[tuple[str, str], int] = {}
 
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell; empty if it may."""

@@ -9,7 +9,8 @@ def over_quota(context: Context) -> Verdict | None:
     """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
 
     A tenant holds what the inventories show, or what was let through in the last ``UNSEEN_S`` seconds where that is
-    more; for the decision's own workload, what the decision requests.
+    more. A workload of which they show fewer than so long ago, though no decision took them, keeps what it had. For the
+    decision's own workload it is what the decision requests.
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
@@ -38,7 +39,8 @@ def _held(context: Context, tenant: str) -> tuple[int, float]:
     held = {name: len(replicas) for name, replicas in world.placed.get(cell, {}).items()}
     granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
     newest = {grant.workload: grant.replicas for grant in granted if grant.replicas is not None}
-    for workload, replicas in newest.items():
+    fell = {workload: most for (of, workload), most in world.held.items() if of == cell}
+    for workload, replicas in (fell | newest).items():
         held[workload] = max(replicas, held.get(workload, 0))
     others = {
         workload: count
