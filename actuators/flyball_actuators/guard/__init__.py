@@ -16,3 +16,10 @@ from flyball_actuators.guard.state import (
     subject_of as subject_of,
     urgency_of as urgency_of,
 )
+from flyball_actuators.guard.sums import (
+    Spot as Spot,
+    Sums as Sums,
+    gpus_of as gpus_of,
+    spots_of as spots_of,
+    tenant_of as tenant_of,
+)

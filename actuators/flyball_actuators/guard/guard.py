@@ -20,6 +20,7 @@ from flyball_actuators.guard.state import (
     subject_of,
     urgency_of,
 )
+from flyball_actuators.guard.sums import Sums
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
 from flyball_actuators.guard.tenants import starts_on, tenant_mixed
@@ -73,6 +74,7 @@ class Guard:
 
     def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
         self._keeps_to_node = keeps_to_node
+        self._made: tuple[tuple[object, ...], Sums] = ((), Sums())
         self._config = with_constants(ActuatorParameters, config)
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
@@ -113,10 +115,20 @@ class Guard:
         observed: SubjectState | None = None,
         assumed: tuple[int, ...] = (),
     ) -> Context:
+        if world.sums is None:
+            world = world._replace(sums=self._summed(world))
         policies = matching(self._config, decision, world)
         pool = pool_in(self._config, decision)
         keeps = self._keeps_to_node(decision)
         return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool, keeps)
+
+    def _summed(self, world: World) -> Sums:
+        """Sums of a world that has none; made once for tables that stay the same."""
+        tables, (known, sums) = (world.placed, world.gpus, world.nodes, world.workloads), self._made
+        if not known or any(old is not new for old, new in zip(known, tables, strict=True)):
+            sums = world.summed()
+            self._made = tables, sums
+        return sums
 
     def _judge(self, context: Context) -> tuple[GuardState, Verdict]:
         for check in CHECKS:

@@ -1,7 +1,9 @@
 """Rate and blast-radius limits; they count granted decisions, never refused ones."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Sequence
 from math import floor
+from operator import attrgetter
 
 from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, unproven, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
@@ -9,6 +11,7 @@ from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
+_at_ns = attrgetter("at_ns")
 UNSEEN_S = 600.0
 """Inventories may show the replicas of a decision so long after it was let through: longer than a rollout."""
 
@@ -108,7 +111,7 @@ def _same_urgency(context: Context) -> list[Grant]:
     return [grant for grant in context.state.grants.get(context.decision.cell, ()) if grant.urgency == urgency]
 
 
-def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
+def pruned(grants: Sequence[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
     """The grants that a limit can still count."""
     return tuple(within(grants, now_ns, longest_s(config)))
 
@@ -122,13 +125,12 @@ def longest_s(section: ActuatorConfig) -> float:
     )
 
 
-def within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:
-    """The grants of the last ``window_s`` seconds."""
-    since_ns = now_ns - round(window_s * 1e9)
-    return [grant for grant in grants if grant.at_ns > since_ns]
+def within(grants: Sequence[Grant], now_ns: int, window_s: float) -> Sequence[Grant]:
+    """The grants of the last ``window_s`` seconds, of grants in the order of time."""
+    return grants[bisect_right(grants, now_ns - round(window_s * 1e9), key=_at_ns) :]
 
 
-def _too_many(grants: Iterable[Grant], now_ns: int, limit: RateParameters, key: str, what: str) -> Verdict | None:
+def _too_many(grants: Sequence[Grant], now_ns: int, limit: RateParameters, key: str, what: str) -> Verdict | None:
     recent = within(grants, now_ns, limit.window_s)
     if len(recent) < limit.actions:
         return None

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
+from flyball_actuators.guard.sums import Gpu as Gpu, Sums, gpus_of, spots_of
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import GuardPolicy, PoolConfig
 from flyball_contracts.records import (
@@ -45,16 +46,6 @@ class NodeInfo(NamedTuple):
     schedulable: bool
 
 
-class Gpu(NamedTuple):
-    """A GPU that MIG does not divide: the workloads of the replicas on it, and whether it is ``shared``.
-
-    It is, if the platform says so or has put several replicas on it. A process that no platform placed does not count.
-    """
-
-    workloads: tuple[str, ...]
-    shared: bool
-
-
 Placed = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -65,7 +56,7 @@ class World(NamedTuple):
     the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
     ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
     ``gpus[node]`` are the GPUs of a node that are not divided by MIG. ``held[cell, workload]`` is how many replicas a
-    workload had shortly before inventories showed fewer.
+    workload had shortly before inventories showed fewer. ``sums`` are over all of that; see :meth:`summed`.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -77,6 +68,21 @@ class World(NamedTuple):
     approvals: Collection[Approval] = ()
     gpus: Mapping[str, tuple[Gpu, ...]] = {}
     held: Mapping[tuple[str, str], int] = {}
+    sums: Sums | None = None
+
+    def summed(self) -> Sums:
+        """Sums over all inventories; made anew, unless who made the world has kept them."""
+        if self.sums is not None:
+            return self.sums
+        sums = Sums()
+        for cell, workloads in self.placed.items():
+            for workload, replicas in workloads.items():
+                sums = sums.holding(cell, self.tenant(workload), len(replicas), gpus_of(workload, self.workloads))
+        for node, gpus in self.gpus.items():
+            of = self.nodes.get(node)
+            if of is not None and of.schedulable:
+                sums = sums.offering(of.cell, node, (), spots_of(gpus, self.workloads))
+        return sums
 
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell; empty if it may."""
@@ -154,10 +160,10 @@ class GuardState(NamedTuple):
     def without(self, decision: AnyDecision) -> Self:
         """State without the grant of a decision that had no effect."""
         granted = self.grants.get(decision.cell, ())
-        left = tuple(g for g in granted if g.decision != decision.id)
+        left = [g for g in granted if g.decision != decision.id]
         if len(left) == len(granted):
             return self
-        return self._replace(grants={**self.grants, decision.cell: left})
+        return self._replace(grants={**self.grants, decision.cell: tuple(left)})
 
     def plus(self, cell: str, others: Collection[Grant]) -> Self:
         """State that also counts the grants of other actuators in a cell."""

@@ -40,15 +40,18 @@ class PowerLimits:
         self._claims: dict[str, float] = {}
         self._made: Mapping[str, Mapping[str, float]] | None = {}
 
-    def see(self, inventory: Inventory) -> None:
-        """Add a new inventory of a node."""
+    def see(self, inventory: Inventory, before: Inventory | None = None) -> None:
+        """Add a new inventory of a node, and the one ``before`` it."""
+        differs = before is None or (before.cell, before.allocations) != (inventory.cell, inventory.allocations)
         for device in inventory.devices:
             limit_w = device.power_limit_w
             if limit_w is not None and 0.0 < limit_w <= MOST_W:
-                self._see(device.id, limit_w, inventory.time_ns)
-        self._made = None
+                differs |= self._see(device.id, limit_w, inventory.time_ns)
+        if differs or (before is not None and len(before.devices) != len(inventory.devices)):
+            self._made = None
 
-    def _see(self, device: str, limit_w: float, now_ns: int) -> None:
+    def _see(self, device: str, limit_w: float, now_ns: int) -> bool:
+        """Whether another limit counts now."""
         known, day = self._largest.get(device), now_ns // _DAY_NS
         claimed_w = self._claims.pop(device, 0.0)
         if known is None:
@@ -62,6 +65,7 @@ class PowerLimits:
             counts = limit_w
         if known != (counts, day):
             self._largest[device], self._changed = _Largest(counts, day), True
+        return known is None or known.limit_w != counts
 
     def changed(self) -> None:
         """Note that a node is gone."""

@@ -1,7 +1,8 @@
 """Quota of a tenant."""
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
-from flyball_actuators.guard.state import Context, Verdict, World, refuse, starts_from
+from flyball_actuators.guard.state import Context, Verdict, refuse, starts_from
+from flyball_actuators.guard.sums import gpus_of, tenant_of
 from flyball_contracts.records import Check, Migrate
 
 
@@ -20,7 +21,10 @@ def over_quota(context: Context) -> Verdict | None:
         return None
     tenant = world.tenant(decision.workload)
     replicas, gpus = _held(context, tenant)
-    replicas, gpus = replicas + decision.replicas, gpus + decision.replicas * _gpus(world, decision.workload)
+    replicas, gpus = (
+        replicas + decision.replicas,
+        gpus + decision.replicas * gpus_of(decision.workload, world.workloads),
+    )
     for name, quota in quotas:
         for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
             if most is not None and held > most:
@@ -35,21 +39,15 @@ def over_quota(context: Context) -> Verdict | None:
 
 def _held(context: Context, tenant: str) -> tuple[int, float]:
     """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
-    world, cell = context.world, context.decision.cell
-    held = {name: len(replicas) for name, replicas in world.placed.get(cell, {}).items()}
+    world, cell, own = context.world, context.decision.cell, context.decision.workload
     granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
     newest = {grant.workload: grant.replicas for grant in granted if grant.replicas is not None}
     fell = {workload: most for (of, workload), most in world.held.items() if of == cell}
-    for workload, replicas in (fell | newest).items():
-        held[workload] = max(replicas, held.get(workload, 0))
-    others = {
-        workload: count
-        for workload, count in held.items()
-        if workload != context.decision.workload and world.tenant(workload) == tenant
-    }
-    return sum(others.values()), sum(count * _gpus(world, workload) for workload, count in others.items())
-
-
-def _gpus(world: World, workload: str) -> float:
-    spec = world.workloads.get(workload)
-    return 1.0 if spec is None else spec.gpus_per_replica
+    replicas, gpus = world.summed().held.get(cell, {}).get(tenant, (0, 0.0))
+    specs, placed = world.workloads, world.placed.get(cell, {})
+    for workload, count in (fell | newest | {own: 0}).items():
+        more = count - len(placed.get(workload, ()))
+        if workload == own or (more > 0 and tenant_of(workload, specs) == tenant):
+            more = -len(placed.get(own, ())) if workload == own else more
+            replicas, gpus = replicas + more, gpus + more * gpus_of(workload, specs)
+    return replicas, gpus
