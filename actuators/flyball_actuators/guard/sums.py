@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from flyball_contracts.records import WorkloadSpec
 
+_NOBODY: frozenset[str | None] = frozenset({None})
 _NONE: Mapping[str, None] = {}
 
 
@@ -81,5 +82,5 @@ def spots_of(gpus: Iterable[Gpu], specs: Mapping[str, WorkloadSpec]) -> frozense
         Spot(gpu.shared, tenant)
         for gpu in gpus
         if may_come(gpu, takes_part=True, specs=specs)
-        for tenant in ({tenant_of(name, specs) for name in gpu.workloads} or {None})
+        for tenant in {tenant_of(name, specs) for name in gpu.workloads} or _NOBODY
     )
