@@ -71,7 +71,7 @@ class World(NamedTuple):
     sums: Sums | None = None
 
     def summed(self) -> Sums:
-        """Sums over all inventories; made anew, unless who made the world has kept them."""
+        """Sums over all inventories; computed, unless the world was made with them."""
         if self.sums is not None:
             return self.sums
         sums = Sums()

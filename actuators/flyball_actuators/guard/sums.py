@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from flyball_contracts.records import WorkloadSpec
 
-_NOBODY: frozenset[str | None] = frozenset({None})
+_FREE: frozenset[str | None] = frozenset({None})
 _NONE: Mapping[str, None] = {}
 
 
@@ -20,7 +20,7 @@ class Gpu(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """GPUs to which a replica may come beside a ``tenant``, ``None`` beside nobody.
+    """GPUs to which a replica may come beside a ``tenant``, ``None`` if the GPU is free.
 
     Only one that requests a part of a GPU may, where the GPU is not ``shared``.
     """
@@ -82,5 +82,5 @@ def spots_of(gpus: Iterable[Gpu], specs: Mapping[str, WorkloadSpec]) -> frozense
         Spot(gpu.shared, tenant)
         for gpu in gpus
         if may_come(gpu, takes_part=True, specs=specs)
-        for tenant in {tenant_of(name, specs) for name in gpu.workloads} or _NOBODY
+        for tenant in {tenant_of(name, specs) for name in gpu.workloads} or _FREE
     )

@@ -97,7 +97,7 @@ def _read(path: Path) -> dict[str, _Largest]:
     except (OSError, msgspec.DecodeError) as error:
         _LOG.warning("%s: the largest power limits cannot be read: %s; they are collected again", path, error)
         return {}
-    known = {device: _Largest(*((one, None) if isinstance(one, float) else one)) for device, one in found.items()}
+    known = {device: _Largest(*one) if isinstance(one, tuple) else _Largest(one, None) for device, one in found.items()}
     return {device: one for device, one in known.items() if 0 < one.limit_w <= MOST_W}
 
 

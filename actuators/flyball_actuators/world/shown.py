@@ -99,13 +99,13 @@ class Shown:
 
     def _offer(self, node: str) -> None:
         """Bring the spots of a node up to date."""
-        cell, before = self._spots.pop(node, ("", frozenset()))
+        cell, before = self._spots.pop(node, ("", frozenset[Spot]()))
         info = self.nodes.get(node)
         after = frozenset[Spot]()
         if info is not None and info.schedulable:
             after = spots_of(self.gpus.get(node, ()), self._specs)
         if info is None or cell != info.cell:
-            self.sums, before = self.sums.offering(cell, node, before, ()), frozenset()
+            self.sums, before = self.sums.offering(cell, node, before, ()), frozenset[Spot]()
         if info is not None:
             self.sums = self.sums.offering(info.cell, node, before, after)
             self._spots[node] = (info.cell, after)
@@ -117,9 +117,10 @@ def _of(workload: str, specs: Mapping[str, WorkloadSpec]) -> tuple[str, float]:
 
 def _replicas_of(inventory: Inventory | None) -> dict[_Key, tuple[str, ...]]:
     made: dict[_Key, tuple[str, ...]] = {}
-    for part in () if inventory is None else inventory.allocations:
-        key = (inventory.cell, part.workload)
-        made[key] = (*made.get(key, ()), part.replica)
+    if inventory is not None:
+        for part in inventory.allocations:
+            key = (inventory.cell, part.workload)
+            made[key] = (*made.get(key, ()), part.replica)
     return made
 
 

@@ -255,8 +255,15 @@ def test_after_a_restart_what_was_granted_right_before_the_call_counts(
 
 def test_a_node_that_shows_nothing_of_late_lifts_no_quota(tmp_path: Path) -> None:
     shown, now_ns = world(specs=[spec("embed")], running={"chat": 2, "embed": 8}), [NOW]
-    outcomes = SimpleNamespace(index=SimpleNamespace(since=lambda _, __: []))
-    session = SimpleNamespace(log=outcomes, all=outcomes, stops=(), world=lambda _: shown)
+
+    def since(_: str, __: int) -> list[Grant]:
+        return []
+
+    def now_shown(_: str) -> World:
+        return shown
+
+    outcomes = SimpleNamespace(index=SimpleNamespace(since=since))
+    session = SimpleNamespace(log=outcomes, all=outcomes, stops=(), world=now_shown)
     policy = GuardPolicy(name="fair", quota=Quota(replicas=10))
     config = ActuatorParameters(
         mode="live",
