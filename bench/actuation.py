@@ -9,7 +9,7 @@ patience; and another client writes as well. The audit log names the decision of
 ledger, lease and audit trail, over topics in memory and a platform that keeps an account. Steps end in crashes, answers
 are lost after the effect, leases run out, clocks jump by days, and ledgers are damaged, lost or old.
 
-The last line times the guard alone: one decision judged among many grants and workloads.
+The last line times the guard alone: a scale-out judged among many grants, workloads and nodes, with a quota and limits.
 
 ``--quick`` sends few decisions. The exit status is 1 when an oracle is broken.
 """
@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from rich.console import Console
 from rich.progress import track
@@ -37,7 +38,7 @@ from bench.common.report import machine
 from tests.actuators.chaos import Chaos
 from tests.actuators.loop import PARTITIONS
 from tests.actuators.memory import Site, still_time
-from tests.actuators.samples import CELL, NOW, S, scale, spec
+from tests.actuators.samples import NOW, S, inventory, scale, spec
 from tests.actuators.service.test_stateful import CONFIG
 from tests.brokers import kafka
 from tests.brokers.kafka import RealKafka
@@ -45,9 +46,11 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import ControlPlane, missing
 from tests.kubernetes.faults.trial import Verdict, trial
 
-from flyball_actuators.guard import Guard, GuardState, World
+from flyball_actuators.guard import Guard, GuardState
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
-from flyball_contracts.records import SubjectState
+from flyball_actuators.world import WorldTables
+from flyball_contracts.config import parse_config
+from flyball_contracts.records import Allocation, Inventory, SubjectState
 
 ROOT = Path(__file__).resolve().parents[1]
 DECISIONS, QUICK_DECISIONS = 3000, 100
@@ -163,23 +166,42 @@ def _tried(binaries: Path, count: int, seed: int) -> tuple[Verdict, float]:
             return verdict, time.monotonic() - started_s
 
 
+_POLICIES = """\
+policies:
+  - {name: fair, quota: {replicas: 100000, gpus: 100000}}
+  - name: calm
+    limits: [{per: tenant, window_s: 600, replicas: 100000}, {per: workload, window_s: 600, usd_per_hour: 100000}]
+"""
+
+
 def _guard(count: int) -> dict[str, float]:
-    """Microseconds of one judgement, at the median and the 99th percentile, and those of CPU time, at the latter."""
+    """Microseconds of one judgement, at the median and the 99th percentile, and those of CPU time, at the latter.
+
+    A cell of as many nodes of 8 GPUs as it has workloads, each on a node of its own. One tenant's replicas take a GPU,
+    the other's a half; a quota and limits bind both. Before each decision come inventories of a twentieth of the nodes.
+    """
     many = RateParameters(actions=10_000)
-    config = ActuatorParameters(
-        mode="live", per_target=many, per_cell=many, blast_radius=BlastRadiusParameters(replicas=10_000, most=10_000)
-    )
+    config = msgspec.structs.replace(
+        parse_config(_POLICIES, ActuatorParameters), mode="live", per_target=many, per_cell=many, max_age_s=1e9,
+        blast_radius=BlastRadiusParameters(replicas=10_000, most=10_000),
+    )  # fmt: skip
     names = [f"w{i}" for i in range(WORKLOADS)]
-    placed = {CELL: {name: {f"{name}-{i}": "n1" for i in range(4)} for name in names}}
-    world = World({name: spec(name) for name in names}, {}, placed, "")
-    guard, state, shown = Guard(config), GuardState(), SubjectState(replicas=4, ready=4)
+    tables, nodes = WorldTables(), list[Inventory]()
+    for i, name in enumerate(names):
+        tables.take(msgspec.structs.replace(spec(name), gpus_per_replica=(1.0, 0.5)[i % 2], tenant=("u", "t")[i % 2]))
+        runs = tuple(Allocation(workload=name, replica=f"{name}-{gpu}", devices=(gpu,)) for gpu in range(8))
+        nodes.append(msgspec.structs.replace(inventory(f"n{i}", devices=8), allocations=runs))
+        tables.take(nodes[-1])
+    guard, state, shown = Guard(config), GuardState(), SubjectState(replicas=8, ready=8)
     took_us: list[float] = []
     worked_us: list[float] = []
     for i in range(count):
-        # A cell of a thousand workloads in which one decision a second is let through: 600 grants in the window.
-        decision = scale(f"d{i}", workload=names[i % WORKLOADS], before=4, after=3, time_ns=NOW + i * S)
+        # One decision a second is let through: 600 grants in the window.
+        decision = scale(f"d{i}", workload=names[i % WORKLOADS], before=8, after=9, time_ns=NOW + i * S)
+        for n in range(WORKLOADS // 20):
+            tables.take(nodes[(i * WORKLOADS // 20 + n) % WORKLOADS])
         started_ns, worked_ns = time.perf_counter_ns(), time.thread_time_ns()
-        state, verdict = guard.authorise(state, decision, NOW + i * S, world, shown)
+        state, verdict = guard.authorise(state, decision, NOW + i * S, tables.view(""), shown)
         worked_us.append((time.thread_time_ns() - worked_ns) / 1e3)
         took_us.append((time.perf_counter_ns() - started_ns) / 1e3)
         assert verdict.status == "accepted", verdict
@@ -190,7 +212,7 @@ def _guard(count: int) -> dict[str, float]:
 def _summary(guard: dict[str, float]) -> str:
     return (
         f"guard: {guard['p50']:g} µs at p50, {guard['p99']:g} µs at p99 ({guard['p99_cpu']:g} µs of CPU time), "
-        f"with {WORKLOADS} workloads"
+        f"to scale out one of {WORKLOADS} workloads on {WORKLOADS} nodes of 8 GPUs, with a quota and limits"
     )
 
 

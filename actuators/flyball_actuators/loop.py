@@ -88,7 +88,7 @@ class Loop:
         self._authority = Authority(settings.keys)
         self._pools = pools_of(settings, clock())
         self._progress = Progress()
-        self._judge = Judge(settings, ledger, session, clock)
+        self._judge = Judge(settings, ledger, session, clock, platforms.keeps_to_node)
         outcomes = OutcomeFactory(settings, session.instance)
         self._carrier = Carrier(ledger, trail, session, self._judge, outcomes, time.monotonic)
         self._lanes = Lanes(platforms, ledger, trail, session, self._judge, self._carrier, report, self._progress.done)
@@ -101,7 +101,7 @@ class Loop:
         client = reading(kafka, settings.group)
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
         self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
-        self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen)
+        self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen, lambda: session.stops_read)
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:

@@ -116,6 +116,11 @@ class Session:
         self._orders.drain()
         return self._tables.stops
 
+    @property
+    def stops_read(self) -> Mapping[int, int]:
+        """Offset of the next order of each partition; thread-safe."""
+        return self._orders.positions
+
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Node of each replica of a workload, as the inventories show them."""
         return self._tables.replicas(cell, workload)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
@@ -14,13 +14,13 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from flyball_actuators.lease import boot_s
 from flyball_contracts.errors import TransportError
 from flyball_contracts.kafka import Settings, open_admin, raise_if_stopped
-from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INSIGHTS, INVENTORY, OUTCOMES, WORKLOADS
+from flyball_contracts.topics import CONTROLS, DEAD_LETTERS, DECISIONS, INSIGHTS, INVENTORY, OUTCOMES, WORKLOADS, Topic
 
 _LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 ANSWER_S = 5.0
 _SLICE_S = 0.2
-_READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY)
+_READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY, CONTROLS)
 _WRITTEN = (INSIGHTS, DEAD_LETTERS)
 _CREATE = "create the topics with: flyball topics"
 
@@ -42,12 +42,21 @@ class TopicsWatch:
     ``changed`` says how they differ from the start, empty while they do not; ``cut_short``: the topics are the same but
     were truncated below what was read. ``answered_s`` is when the broker last answered, ``unchanged_s`` when the last
     request was sent that found the topics unchanged (monotonic seconds). The caller updates ``positions``: the offset
-    of the next decision of each partition. Each time the topics are unchanged, ``seen`` is called with the time of the
-    request.
+    of the next decision of each partition. Each time the topics are unchanged and may be read, and the stops that
+    were there at the look before have been read (``stops_read``: the offset of the next of each partition), ``seen`` is
+    called with the time of the request: nothing is started while a stop may be unread.
     """
 
-    def __init__(self, settings: Settings, bootstrap: str, seen: Callable[[float], None]) -> None:
-        self._seen = seen
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap: str,
+        seen: Callable[[float], None],
+        stops_read: Callable[[], Mapping[int, int]],
+    ) -> None:
+        self._seen, self._stops_read = seen, stops_read
+        self._stops_end: dict[int, int] = {}
+        self._problem = ""
         self.changed = ""
         self.cut_short = False
         self.positions: dict[int, int] = {}
@@ -102,6 +111,7 @@ class TopicsWatch:
             try:
                 changed = _difference(self._shapes, self._describe())
                 if not changed:
+                    self._check_stops()
                     self._seen(requested_s)
                     self.unchanged_s = requested_monotonic_s
                     changed = self._cut_short()
@@ -109,27 +119,51 @@ class TopicsWatch:
                 self.changed = str(error)
                 return
             except TransportError as error:
-                _LOG.debug("%s", error)
+                self._report(str(error))
                 continue
+            self._report("")
             self.answered_s = time.monotonic()
             self.changed = changed
 
+    def _report(self, problem: str) -> None:
+        """Log a problem once, and its end."""
+        if problem and problem != self._problem:
+            _LOG.warning("nothing is started until this is mended: %s", problem)
+        elif self._problem and not problem:
+            _LOG.warning("the topics can be read again")
+        self._problem = problem
+
+    def _check_stops(self) -> None:
+        """Raise :class:`TransportError` if stops that were there at the last look have not been read since."""
+        read, ended = self._stops_read(), self._stops_end
+        late = next((p for p, position in read.items() if position < ended.get(p, 0)), None)
+        if late is not None:
+            raise TransportError(
+                f"{self._bootstrap}: {CONTROLS.name}/{late} ends at {ended[late]}, and was read to {read[late]}, so a "
+                "stop may be unread; allow READ on it, and see that the leader of its partition answers"
+            )
+        self._stops_end = self._ends(CONTROLS, read)
+
     def _cut_short(self) -> str:
         positions = dict(self.positions)
-        make: Any = OffsetSpec
-        wanted = {TopicPartition(DECISIONS.name, p): make.latest() for p in positions}
-        if not wanted:
-            return ""
-        try:
-            futures: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
-            ends = {part.partition: future.result(ANSWER_S + 1.0).offset for part, future in futures.items()}
-        except KafkaException as error:
-            raise TransportError(f"{self._bootstrap}: {error.args[0].str()}") from error
+        ends = self._ends(DECISIONS, positions)
         short = next((p for p, position in positions.items() if ends[p] < position), None)
         if short is None:
             return ""
         self.cut_short = True
         return f"{DECISIONS.name}/{short} ends at {ends[short]}, and was read to {positions[short]}"
+
+    def _ends(self, topic: Topic, partitions: Iterable[int]) -> dict[int, int]:
+        """End offset of partitions of a topic."""
+        make: Any = OffsetSpec
+        wanted = {TopicPartition(topic.name, p): make.latest() for p in partitions}
+        if not wanted:
+            return {}
+        try:
+            futures: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
+            return {part.partition: future.result(ANSWER_S + 1.0).offset for part, future in futures.items()}
+        except KafkaException as error:
+            raise TransportError(f"{self._bootstrap}: ends of {topic.name}: {error.args[0].str()}") from error
 
     def _describe(self, stop: threading.Event | None = None) -> dict[str, Shape]:
         names = [topic.name for topic in (*_READ, *_WRITTEN)]

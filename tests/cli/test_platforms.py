@@ -65,7 +65,7 @@ def test_a_row_is_what_was_seen() -> None:
     shown = cells("kueue", DRIVERS["kueue"], found["kueue"], observed=True)
     assert shown[2:] == (
         "Preempt 2/2\nScale 2/3", "platform: 1", "no", "no", "yes: 1 of 2 failures", "yes: 3 of 3 whole",
-        "no", "seen: 3 of 4, 5.0 s",
+        "no", "no", "seen: 3 of 4, 5.0 s",
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_a_checkpoint_is_made_by_a_decision_from_the_topic(
     bootstrap = embedded_broker(PARTITIONS).bootstrap
     config = config_for(
         bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), allow=("*",),
-        platforms=(PlatformConfig(driver="docker", url=machine.proxy.url, poll_s=0.1),),
+        platforms=(PlatformConfig(driver="docker", cells=("cell-a",), url=machine.proxy.url, poll_s=0.1),),
         kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
     with running(config, clock=time.time_ns):

@@ -56,7 +56,7 @@ def test_containers_follow_decisions(
         machine = Machine(forward(str(engine.socket)), Path(place))
         machine.make("chat")
         publish(bootstrap, spec())
-        platform = PlatformConfig(driver="docker", url=machine.proxy.url, poll_s=0.1)
+        platform = PlatformConfig(driver="docker", cells=("cell-a",), url=machine.proxy.url, poll_s=0.1)
         config = config_for(
             bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,), allow=("*",),
             kill_switch=str(tmp_path / "stop"),

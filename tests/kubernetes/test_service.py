@@ -38,6 +38,7 @@ def test_all_commands_reach_the_cluster(
     platforms = (
         PlatformConfig(
             driver="kubernetes",
+            cells=("cell-a",),
             kubeconfig=str(cluster.plane.kubeconfig()),
             namespaces=(cluster.namespace,),
             poll_s=0.1,
@@ -110,8 +111,9 @@ def test_who_is_named_stops_after_a_checkpoint_and_what_fails_is_taken_back(
     trains = {"metadata": {"annotations": {"flyball.dev/checkpoint": "on-request"}}}
     assert cluster.plane.request("PATCH", f"{base}/{named}", trains, content_type=MERGE)[0] == 200
     platform = PlatformConfig(
-        driver="kubernetes", kubeconfig=str(cluster.plane.kubeconfig()), namespaces=(cluster.namespace,), poll_s=0.1
-    )
+        driver="kubernetes", cells=("cell-a",), kubeconfig=str(cluster.plane.kubeconfig()),
+        namespaces=(cluster.namespace,), poll_s=0.1,
+    )  # fmt: skip
     config = config_for(
         bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), platforms=(platform,), allow=("*",),
         kill_switch=str(tmp_path / "stop"),

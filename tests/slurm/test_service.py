@@ -10,7 +10,7 @@ import pytest
 from tests.actuators.carry_out import carried_out
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running, statuses_of, without_effect
 from tests.actuators.rows import observed_row
-from tests.actuators.samples import NOW, check, inventory, migrate, preempt, scale, spec
+from tests.actuators.samples import CELL, NOW, check, inventory, migrate, preempt, scale, spec
 from tests.brokers.embedded import EmbeddedBroker
 from tests.readme.blocks import inline, placed, run
 from tests.slurm.cluster import SlurmCluster
@@ -38,7 +38,7 @@ def test_all_commands_reach_slurm(
     publish(bootstrap, spec(), spec("train"), spec("batch"), placed, inventory(sick))
     config = config_for(
         bootstrap, "hands", mode="live", ledger=str(tmp_path / "ledger"), allow=("*", "node:*"),
-        platforms=(PlatformConfig(**cluster.entry(poll_s=0.2, check=CheckConfig(command=("true",)))),),
+        platforms=(PlatformConfig(**cluster.entry(cells=(CELL,), poll_s=0.2, check=CheckConfig(command=("true",)))),),
         kill_switch=str(tmp_path / "stop"),
     )  # fmt: skip
     before = cluster.queue()

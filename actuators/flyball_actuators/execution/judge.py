@@ -8,7 +8,7 @@ import msgspec
 from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s, subject_of
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.session import Session
-from flyball_actuators.world import stop_reason
+from flyball_actuators.world import RecentlyHeld, stop_reason
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.records import AnyDecision, SubjectState
 
@@ -19,13 +19,21 @@ class Judge:
     Thread-safe: the thread that submits a decision authorises it once more.
     """
 
-    def __init__(self, config: ActuatorConfig, ledger: Ledger, session: Session, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: ActuatorConfig,
+        ledger: Ledger,
+        session: Session,
+        clock: Callable[[], int],
+        keeps_to_node: Callable[[AnyDecision], bool],
+    ) -> None:
         self.live = config.mode == "live"
         self.config = config
         self._session = session
         self._wall = clock
-        self._guard = Guard(config)
+        self._guard = Guard(config, keeps_to_node)
         self._state = GuardState.restored(ledger.grants(), dry_run=config.mode == "dry_run")
+        self._held = RecentlyHeld()
         self._event_ns: dict[str, int] = {}
         self._turn = Lock()
 
@@ -41,10 +49,15 @@ class Judge:
         """The current world; reads the kill switch each time."""
         return self._session.world(self._stop_reason())
 
+    def _world(self, now_ns: int) -> World:
+        """The world with what workloads held until shortly ago; the caller has its turn."""
+        return self._held.added_to(self.view(), now_ns)
+
     def check(self, decision: AnyDecision) -> Verdict:
         """Check a decision on arrival; grants nothing."""
         with self._turn:
-            self._state, verdict = self._guard.check(self._state, decision, self.now_ns(decision), self.view())
+            now_ns = self.now_ns(decision)
+            self._state, verdict = self._guard.check(self._state, decision, now_ns, self._world(now_ns))
         return verdict
 
     def authorise(
@@ -67,7 +80,8 @@ class Judge:
         self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
     ) -> tuple[Verdict, Grant | None]:
         with self._turn:
-            now_ns, view = self.now_ns(decision), self.view()
+            now_ns = self.now_ns(decision)
+            view = self._world(now_ns)
             others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
             state = self._state.plus(decision.cell, others)
             state, verdict = self._guard.authorise(state, decision, now_ns, view, observed, assumed)

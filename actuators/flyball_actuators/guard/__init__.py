@@ -1,7 +1,7 @@
 """The guard decides whether a decision may be carried out now; pure: no clock, no file, no network."""
 
 from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard, passed as passed
-from flyball_actuators.guard.limits import longest_s as longest_s
+from flyball_actuators.guard.limits import UNSEEN_S as UNSEEN_S, longest_s as longest_s
 from flyball_actuators.guard.money import pool_in as pool_in
 from flyball_actuators.guard.state import (
     Check as Check,
@@ -15,4 +15,11 @@ from flyball_actuators.guard.state import (
     World as World,
     subject_of as subject_of,
     urgency_of as urgency_of,
+)
+from flyball_actuators.guard.sums import (
+    Spot as Spot,
+    Sums as Sums,
+    gpus_of as gpus_of,
+    spots_of as spots_of,
+    tenant_of as tenant_of,
 )

@@ -30,7 +30,10 @@ def _count(decision: Scale | Preempt, observed: SubjectState, assumed: tuple[int
     before, after = decision.replicas_before, decision.replicas
     if isinstance(decision, Preempt) and shown and after > shown[0]:
         return f"{after} replicas should stay, but the platform shows {shown[0]}: a preemption must never start any"
-    if not shown or any(_harmless(start, after, min(shown), max(shown)) for start in (before, *assumed)):
+    starts = [before]
+    if after != before or not shown or after <= min(shown):  # nothing says what it costs to start more than none
+        starts += assumed
+    if not shown or any(_harmless(start, after, min(shown), max(shown)) for start in starts):
         return ""
     nearest = max(shown) if before > max(shown) else min(shown)
     change = after - nearest

@@ -1,5 +1,6 @@
 """The checks in their fixed order, and the state that the guard keeps."""
 
+from collections.abc import Callable
 from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
@@ -19,6 +20,7 @@ from flyball_actuators.guard.state import (
     subject_of,
     urgency_of,
 )
+from flyball_actuators.guard.sums import Sums
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
 from flyball_actuators.guard.tenants import starts_on, tenant_mixed
@@ -26,7 +28,7 @@ from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.records import AnyDecision, SubjectState
+from flyball_contracts.records import AnyDecision, Preempt, Scale, SubjectState
 
 # Switches first: nothing else matters while they are on. Then checks without side effects. Limits last, so that
 # a decision refused for another reason never counts toward them.
@@ -64,9 +66,15 @@ def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
 
 
 class Guard:
-    """Authorises decisions one at a time; all state is passed in and returned."""
+    """Authorises decisions one at a time; all state is passed in and returned.
 
-    def __init__(self, config: ActuatorConfig) -> None:
+    ``keeps_to_node`` says whether the platform for a decision starts a replica on the node that it names, or not at
+    all; else the replica may come to any node of the cell.
+    """
+
+    def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
+        self._keeps_to_node = keeps_to_node
+        self._made: tuple[tuple[object, ...], Sums] = ((), Sums())
         self._config = with_constants(ActuatorParameters, config)
 
     def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
@@ -108,9 +116,20 @@ class Guard:
         observed: SubjectState | None = None,
         assumed: tuple[int, ...] = (),
     ) -> Context:
+        if world.sums is None:
+            world = world._replace(sums=self._summed(world))
         policies = matching(self._config, decision, world)
         pool = pool_in(self._config, decision)
-        return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool)
+        keeps = self._keeps_to_node(decision)
+        return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool, keeps)
+
+    def _summed(self, world: World) -> Sums:
+        """Sums of a world that has none; made once for tables that stay the same."""
+        tables, (known, sums) = (world.placed, world.gpus, world.nodes, world.workloads), self._made
+        if not known or any(old is not new for old, new in zip(known, tables, strict=True)):
+            sums = world.summed()
+            self._made = tables, sums
+        return sums
 
     def _judge(self, context: Context) -> tuple[GuardState, Verdict]:
         for check in CHECKS:
@@ -137,7 +156,8 @@ class Guard:
             workload=decision.workload,
             type=type(decision).__name__,
             usd_per_hour=added_usd_per_hour(context),
-            starts=None if context.pool is not None else starts_on(decision),
+            starts=None if context.pool is not None else starts_on(context),
+            replicas=decision.replicas if context.pool is None and isinstance(decision, Scale | Preempt) else None,
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})

@@ -1,7 +1,9 @@
 """Rate and blast-radius limits; they count granted decisions, never refused ones."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Sequence
 from math import floor
+from operator import attrgetter
 
 from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, unproven, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
@@ -9,6 +11,7 @@ from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
+_at_ns = attrgetter("at_ns")
 UNSEEN_S = 600.0
 """Inventories may show the replicas of a decision so long after it was let through: longer than a rollout."""
 
@@ -87,7 +90,9 @@ def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None 
     if isinstance(decision, Scale) and decision.resources is not None:
         return min(max(before, 1), decision.batch_size or before or 1)
     mix = decision.mix if isinstance(decision, Scale) else ()
-    moved = sum(max(0, part.replicas_before - part.replicas) for part in mix)  # they stop, though others start
+    runs = {} if observed is None else {part.offer: part.replicas for part in observed.mix}
+    was = ((max(part.replicas_before, runs.get(part.offer, 0)), part.replicas) for part in mix)
+    moved = sum(max(0, n - left) for n, left in was)  # they stop, though others start
     return max(0, before - decision.replicas, moved)
 
 
@@ -106,7 +111,7 @@ def _same_urgency(context: Context) -> list[Grant]:
     return [grant for grant in context.state.grants.get(context.decision.cell, ()) if grant.urgency == urgency]
 
 
-def pruned(grants: Iterable[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
+def pruned(grants: Sequence[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
     """The grants that a limit can still count."""
     return tuple(within(grants, now_ns, longest_s(config)))
 
@@ -120,13 +125,12 @@ def longest_s(section: ActuatorConfig) -> float:
     )
 
 
-def within(grants: Iterable[Grant], now_ns: int, window_s: float) -> list[Grant]:
-    """The grants of the last ``window_s`` seconds."""
-    since_ns = now_ns - round(window_s * 1e9)
-    return [grant for grant in grants if grant.at_ns > since_ns]
+def within(grants: Sequence[Grant], now_ns: int, window_s: float) -> Sequence[Grant]:
+    """The grants of the last ``window_s`` seconds, of grants in the order of time."""
+    return grants[bisect_right(grants, now_ns - round(window_s * 1e9), key=_at_ns) :]
 
 
-def _too_many(grants: Iterable[Grant], now_ns: int, limit: RateParameters, key: str, what: str) -> Verdict | None:
+def _too_many(grants: Sequence[Grant], now_ns: int, limit: RateParameters, key: str, what: str) -> Verdict | None:
     recent = within(grants, now_ns, limit.window_s)
     if len(recent) < limit.actions:
         return None

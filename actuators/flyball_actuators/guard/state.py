@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
+from flyball_actuators.guard.sums import Gpu as Gpu, Sums, gpus_of, spots_of
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import GuardPolicy, PoolConfig
 from flyball_contracts.records import (
@@ -45,16 +46,6 @@ class NodeInfo(NamedTuple):
     schedulable: bool
 
 
-class Gpu(NamedTuple):
-    """A GPU that MIG does not divide: the workloads of the replicas on it, and whether it is ``shared``.
-
-    It is, if the platform says so or has put several replicas on it. What no platform placed does not count for this.
-    """
-
-    workloads: tuple[str, ...]
-    shared: bool
-
-
 Placed = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -64,7 +55,8 @@ class World(NamedTuple):
     ``placed[cell][workload]`` maps each replica to its node, as the inventories show them. ``stop`` is the reason in
     the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
     ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
-    ``gpus[node]`` are the GPUs of a node that are not divided by MIG.
+    ``gpus[node]`` are the GPUs of a node that are not divided by MIG. ``held[cell, workload]`` is how many replicas a
+    workload had shortly before inventories showed fewer. ``sums`` are over all of that; see :meth:`summed`.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -75,6 +67,22 @@ class World(NamedTuple):
     stops: Collection[Stop] = ()
     approvals: Collection[Approval] = ()
     gpus: Mapping[str, tuple[Gpu, ...]] = {}
+    held: Mapping[tuple[str, str], int] = {}
+    sums: Sums | None = None
+
+    def summed(self) -> Sums:
+        """Sums over all inventories; computed, unless the world was made with them."""
+        if self.sums is not None:
+            return self.sums
+        sums = Sums()
+        for cell, workloads in self.placed.items():
+            for workload, replicas in workloads.items():
+                sums = sums.holding(cell, self.tenant(workload), len(replicas), gpus_of(workload, self.workloads))
+        for node, gpus in self.gpus.items():
+            of = self.nodes.get(node)
+            if of is not None and of.schedulable:
+                sums = sums.offering(of.cell, node, (), spots_of(gpus, self.workloads))
+        return sums
 
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell; empty if it may."""
@@ -109,8 +117,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's time,
     ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
     :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type, ``usd_per_hour`` the cost it expected
-    to add, and ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts
-    none; lines of older versions lack these three and ``workload``.
+    to add, ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts none,
+    and ``replicas`` how many the workload has after it, ``None`` if that is unknown or stays; lines of older versions
+    lack these four and ``workload``.
     """
 
     cell: str
@@ -126,6 +135,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""
     usd_per_hour: float = 0.0
     starts: str | None = None
+    replicas: int | None = None
 
 
 class GuardState(NamedTuple):
@@ -150,10 +160,10 @@ class GuardState(NamedTuple):
     def without(self, decision: AnyDecision) -> Self:
         """State without the grant of a decision that had no effect."""
         granted = self.grants.get(decision.cell, ())
-        left = tuple(g for g in granted if g.decision != decision.id)
+        left = [g for g in granted if g.decision != decision.id]
         if len(left) == len(granted):
             return self
-        return self._replace(grants={**self.grants, decision.cell: left})
+        return self._replace(grants={**self.grants, decision.cell: tuple(left)})
 
     def plus(self, cell: str, others: Collection[Grant]) -> Self:
         """State that also counts the grants of other actuators in a cell."""
@@ -196,7 +206,8 @@ class Context(NamedTuple):
 
     ``observed`` is the platform's state of the subject, ``None`` before it was observed. ``assumed`` are the replicas
     that superseded, never submitted decisions on the same subject started from. ``policies`` are those that match the
-    decision; ``pool`` is the pool that it is about, ``None`` for a workload.
+    decision; ``pool`` is the pool that it is about, ``None`` for a workload. ``keeps_to_node``: what it starts comes to
+    the node that it names, or is not started.
     """
 
     config: ActuatorParameters
@@ -208,6 +219,7 @@ class Context(NamedTuple):
     assumed: tuple[int, ...] = ()
     policies: tuple[GuardPolicy, ...] = ()
     pool: PoolConfig | None = None
+    keeps_to_node: bool = False
 
 
 Check = Callable[[Context], Verdict | None]
@@ -271,12 +283,23 @@ def _claims_deferral(decision: AnyDecision) -> bool:
 def added_usd_per_hour(context: Context) -> float:
     """Cost that a decision adds, in USD per hour; 0 if it saves or gives none.
 
-    For a pool it is at least the price of the machines that it adds to those observed.
+    A decision that starts more replicas than it states, because fewer run, adds as much for each as it expects. For a
+    pool it is at least the price of the machines that it adds to those observed.
     """
     decision, pool = context.decision, context.pool
-    expected = max(0.0, decision.expected.cost_usd_per_hour or 0.0)
-    if pool is None or not isinstance(decision, Scale):
-        return expected
-    shown = None if context.observed is None else context.observed.replicas
-    before = decision.replicas_before if shown is None else shown
-    return max(expected, (decision.replicas - before) * pool.price_usd_per_hour)
+    expected = decision.expected.cost_usd_per_hour or 0.0
+    if not isinstance(decision, Scale):
+        return max(0.0, expected)
+    stated, starts = decision.replicas - decision.replicas_before, decision.replicas - starts_from(context)
+    if pool is not None:
+        return max(0.0, expected, starts * pool.price_usd_per_hour)
+    of_all = abs(expected / stated) * starts if stated and starts > max(0, stated) else 0.0
+    return max(0.0, expected, of_all)
+
+
+def starts_from(context: Context) -> int:
+    """Replicas from which a decision about a number starts: those observed, or fewer if it states fewer."""
+    decision, observed = context.decision, context.observed
+    assert isinstance(decision, Scale | Preempt)
+    shown = None if observed is None else observed.ready if observed.replicas is None else observed.replicas
+    return decision.replicas_before if shown is None else min(shown, decision.replicas_before)

@@ -1,19 +1,24 @@
 """No two tenants on one GPU, unless MIG divides it: they share its memory, and one can starve or crash the other."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
-from flyball_actuators.guard.state import Context, Gpu, Verdict, World, refuse
-from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt
+from flyball_actuators.guard.state import Context, Gpu, Verdict, refuse, starts_from
+from flyball_actuators.guard.sums import gpus_of, may_come, tenant_of
+from flyball_contracts.records import Check, Migrate, Preempt
 
 
-def starts_on(decision: AnyDecision) -> str | None:
-    """Node on which a decision starts a replica, empty if the platform chooses one; ``None`` if it starts none."""
+def starts_on(context: Context) -> str | None:
+    """Node on which a decision starts a replica, empty if the platform may choose one; ``None`` if it starts none."""
+    decision, observed = context.decision, context.observed
     if isinstance(decision, Check | Preempt):
         return None
     if isinstance(decision, Migrate):
-        return decision.to_node
-    more = ((decision.replicas, decision.replicas_before), *((p.replicas, p.replicas_before) for p in decision.mix))
+        return decision.to_node if context.keeps_to_node else ""
+    more = [(decision.replicas, starts_from(context)), *((p.replicas, p.replicas_before) for p in decision.mix)]
+    if observed is not None and observed.mix:
+        shown = {part.offer: part.replicas for part in observed.mix}
+        more += ((part.replicas, shown.get(part.offer, 0)) for part in decision.mix)
     return "" if any(after > before for after, before in more) else None
 
 
@@ -22,36 +27,70 @@ def tenant_mixed(context: Context) -> Verdict | None:
 
     A replica that requests a share of a GPU may come to any that is free, or on which another does; one that requests
     whole GPUs only to a GPU to which the platform has put several, and on a named node also to one that several use.
-    Where no node is named, it may be any of the cell. Others' replicas are those in the inventories, and those that
-    decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts as another tenant's.
+    Where no node is named, or the platform may choose another, it may be any of the cell. Others' replicas are those in
+    the inventories, and those that decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts
+    as another tenant's.
     """
-    named = starts_on(context.decision)
-    if context.pool is not None or named is None or not _gpus_of(context.world, context.decision.workload):
+    named, world = starts_on(context), context.world
+    if context.pool is not None or named is None or not gpus_of(context.decision.workload, world.workloads):
         return None
-    gpus = [*_gpus(context, named)]
-    return next(_beside_shown(context, gpus), None) or next(_beside_started(context, gpus), None)
+    found = _beside_shown_on(context, named) if named else _beside_shown(context)
+    return next(found, None) or next(_beside_started(context, named), None)
 
 
-def _beside_shown(context: Context, gpus: Iterable[tuple[str, Gpu]]) -> Iterator[Verdict]:
-    for node, gpu in gpus:
-        for other in gpu.workloads:
-            if _is_of_another(context, other):
-                yield _refusal(context, f"workload {other!r} of {_whose(context, other)} shares", node, "divide")
+def _beside_shown(context: Context) -> Iterator[Verdict]:
+    """Others on GPUs of any node of the cell."""
+    world, mine, takes_part = context.world, context.world.tenant(context.decision.workload), _takes_part(context)
+    for spot, nodes in world.summed().spots.get(context.decision.cell, {}).items():
+        if spot.tenant not in (None, mine) and (spot.shared or takes_part):
+            for node in nodes:
+                yield from _beside_shown_on(context, node)
 
 
-def _beside_started(context: Context, gpus: Sequence[tuple[str, Gpu]]) -> Iterator[Verdict]:
-    cell = context.decision.cell
-    now_ns = context.state.clock(cell, context.now_ns)
-    for grant in within(context.state.grants.get(cell, ()) if gpus else (), now_ns, UNSEEN_S):
-        other, uses = grant.workload, _gpus_of(context.world, grant.workload)
-        if grant.starts is not None and uses and _is_of_another(context, other):
-            takes_part = not _whole(context.world, grant.workload)
-            for node, gpu in gpus:
-                if grant.starts in ("", node) and _may_come(context.world, gpu, takes_part):
-                    who = (
-                        f"a replica of {other!r} of {_whose(context, other)}, by decision {grant.decision}, may come to"
-                    )
-                    yield _refusal(context, who, node, "wait until the inventories show it, divide")
+def _beside_shown_on(context: Context, node: str) -> Iterator[Verdict]:
+    named = starts_on(context)
+    for gpu in context.world.gpus.get(node, ()):
+        if _may_come(context, gpu) or (named and len(gpu.workloads) > 1):
+            for other in gpu.workloads:
+                if _is_of_another(context, other):
+                    yield _refusal(context, f"workload {other!r} of {_whose(context, other)} shares", node, "divide")
+
+
+def _beside_started(context: Context, named: str) -> Iterator[Verdict]:
+    """Others that decisions let through of late may start on a GPU to which the replica may come."""
+    cell, world, takes_part = context.decision.cell, context.world, _takes_part(context)
+    spots = [spot for spot in world.summed().spots.get(cell, {}) if spot.shared or takes_part]
+    if not (spots or named):
+        return
+    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
+    mine, specs = world.tenant(context.decision.workload), world.workloads
+    for grant in granted:
+        other = grant.workload
+        if grant.starts is None or tenant_of(other, specs) == mine:
+            continue
+        uses = gpus_of(other, specs)
+        node = _together_on(context, named, grant.starts or "", not uses.is_integer()) if uses else ""
+        if node:
+            who = f"a replica of {other!r} of {_whose(context, other)}, by decision {grant.decision}, may come to"
+            yield _refusal(context, who, node, "wait until the inventories show it, divide")
+
+
+def _together_on(context: Context, named: str, theirs: str, they_take_part: bool) -> str:
+    """A node with a GPU to which both replicas may come, empty if there is none; an unnamed node may be any."""
+    cell, world = context.decision.cell, context.world
+    if named and theirs and named != theirs:
+        return ""
+    if node := named or theirs:
+        of = world.nodes.get(node)
+        if named or (of is not None and of.cell == cell and of.schedulable):
+            for gpu in world.gpus.get(node, ()):
+                mine = _may_come(context, gpu) or (named and len(gpu.workloads) > 1)
+                if mine and may_come(gpu, they_take_part, world.workloads):
+                    return node
+        return ""
+    both = _takes_part(context) and they_take_part
+    found = (nodes for spot, nodes in world.summed().spots.get(cell, {}).items() if spot.shared or both)
+    return next((node for nodes in found for node in nodes), "")
 
 
 def _refusal(context: Context, who: str, node: str, remedy: str) -> Verdict:
@@ -64,34 +103,18 @@ def _refusal(context: Context, who: str, node: str, remedy: str) -> Verdict:
     )
 
 
-def _gpus(context: Context, named: str) -> Iterator[tuple[str, Gpu]]:
-    """Undivided GPUs to which a replica may come: of the named node, or of all that take work in the cell."""
-    world, cell = context.world, context.decision.cell
-    takes_part = not _whole(world, context.decision.workload)
-    for node in [named] if named else [name for name, of in world.nodes.items() if of.cell == cell and of.schedulable]:
-        for gpu in world.gpus.get(node, ()):
-            if _may_come(world, gpu, takes_part) or (named and len(gpu.workloads) > 1):
-                yield node, gpu
+def _may_come(context: Context, gpu: Gpu) -> bool:
+    return may_come(gpu, _takes_part(context), context.world.workloads)
 
 
-def _may_come(world: World, gpu: Gpu, takes_part: bool) -> bool:
-    """Whether the platform may put a replica on a GPU, beside those that are on it."""
-    return gpu.shared or (takes_part and (len(gpu.workloads) != 1 or not _whole(world, *gpu.workloads)))
+def _takes_part(context: Context) -> bool:
+    """Whether a replica of the decision's workload requests a part of a GPU."""
+    return not gpus_of(context.decision.workload, context.world.workloads).is_integer()
 
 
 def _is_of_another(context: Context, other: str) -> bool:
     workload, world = context.decision.workload, context.world
     return other != workload and world.tenant(other) != world.tenant(workload)
-
-
-def _whole(world: World, *workloads: str) -> bool:
-    """Whether all of them request whole GPUs; an undeclared one does."""
-    return all(_gpus_of(world, workload).is_integer() for workload in workloads)
-
-
-def _gpus_of(world: World, workload: str) -> float:
-    spec = world.workloads.get(workload)
-    return 1.0 if spec is None else float(spec.gpus_per_replica)
 
 
 def _whose(context: Context, workload: str) -> str:

@@ -83,14 +83,15 @@ def grant_of(outcome: Outcome) -> Grant:
         type=outcome.type,
         usd_per_hour=counted.usd_per_hour,
         starts=None if pool_of(outcome.workload) else _starts(outcome),
+        replicas=None if outcome.expected is None else outcome.expected.replicas,
     )
 
 
 def _starts(outcome: Outcome) -> str | None:
-    """Node on which an outcome's decision starts replicas, as in a grant; any, if its states do not tell."""
+    """As in a grant: ``""`` if an outcome's decision may start replicas anywhere, ``None`` if it starts none."""
     before, after = (state or SubjectState() for state in (outcome.before, outcome.expected))
     if outcome.type == "Migrate":
-        return next(iter(after.nodes.values()), "")
+        return ""  # whether the platform keeps to the node that was named is not in the outcome
     if outcome.type != "Scale":
         return None
     was = before.ready if before.replicas is None else before.replicas  # replicas on their way are others' starts

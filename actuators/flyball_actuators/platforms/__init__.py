@@ -110,6 +110,11 @@ class Platforms:
             )
         return found
 
+    def keeps_to_node(self, decision: AnyDecision) -> bool:
+        """Whether the platform for a decision starts a replica on the node that the decision names, or not at all."""
+        found = self.of(decision)
+        return isinstance(found, Served) and found.platform.capabilities.promises.node
+
     def close(self) -> None:
         """Close the platforms that serve."""
         for served in self._served:

@@ -26,7 +26,8 @@ class Promises(NamedTuple):
     ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
     before it stops (``confirmed``), the ``platform`` makes it, or the replica only receives the request (``asked``).
     ``rollback``: a failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and
-    stop together. ``scrub``: the memory of a GPU is cleared before another tenant gets it.
+    stop together. ``scrub``: the memory of a GPU is cleared before another tenant gets it. ``node``: a replica that
+    moves starts on the node that the decision names, or not at all; else a scheduler may choose another.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"
@@ -35,6 +36,7 @@ class Promises(NamedTuple):
     rollback: bool = False
     gang: bool = False
     scrub: bool = False
+    node: bool = False
 
 
 class Capabilities(NamedTuple):

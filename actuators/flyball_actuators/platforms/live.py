@@ -18,8 +18,15 @@ def check_live(config: ActuatorConfig) -> None:
         )
     if config.allow is None:
         raise ConfigError(
-            'actuator.allow: mode live takes patterns of the workloads that may be acted on, such as ["web-*"], or '
-            '["*"] for each; name them, or set mode: dry_run'
+            'actuator.allow: mode live takes patterns of the workloads that may be acted on, such as ["web-*"]; name '
+            "them, or set mode: dry_run"
+        )
+    everywhere = (i for i, entry in enumerate(config.platforms) if entry.driver != "simulated" and "*" in entry.cells)
+    at = next(everywhere, None) if "*" in config.allow else None
+    if at is not None:
+        raise ConfigError(
+            f"actuator.allow: '*' lets mode live act on each workload of each cell that actuator.platforms[{at}] "
+            'answers for; name the workloads, such as ["web-*"], or its cells'
         )
     if not config.kill_switch:
         raise ConfigError(

@@ -12,5 +12,5 @@ class SimulatedPlatform(WebhookPlatform):
         kinds=WebhookPlatform.capabilities.kinds | {"Check"},
         tracks=True,
         about=frozenset[Subject]({"workload", "node", "pool"}),
-        promises=WebhookPlatform.capabilities.promises,
+        promises=WebhookPlatform.capabilities.promises._replace(node=True),
     )

@@ -1,38 +1,71 @@
-"""The largest power limit that inventories ever showed of the GPUs where a workload runs."""
+"""The power limits that inventories showed of the GPUs where a workload runs."""
 
 import logging
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from flyball_contracts.records import Inventory
 
 _LOG = logging.getLogger(__name__)
+MOST_W = 2000.0
+"""No GPU takes more; an inventory that says so is wrong."""
+KEPT_DAYS = 7
+"""A limit that was lowered may be raised to the former one for so long after that was shown."""
+_DAY_NS = 86_400_000_000_000
+
+
+class _Largest(NamedTuple):
+    """The largest limit of a GPU that counts, and the last day on which an inventory showed it, if known."""
+
+    limit_w: float
+    day: int | None
 
 
 class PowerLimits:
     """Power limits in W. Inventories show the present limit, which may have been lowered, so the largest one counts.
 
-    With a ``path`` the largest limits survive a restart. A file that cannot be read or written is logged and ignored:
-    limits are then bounded by what inventories show now, which is never more.
+    It counts for ``KEPT_DAYS`` after it was last shown. More than was known before counts once two inventories in a row
+    show it, and more than ``MOST_W`` never does. With a ``path`` the largest limits survive a restart. A file that
+    cannot be read or written is logged and ignored: limits are then bounded by what inventories show now, which is
+    never more.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, self._raised = path, False
-        self._largest_w = {} if path is None else _read(path)
+        self._path, self._changed = path, False
+        self._largest = {} if path is None else _read(path)
+        self._claims: dict[str, float] = {}
         self._made: Mapping[str, Mapping[str, float]] | None = {}
 
-    def see(self, inventory: Inventory) -> None:
-        """Add a new inventory of a node."""
+    def see(self, inventory: Inventory, before: Inventory | None = None) -> None:
+        """Add a new inventory of a node, and the one ``before`` it."""
+        differs = before is None or (before.cell, before.allocations) != (inventory.cell, inventory.allocations)
         for device in inventory.devices:
             limit_w = device.power_limit_w
-            if limit_w is not None and self._largest_w.get(device.id, 0.0) < limit_w < math.inf:
-                self._largest_w[device.id] = limit_w
-                self._raised = True
-        self._made = None
+            if limit_w is not None and 0.0 < limit_w <= MOST_W:
+                differs |= self._see(device.id, limit_w, inventory.time_ns)
+        if differs or (before is not None and len(before.devices) != len(inventory.devices)):
+            self._made = None
+
+    def _see(self, device: str, limit_w: float, now_ns: int) -> bool:
+        """Whether another limit counts now."""
+        known, day = self._largest.get(device), now_ns // _DAY_NS
+        claimed_w = self._claims.pop(device, 0.0)
+        if known is None:
+            counts = limit_w
+        elif limit_w > known.limit_w:
+            self._claims[device] = limit_w
+            counts = max(known.limit_w, min(limit_w, claimed_w))  # the next inventory has to show it, too
+        elif limit_w < known.limit_w and (known.day is None or abs(day - known.day) <= KEPT_DAYS):
+            counts, day = known.limit_w, day if known.day is None else known.day
+        else:
+            counts = limit_w
+        if known != (counts, day):
+            self._largest[device], self._changed = _Largest(counts, day), True
+        return known is None or known.limit_w != counts
 
     def changed(self) -> None:
         """Note that a node is gone."""
@@ -44,32 +77,34 @@ class PowerLimits:
         if made is None:
             found: dict[str, dict[str, float]] = {}
             for node in inventories.values():
-                most_w = max((self._largest_w.get(device.id, 0.0) for device in node.devices), default=0.0)
+                known = (self._largest[device.id].limit_w for device in node.devices if device.id in self._largest)
+                most_w = max(known, default=0.0)
                 of_cell = found.setdefault(node.cell, {})
                 for part in node.allocations if most_w else ():
                     of_cell[part.workload] = max(most_w, of_cell.get(part.workload, 0.0))
             made = self._made = found
-            if self._raised and self._path is not None:  # once for all that a start brings
-                _write(self._path, self._largest_w)
-                self._raised = False
+            if self._changed and self._path is not None:  # once for all that a start brings
+                _write(self._path, self._largest)
+                self._changed = False
         return made
 
 
-def _read(path: Path) -> dict[str, float]:
+def _read(path: Path) -> dict[str, _Largest]:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, float | tuple[float, int | None]])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
         _LOG.warning("%s: the largest power limits cannot be read: %s; they are collected again", path, error)
         return {}
-    return {device: limit_w for device, limit_w in found.items() if 0 < limit_w < math.inf}
+    known = {device: _Largest(*one) if isinstance(one, tuple) else _Largest(one, None) for device, one in found.items()}
+    return {device: one for device, one in known.items() if 0 < one.limit_w <= MOST_W}
 
 
-def _write(path: Path, largest_w: Mapping[str, float]) -> None:
+def _write(path: Path, largest: Mapping[str, _Largest]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     try:
-        fresh.write_bytes(msgspec.json.encode(largest_w))
+        fresh.write_bytes(msgspec.json.encode(largest))
         os.replace(fresh, path)
     except OSError as error:
         _LOG.warning("%s: the largest power limits cannot be kept: %s; a restart forgets them", path, error)

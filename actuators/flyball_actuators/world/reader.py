@@ -72,6 +72,12 @@ class WorldReader:
                 if len(messages) < _BATCH:
                     return
 
+    @property
+    def positions(self) -> dict[int, int]:
+        """Offset of the next record of each partition, for a reader of one topic; thread-safe."""
+        with self._lock:
+            return {partition: position for (_, partition), position in self._positions.items()}
+
     def close(self) -> None:
         """Close the consumer once no thread reads; thread-safe."""
         with self._lock:

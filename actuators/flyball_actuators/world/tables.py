@@ -1,12 +1,13 @@
 """Tables of the world, built from the records of the compacted topics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from threading import RLock
 
-from flyball_actuators.guard import Gpu, NodeInfo, Placed, World
+from flyball_actuators.guard import World
 from flyball_actuators.world.power_limits import PowerLimits
+from flyball_actuators.world.shown import Shown
 from flyball_contracts.codec import BINDINGS
-from flyball_contracts.records import Allocation, Approval, Device, Inventory, Record, Stop, WorkloadSpec
+from flyball_contracts.records import Approval, Inventory, Record, Stop, WorkloadSpec
 from flyball_contracts.topics import CONTROLS, WORKLOADS
 
 
@@ -19,10 +20,7 @@ class WorldTables:
     def __init__(self, power_limits: PowerLimits | None = None) -> None:
         self.stops: tuple[Stop, ...] = ()
         self._workloads: dict[str, WorkloadSpec] = {}
-        self._inventories: dict[str, Inventory] = {}
-        self._nodes: dict[str, NodeInfo] = {}
-        self._placed: Placed | None = {}
-        self._gpus: dict[str, tuple[Gpu, ...]] = {}
+        self._shown = Shown()
         self._limits = power_limits or PowerLimits()
         self._orders: dict[str, Stop | Approval] = {}
         self._approvals: tuple[Approval, ...] = ()
@@ -45,43 +43,40 @@ class WorldTables:
         """The world for the guard; ``stop`` is the kill switch's reason, empty while it is off."""
         with self._turn:
             if self._view is None:
+                shown = self._shown
                 self._view = World(
-                    {**self._workloads}, {**self._nodes}, self._where(), "",
-                    self._limits.by_workload(self._inventories), self.stops, self._approvals, {**self._gpus},
+                    {**self._workloads}, shown.nodes, shown.placed, "", self._limits.by_workload(shown.inventories),
+                    self.stops, self._approvals, shown.gpus, sums=shown.sums,
                 )  # fmt: skip
             return self._view._replace(stop=stop)
 
     def _take(self, record: Record) -> None:
         if isinstance(record, WorkloadSpec):
             self._workloads[record.workload] = record
+            self._shown.declare(record.workload, record)
         elif isinstance(record, Inventory):
-            self._inventories[record.node] = record
-            self._nodes[record.node] = NodeInfo(record.cell, record.schedulable)
-            self._gpus[record.node] = _undivided(record)
-            self._limits.see(record)
-            self._placed = None
+            self._limits.see(record, self._shown.inventories.get(record.node))
+            self._shown.take(record)
         elif isinstance(record, Stop | Approval):
             self._order(BINDINGS[type(record)].key(record), record)
 
     def _forget(self, topic: str, key: str) -> None:
         if topic == WORKLOADS.name:
             self._workloads.pop(key, None)
+            self._shown.declare(key, None)
         elif topic == CONTROLS.name:
             self._order(key, None)
         else:
-            self._inventories.pop(key, None)
-            self._nodes.pop(key, None)
-            self._gpus.pop(key, None)
+            self._shown.forget(key)
             self._limits.changed()
-            self._placed = None
 
     def replicas(self, cell: str, workload: str) -> Mapping[str, str]:
         """Node of each replica of a workload."""
-        return self._where().get(cell, {}).get(workload, {})
+        return self._shown.placed.get(cell, {}).get(workload, {})
 
     def busy(self, cell: str) -> frozenset[str]:
         """Nodes of a cell on which a replica runs."""
-        return frozenset(node for replicas in self._where().get(cell, {}).values() for node in replicas.values())
+        return frozenset(node for replicas in self._shown.placed.get(cell, {}).values() for node in replicas.values())
 
     def declared(self, workload: str) -> WorkloadSpec | None:
         """Specification of a workload; ``None`` if it has none."""
@@ -91,11 +86,11 @@ class WorldTables:
     def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
         """Price of a GPU on the workload's nodes, else in its cell, in USD per hour; ``None`` if unknown."""
         homes = set(self.replicas(cell, workload).values())
-        for names in (homes, tuple(self._inventories)):
+        for names in (homes, tuple(self._shown.inventories)):
             known = [
                 (node.price_usd_per_hour, sum(device.parent is None for device in node.devices))
                 for name in names
-                if (node := self._inventories.get(name)) is not None
+                if (node := self._shown.inventories.get(name)) is not None
                 and node.cell == cell
                 and node.price_usd_per_hour is not None
             ]
@@ -111,27 +106,3 @@ class WorldTables:
         orders = self._orders.values()
         self.stops = tuple(order for order in orders if isinstance(order, Stop))
         self._approvals = tuple(order for order in orders if isinstance(order, Approval))
-
-    def _where(self) -> Placed:
-        with self._turn:
-            if self._placed is None:  # a replica that spans nodes counts once
-                made: dict[str, dict[str, dict[str, str]]] = {}
-                for node in self._inventories.values():
-                    for part in node.allocations:
-                        made.setdefault(node.cell, {}).setdefault(part.workload, {}).setdefault(part.replica, node.node)
-                self._placed = made
-            return self._placed
-
-
-def _undivided(node: Inventory) -> tuple[Gpu, ...]:
-    """The GPUs that MIG does not divide."""
-    return tuple(
-        _gpu(device, [part for part in node.allocations if row in part.devices])
-        for row, device in enumerate(node.devices)
-        if device.parent is None and device.mig_profile is None and not device.mig_enabled
-    )
-
-
-def _gpu(device: Device, parts: Sequence[Allocation]) -> Gpu:
-    placed = sum(part.placed for part in parts)
-    return Gpu(tuple(sorted(part.workload for part in parts)), shared=device.shared or placed > 1)

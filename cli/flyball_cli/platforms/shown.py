@@ -3,7 +3,7 @@
 from flyball_actuators.platforms.base import Capabilities
 from flyball_cli.platforms.observed import Row
 
-HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "scrub", "effect")
+HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "scrub", "node", "effect")
 
 
 def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
@@ -28,5 +28,6 @@ def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> 
         beside("yes" if promises.rollback else "no", "{} of {} failures".format(*row.rollback)),
         beside("yes" if promises.gang else "no", "{} of {} whole".format(*row.gang)),
         "yes" if promises.scrub else "no",
+        "yes" if promises.node else "no",
         beside("seen" if can.kinds else "no", "{} of {}".format(*row.effect) + after),
     )

@@ -4,11 +4,12 @@ from typing import Any
 
 import msgspec
 from hypothesis import given, strategies as st
+from tests.actuators.guard.test_policies import config
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import Guard, GuardState
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
-from flyball_contracts.records import AnyDecision, Evidence, Resources, SubjectState
+from flyball_contracts.records import AnyDecision, Effect, Evidence, Portion, Resources, SubjectState
 
 GUARD = Guard(ActuatorParameters(blast_radius=BlastRadiusParameters(replicas=100)))
 
@@ -160,3 +161,30 @@ def test_who_only_says_that_it_is_urgent_has_the_limits_of_all_others() -> None:
     assert guard.authorise(state, pause, NOW, world())[1].status == "accepted"
     told = msgspec.structs.replace(pause, evidence=())
     assert "a deferral has evidence" in guard.authorise(state, told, NOW, world())[1].detail
+
+
+def test_what_a_decision_starts_is_judged_from_what_runs_and_not_from_what_it_was_told() -> None:
+    """It stands for one that expired before it was carried out, and that no limit has judged."""
+    around = world(specs=[spec("embed")], running={"chat": 3, "embed": 4})
+
+    def after(policy: str, newer: AnyDecision) -> tuple[str, GuardState]:
+        guard = Guard(config(f"  - {{name: fair, {policy}}}"))
+        state, verdict = guard.authorise(GuardState(), newer, NOW, around, shows(3), (3,))
+        return verdict.code or verdict.status, state
+
+    newer = scale(before=20, after=12, expected=Effect(cost_usd_per_hour=-80.0))
+    assert after("quota: {replicas: 16}", newer)[0] == "accepted"
+    assert after("quota: {replicas: 15}", newer)[0] == "quota"
+    assert after("limits: [{per: tenant, usd_per_hour: 90}]", newer)[0] == "accepted"
+    assert after("limits: [{per: tenant, usd_per_hour: 89}]", newer)[0] == "limit"
+    (grant,) = after("quota: {replicas: 99}", newer)[1].grants[CELL]
+    assert (grant.usd_per_hour, grant.starts) == (90.0, "")
+    assert after("quota: {replicas: 99}", scale(before=20, after=20, power_limit_w=None))[0] == "conflict", (
+        "it costs unknown"
+    )
+    moved = msgspec.structs.replace(shows(7), mix=(Portion(offer="b", replicas=7, replicas_before=0),))
+    parts = scale(before=12, after=7, mix=[("a", 10, 5), ("b", 2, 2)])
+    state, _ = Guard(config("  - {name: none, quota: {replicas: 99}}")).authorise(
+        GuardState(), parts, NOW, around, moved
+    )
+    assert (state.grants[CELL][0].starts, state.grants[CELL][0].taken) == ("", 10)

@@ -8,7 +8,7 @@ from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec,
 
 from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
-from flyball_contracts.records import AnyDecision, Resources, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Preempt, Resources, Scale, SubjectState
 
 CONFIG = ActuatorParameters()
 
@@ -41,7 +41,8 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
         dry_run=True,
         workload="chat",
         type=type(decision).__name__,
-        starts={"Preempt": None, "Scale": ""}.get(type(decision).__name__, getattr(decision, "to_node", "")),
+        starts=None if isinstance(decision, Preempt) else "",
+        replicas=getattr(decision, "replicas", None),
     )
 
 

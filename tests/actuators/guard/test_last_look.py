@@ -269,7 +269,44 @@ def test_after_a_restart_what_was_granted_right_before_the_call_counts(
         before.grant(resized, first)
         before.send(resized)
     with Ledger(tmp_path / "ledger") as ledger:
-        judge = Judge(config, ledger, cast("Session", session), lambda: NOW)
+        judge = Judge(config, ledger, cast("Session", session), lambda: NOW, lambda _: False)
         judge.restore(0)
         verdict, _ = judge.authorise(preempt("d2", before=4, after=3), SubjectState(replicas=4, ready=4), ())
     assert verdict.code == expected
+
+
+def test_a_node_that_shows_nothing_of_late_lifts_no_quota(tmp_path: Path) -> None:
+    shown, now_ns = world(specs=[spec("embed")], running={"chat": 2, "embed": 8}), [NOW]
+
+    def since(_: str, __: int) -> list[Grant]:
+        return []
+
+    def now_shown(_: str) -> World:
+        return shown
+
+    outcomes = SimpleNamespace(index=SimpleNamespace(since=since))
+    session = SimpleNamespace(log=outcomes, all=outcomes, stops=(), world=now_shown)
+    policy = GuardPolicy(name="fair", quota=Quota(replicas=10))
+    config = ActuatorParameters(
+        mode="live",
+        clock="wall",
+        allow=("*",),
+        policies=(policy,),
+        blast_radius=BlastRadiusParameters(share=1.0, replicas=99, most=99),
+    )
+
+    def judged(after_s: int, id_: str, workload: str = "chat", before: int = 2, after: int = 9) -> str:
+        now_ns[0] = NOW + after_s * S
+        decision = scale(id_, workload=workload, before=before, after=after, time_ns=now_ns[0])
+        return judge.authorise(decision, SubjectState(replicas=before, ready=before), ())[0].code
+
+    with Ledger(tmp_path / "ledger") as ledger:
+        judge = Judge(config, ledger, cast("Session", session), lambda: now_ns[0], lambda _: False)
+        assert judged(0, "d1") == "quota"
+        shown = world(specs=[spec("embed")], running={"chat": 2})
+        assert judged(10, "d2") == judged(609, "d3") == "quota", "an agent left its replicas out"
+        assert judged(611, "d4") == "", "they are gone"
+        shown = world(specs=[spec("embed")], running={"chat": 9, "embed": 1})
+        assert judged(700, "d5", before=9, after=2) == ""
+        shown = world(specs=[spec("embed")], running={"chat": 2, "embed": 1})
+        assert judged(710, "d6", "embed", before=1, after=8) == "", "a decision took them"

@@ -44,6 +44,14 @@ def test_live_that_is_meant_starts() -> None:
     make_platforms(ActuatorConfig(mode="live", platforms=(REAL, SIMULATED), **KNOWING), nothing)
     every: dict[str, Any] = {**KNOWING, "allow": ("*",)}
     make_platforms(ActuatorConfig(mode="live", platforms=(REAL,), **every), nothing)
+    anywhere = PlatformConfig()
+    says = (
+        r"actuator\.allow: '\*' lets mode live act on each .* actuator\.platforms\[1\] answers for; name the workloads"
+    )
+    with pytest.raises(ConfigError, match=says):
+        make_platforms(ActuatorConfig(mode="live", platforms=(REAL, anywhere), **every), nothing)
+    make_platforms(ActuatorConfig(mode="dry_run", platforms=(anywhere,), **every), nothing)
+    make_platforms(ActuatorConfig(mode="live", platforms=(anywhere,), **KNOWING), nothing)
 
 
 def test_a_simulated_fleet_harms_nobody() -> None:

@@ -4,15 +4,21 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
+from confluent_kafka import KafkaError
 from tests.actuators.guard.test_last_look import slow_disk
-from tests.actuators.loop import FilePlatform, config_for, live, of, publish, running, statuses_of, wait_for
+from tests.actuators.loop import PARTITIONS, FilePlatform, config_for, live, of, publish, running, statuses_of, wait_for
 from tests.actuators.samples import NOW, S, scale, spec
+from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_actuators.parameters import RateParameters
+from flyball_actuators.topics_watch import TopicsWatch
 from flyball_contracts.config import GuardPolicy
+from flyball_contracts.kafka import producer_settings
 from flyball_contracts.records import Approval, Stop
+from flyball_contracts.topics import CONTROLS
 
 Unique = Callable[[str], str]
 
@@ -92,3 +98,49 @@ def test_what_takes_an_approval_is_done_when_it_is_decided_again(
         decided_until("done", bootstrap, "o3", after=7)
         assert decided(bootstrap, "o4", 1_000, after=9) == "refused approval"
     assert len(driver.effects()) == 1
+
+
+def test_while_stops_cannot_be_read_nothing_is_started(
+    embedded_broker: Callable[..., EmbeddedBroker],
+    unique: Unique,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("flyball_actuators.topics_watch.EVERY_S", 0.1)
+    monkeypatch.setattr("flyball_actuators.lease.TOPICS_S", 2.0)
+    broker, driver = embedded_broker(PARTITIONS), FilePlatform(tmp_path / "effects")
+    publish(broker.bootstrap, spec())
+    with running(live(broker.bootstrap, unique("actuator"), tmp_path), driver):
+        assert decided(broker.bootstrap, "o5") == "done"
+        broker.set_topic_error(CONTROLS.name, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        wait_for(lambda: "nothing is started until this is mended" in caplog.text, "the warning")
+        time.sleep(2.5)  # the lease of the topics ends
+        publish(broker.bootstrap, scale("o6", before=4, after=6, time_ns=NOW + 1))
+        time.sleep(1.0)
+        assert driver.effects() == ["o5"]
+        broker.set_topic_error(CONTROLS.name, 0)
+        wait_for(lambda: ends(broker.bootstrap, "o6") == ["done"], "the effect once stops can be read")
+    (line,) = [record.message for record in caplog.records if "nothing is started" in record.message]
+    assert f"{CONTROLS.name} may not be described by this user; allow READ" in line
+
+
+def test_a_reader_that_lags_behind_the_stops_ends_the_lease(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flyball_actuators.topics_watch.EVERY_S", 0.1)
+    seen: list[float] = []
+    position = {0: 0, 1: 0}
+    settings = producer_settings(bootstrap, client_id="test", linger_ms=0)
+    watch = TopicsWatch(settings, bootstrap, seen.append, lambda: position)
+    publish(bootstrap, Stop(cell="cell-*", time_ns=NOW, by="an operator"))
+    try:
+        watch.start(Event())
+        wait_for(lambda: "a stop may be unread; allow READ on it" in caplog.text, "the warning")
+        before = len(seen)
+        time.sleep(0.5)
+        assert len(seen) == before
+        position.update({0: 9, 1: 9})
+        wait_for(lambda: len(seen) > before, "the lease again")
+    finally:
+        watch.close()

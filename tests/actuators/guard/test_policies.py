@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 from hypothesis import example, given, strategies as st
-from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
+from tests.actuators.samples import CELL, NOW, S, check, migrate, preempt, scale, spec, world
 
-from flyball_actuators.guard import Guard, GuardState, Verdict, World
+from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.config import parse_config
 from flyball_contracts.errors import ConfigError
@@ -154,7 +154,28 @@ def test_a_quota_is_of_a_tenant() -> None:
     assert judged(settings, scale(workload="other", before=18, after=15), around).status == "accepted"  # it takes less
 
 
-APPROVAL = "  - {name: ask, workloads: [chat], approval: true}"
+def test_what_was_just_let_through_counts_toward_a_quota() -> None:
+    guard, around = (
+        Guard(config("  - {name: fair, quota: {replicas: 10}}")),
+        world(specs=[spec("embed")], running={"chat": 4, "embed": 4}),
+    )
+    state, verdict = guard.authorise(GuardState(), scale("a", before=4, after=6), NOW, around)
+    assert verdict.status == "accepted"
+    kept = [msgspec.json.decode(msgspec.json.encode(grant), type=Grant) for grant in state.grants[CELL]]
+    state = GuardState.restored(kept, dry_run=True)
+    more = scale("b", workload="embed", before=4, after=6, time_ns=NOW + S)
+    refused(guard.authorise(state, more, NOW + S, around)[1], "quota", "would hold 12 replicas", "may hold 10")
+    fewer, _ = guard.authorise(state, scale("c", before=6, after=4, time_ns=NOW + S), NOW + S, around)
+    assert guard.authorise(fewer, more, NOW + S, around)[1].status == "accepted", "the newest counts"
+    late = NOW + 601 * S
+    assert guard.authorise(state, scale("d", workload="embed", time_ns=late), late, around)[1].status == "accepted"
+
+
+APPROVAL = "  - {name: ask, workloads: [chat, 'node:*'], approval: true}"
+
+
+def resized(batch: int | None) -> AnyDecision:
+    return scale("x", before=4, after=4, resources=Resources(cpu=1.0), batch_size=batch)
 
 
 def approved(decision: AnyDecision, until_s: int = 600) -> World:
@@ -175,7 +196,26 @@ def approved(decision: AnyDecision, until_s: int = 600) -> World:
         (scale(before=4, after=8), scale("x", before=4, after=4, resources=Resources(memory_bytes=2**30)), False),
         (migrate(replica="chat-0"), migrate("x", replica="chat-0"), True),
         (migrate(replica="chat-0"), migrate("x", replica="chat-1"), False),
+        (migrate(to_node="n2"), migrate("x", to_node="n2"), True),
+        (migrate(to_node="n2"), migrate("x", to_node=""), False),
+        (migrate(), migrate("x", to_node="n2"), False),
+        (migrate(), migrate("x", from_device=""), False),
         (preempt(before=4, after=2), preempt("x", before=4, after=2), True),
+        (preempt(before=4, after=2, until_s=60), preempt("x", before=4, after=2, until_s=60), True),
+        (preempt(before=4, after=2, until_s=60), preempt("x", before=4, after=2), False),
+        (preempt(before=4, after=2, until_s=60), preempt("x", before=4, after=2, until_s=90), False),
+        (preempt(before=4, after=2), preempt("x", before=4, after=2, checkpoint=False), False),
+        (preempt(before=4, after=3), msgspec.structs.replace(preempt("x", before=4, after=3), beneficiary="db"), False),
+        (preempt(after=2, victims=("chat-3", "chat-2")), preempt("x", after=2, victims=("chat-2", "chat-3")), True),
+        (preempt(after=2, victims=("chat-3", "chat-2")), preempt("x", after=3, victims=("chat-2",)), True),
+        (preempt(after=2, victims=("chat-3", "chat-2")), preempt("x", after=3), False),
+        (preempt(after=3, victims=("chat-3",)), preempt("x", after=3, victims=("chat-0",)), False),
+        (preempt(after=3, victims=("chat-3",)), preempt("x", after=3), False),
+        (preempt(after=3), preempt("x", after=3, victims=("chat-0",)), False),
+        (check(devices=("g0",)), check("x", devices=("g0",), attempt=2), True),
+        (check(devices=("g0",)), check("x", devices=()), False),
+        (resized(batch=2), resized(batch=1), True),
+        (resized(batch=2), resized(batch=None), False),
     ],
 )
 def test_an_approval_covers_the_same_and_no_more(agreed: AnyDecision, requested: AnyDecision, allowed: bool) -> None:

@@ -60,3 +60,29 @@ def test_the_largest_is_known_after_a_restart(tmp_path: Path, caplog: pytest.Log
     assert "they are collected again" in caplog.text
     limits.see(low)
     assert limits.by_workload({"a": low}) == {CELL: {"chat": 250.0}}
+
+
+def test_one_wrong_inventory_lifts_no_limit(tmp_path: Path) -> None:
+    """Nor does it forbid a small limit for good: an agent may be wrong, or not ours any more."""
+    path, day_ns = tmp_path / "ledger.power", 86_400_000_000_000
+
+    def at(day: float, limit_w: float) -> Inventory:
+        made = limited("a", limit_w)
+        return msgspec.structs.replace(made, time_ns=made.time_ns + round(day * day_ns))
+
+    def after(*told: Inventory) -> float:
+        limits = PowerLimits(path)
+        for inventory_now in told:
+            limits.see(inventory_now)
+        return limits.by_workload({"a": told[-1]})[CELL]["chat"]
+
+    assert after(at(0, 700.0), at(0.1, 1e6), at(0.2, 1e6)) == 700.0, "no GPU takes as much"
+    assert after(at(0.3, 1900.0)) == 700.0
+    assert after(at(0.4, 1900.0), at(0.5, 700.0), at(0.6, 1900.0)) == 700.0, "not twice in a row"
+    assert after(at(0.7, 1900.0), at(0.8, 1800.0)) == 1800.0, "another GPU may be in its place"
+    assert after(at(1, 500.0)) == after(at(7, 500.0)) == 1800.0
+    assert after(at(9, 500.0)) == 500.0
+    assert after(at(10_000, 500.0), at(10, 300.0)) == 300.0, "a clock far ahead keeps nothing"
+    path.write_text('{"a-0": 700.0}')
+    assert after(at(20, 300.0)) == 700.0, "a file of an older version"
+    assert after(at(28, 300.0)) == 300.0

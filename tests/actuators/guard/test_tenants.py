@@ -11,7 +11,10 @@ from tests.actuators.samples import CELL, NOW, S, inventory, migrate, preempt, s
 
 from flyball_actuators.guard import Guard, GuardState, Verdict
 from flyball_actuators.parameters import ActuatorParameters
+from flyball_actuators.platforms import make_platforms
+from flyball_actuators.platforms.table import DRIVERS
 from flyball_actuators.world import WorldTables
+from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.records import Allocation, AnyDecision, Device, WorkloadSpec
 
 replace = msgspec.structs.replace
@@ -31,6 +34,7 @@ def judged(
     divided: bool = False,
     runtime: Literal["", "kubernetes", "process"] = "kubernetes",
     shared: bool = False,
+    keeps_to_node: bool = True,
 ) -> Verdict:
     """The verdict where these workloads have a replica each on the only GPU of n2, or on a MIG instance of it."""
     tables = WorldTables()
@@ -45,7 +49,8 @@ def judged(
     full = replace(node, allocations=runs)
     for record in (of("a", "chat", mine), of(tenant, "other", theirs), inventory("n1", replicas=4), full):
         tables.take(record)
-    return Guard(ActuatorParameters()).authorise(GuardState(), decision, NOW, tables.view(""))[1]
+    guard = Guard(ActuatorParameters(), lambda _: keeps_to_node)
+    return guard.authorise(GuardState(), decision, NOW, tables.view(""))[1]
 
 
 TO_N2 = migrate(to_node="n2")
@@ -60,6 +65,21 @@ def test_a_part_of_a_gpu_is_not_given_to_another_tenant(decision: AnyDecision) -
     assert judged(decision, "other", tenant="a").status == "accepted"
     assert judged(decision, "other", divided=True).status == "accepted"
     assert judged(decision).status == "accepted"
+
+
+def test_a_named_node_counts_only_where_the_platform_keeps_to_it() -> None:
+    elsewhere = migrate(from_node="n2", to_node="n1")
+    assert judged(elsewhere, "other").status == "accepted"
+    verdict = judged(elsewhere, "other", keeps_to_node=False)
+    assert (verdict.code, "a GPU of node 'n2'" in verdict.detail) == ("tenant_mixed", True)
+    entries = (
+        PlatformConfig(cells=("cell-a",), driver="simulated", url="http://127.0.0.1:1"),
+        PlatformConfig(cells=("cell-b",), driver="inventory"),
+    )
+    platforms = make_platforms(ActuatorConfig(platforms=entries), lambda _, __: {})
+    assert platforms.keeps_to_node(elsewhere)
+    assert not platforms.keeps_to_node(replace(elsewhere, cell="cell-b"))
+    assert [name for name, can in DRIVERS.items() if can.promises.node] == ["simulated"]
 
 
 def test_who_asks_for_whole_gpus_comes_beside_nobody_unless_the_node_divides_them_by_time() -> None:
@@ -110,7 +130,7 @@ def test_what_was_let_through_counts_before_an_inventory_shows_it() -> None:
         mine = of("a", "chat", specs.get("mine", 0.5))
         for record in (mine, of("a", "mate", 0.5), of("b", "other", specs.get("theirs", 0.5)), inventory("n1"), empty):
             tables.take(record)
-        guard = Guard(ActuatorParameters())
+        guard = Guard(ActuatorParameters(), lambda _: True)
         state, verdict = guard.authorise(state, first, NOW, tables.view(""))
         assert verdict.status == "accepted"
         kept = (grant for grants in state.grants.values() for grant in grants)

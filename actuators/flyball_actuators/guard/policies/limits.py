@@ -1,18 +1,12 @@
 """Limits on actions, replicas and cost in a time window, by target, workload, tenant or cell."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from flyball_actuators.guard.limits import least_of, remedy, taken_by, within
 from flyball_actuators.guard.policies.matching import counted
-from flyball_actuators.guard.state import Context, Grant, Verdict, World, added_usd_per_hour, refuse
+from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, refuse
+from flyball_actuators.guard.sums import tenant_of
 from flyball_contracts.config import GuardPolicy, Limit
-
-_GROUP: Mapping[str, Callable[[Grant, World], str]] = {
-    "target": lambda grant, world: grant.target,
-    "workload": lambda grant, world: grant.workload,
-    "tenant": lambda grant, world: world.tenant(grant.workload),
-    "cell": lambda grant, world: grant.cell,
-}
 
 _TAKEN = "replicas taken away"
 
@@ -37,8 +31,10 @@ def room_of(context: Context) -> Iterator[int]:
 
 def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Verdict | None:
     decision = context.decision
-    own = _counted(context, policy, limit)
     takes = taken_by(decision, context.world, context.observed)
+    if limit.actions is None and not (limit.replicas is not None and takes) and limit.usd_per_hour is None:
+        return None
+    own = _counted(context, policy, limit)
     taken, usd_per_hour = sum(grant.taken for grant in own), sum(grant.usd_per_hour for grant in own)
     added = added_usd_per_hour(context)
     least, fewer = least_of(decision, takes), remedy((limit.replicas or 0) - taken)
@@ -64,11 +60,14 @@ def _counted(context: Context, policy: GuardPolicy, limit: Limit) -> list[Grant]
     decision, world, name = context.decision, context.world, _names(context)[limit.per]
     now_ns = context.state.clock(decision.cell, context.now_ns)
     granted = within(context.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
-    return [
-        grant
-        for grant in counted(policy, granted, world)
-        if not grant.workload or _GROUP[limit.per](grant, world) == name
-    ]
+    if limit.per == "workload":
+        granted = [grant for grant in granted if grant.workload in ("", name)]
+    elif limit.per == "target":
+        granted = [grant for grant in granted if not grant.workload or grant.target == name]
+    elif limit.per == "tenant":
+        specs = world.workloads
+        granted = [grant for grant in granted if not grant.workload or tenant_of(grant.workload, specs) == name]
+    return counted(policy, granted, world)
 
 
 def _names(context: Context) -> dict[str, str]:

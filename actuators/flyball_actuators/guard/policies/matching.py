@@ -1,11 +1,13 @@
 """Selects the policies that apply to a decision."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from flyball_actuators.guard.state import Grant, World, urgency_of
 from flyball_contracts.config import ActuatorConfig, GuardPolicy
 from flyball_contracts.records import AnyDecision
+
+_ANY = ("*",)
 
 
 def matching(config: ActuatorConfig, decision: AnyDecision, world: World) -> tuple[GuardPolicy, ...]:
@@ -22,18 +24,23 @@ def matching(config: ActuatorConfig, decision: AnyDecision, world: World) -> tup
     )
 
 
-def counted(policy: GuardPolicy, grants: Iterable[Grant], world: World) -> list[Grant]:
+def counted(policy: GuardPolicy, grants: Sequence[Grant], world: World) -> list[Grant]:
     """The grants that count toward a policy's limits.
 
     Grants of older versions have no workload or type; they count, because they may match.
     """
-    return [
-        grant
-        for grant in grants
-        if (not policy.types or not grant.type or grant.type in policy.types)
-        and (not policy.urgencies or grant.urgency in policy.urgencies)
-        and (not grant.workload or _places(policy, grant.cell, grant.workload, world.tenant(grant.workload)))
-    ]
+    if policy.types or policy.urgencies:
+        grants = [
+            grant
+            for grant in grants
+            if (not policy.types or not grant.type or grant.type in policy.types)
+            and (not policy.urgencies or grant.urgency in policy.urgencies)
+        ]
+    if policy.cells == policy.workloads == policy.tenants == _ANY:
+        return [*grants]
+    places = {(grant.cell, grant.workload) for grant in grants}
+    within = {at for at in places if not at[1] or _places(policy, *at, world.tenant(at[1]))}
+    return [grant for grant in grants if (grant.cell, grant.workload) in within]
 
 
 def _places(policy: GuardPolicy, cell: str, workload: str, tenant: str) -> bool:

@@ -1,23 +1,30 @@
 """Quota of a tenant."""
 
-from flyball_actuators.guard.state import Context, Verdict, World, refuse
+from flyball_actuators.guard.limits import UNSEEN_S, within
+from flyball_actuators.guard.state import Context, Verdict, refuse, starts_from
+from flyball_actuators.guard.sums import gpus_of, tenant_of
 from flyball_contracts.records import Check, Migrate
 
 
 def over_quota(context: Context) -> Verdict | None:
     """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
 
-    A tenant holds what the inventories show; for the decision's own workload, what the decision requests.
+    A tenant holds what the inventories show, or what was let through in the last ``UNSEEN_S`` seconds where that is
+    more. A workload of which they show fewer than so long ago, though no decision took them, keeps what it had. For the
+    decision's own workload it is what the decision requests.
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
-    if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= decision.replicas_before:
+    if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= starts_from(context):
         return None
     if context.pool is not None:  # new machines belong to no tenant yet
         return None
     tenant = world.tenant(decision.workload)
-    replicas, gpus = _held(world, decision.cell, tenant, decision.workload)
-    replicas, gpus = replicas + decision.replicas, gpus + decision.replicas * _gpus(world, decision.workload)
+    replicas, gpus = _held(context, tenant)
+    replicas, gpus = (
+        replicas + decision.replicas,
+        gpus + decision.replicas * gpus_of(decision.workload, world.workloads),
+    )
     for name, quota in quotas:
         for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
             if most is not None and held > most:
@@ -30,16 +37,17 @@ def over_quota(context: Context) -> Verdict | None:
     return None
 
 
-def _held(world: World, cell: str, tenant: str, except_workload: str) -> tuple[int, float]:
-    """Replicas and GPUs of a tenant's workloads in a cell, except workload ``except_workload``."""
-    others = {
-        workload: len(replicas)
-        for workload, replicas in world.placed.get(cell, {}).items()
-        if workload != except_workload and world.tenant(workload) == tenant
-    }
-    return sum(others.values()), sum(count * _gpus(world, workload) for workload, count in others.items())
-
-
-def _gpus(world: World, workload: str) -> float:
-    spec = world.workloads.get(workload)
-    return 1.0 if spec is None else spec.gpus_per_replica
+def _held(context: Context, tenant: str) -> tuple[int, float]:
+    """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
+    world, cell, own = context.world, context.decision.cell, context.decision.workload
+    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
+    newest = {grant.workload: grant.replicas for grant in granted if grant.replicas is not None}
+    fell = {workload: most for (of, workload), most in world.held.items() if of == cell}
+    replicas, gpus = world.summed().held.get(cell, {}).get(tenant, (0, 0.0))
+    specs, placed = world.workloads, world.placed.get(cell, {})
+    for workload, count in (fell | newest | {own: 0}).items():
+        more = count - len(placed.get(workload, ()))
+        if workload == own or (more > 0 and tenant_of(workload, specs) == tenant):
+            more = -len(placed.get(own, ())) if workload == own else more
+            replicas, gpus = replicas + more, gpus + more * gpus_of(workload, specs)
+    return replicas, gpus

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import Context, copy_context
 
 import msgspec
 
@@ -159,12 +159,12 @@ class DockerPlatform:
         if len(plan.steps) < 2:
             return [run_step(self._engine, plan, step, now_ns, first=first) for step in plan.steps]
 
-        def run_one(step: Step) -> StepStatus:
-            return run_step(self._engine, plan, step, now_ns, first=first)
+        def run_one(step: Step, context: Context) -> StepStatus:
+            return context.run(run_step, self._engine, plan, step, now_ns, first=first)
 
         with ThreadPoolExecutor(min(AT_ONCE, len(plan.steps))) as threads:
             contexts = [copy_context() for _ in plan.steps]  # calls are recorded, and stopped, in these threads too
-            return [*threads.map(lambda context, step: context.run(run_one, step), contexts, plan.steps)]
+            return [*threads.map(run_one, plan.steps, contexts)]
 
 
 def _expected(decision: AnyDecision, observed: SubjectState, plan: Plan) -> SubjectState:

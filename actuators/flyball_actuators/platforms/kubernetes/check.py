@@ -160,7 +160,8 @@ class Checks:
 
 def gpus_of(node: Object) -> tuple[int, int]:
     """GPUs that a node's device plugin offers, and those that it has, whether offered or not."""
-    status, labels = status_of(node), node["metadata"].get("labels") or {}
+    status = status_of(node)
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
     there, shown = (int(status.get(field, {}).get(GPU, 0)) for field in ("allocatable", "capacity"))
     label = str(labels.get(GPU_COUNT, ""))
     return there, max(there, shown, int(label) if label.isdigit() and not shown else 0)

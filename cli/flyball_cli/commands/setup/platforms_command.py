@@ -27,7 +27,8 @@ def command(observed: bool, since: float, as_json: bool, config: Config) -> None
     there were, starts and stops that were all or nothing, effects that the platform showed as expected, and the median
     time to them. A dry run is judged by the platform itself or by the
     driver; a checkpoint is confirmed by the replica, made by the platform, or only requested; rollback takes back what
-    failed, up to a point of no return; scrub clears a GPU's memory before another tenant gets it.
+    failed, up to a point of no return; scrub clears a GPU's memory before another tenant gets it;
+    node starts a replica that moves on the node that the decision names, or not at all.
 
     On a terminal that is wide enough for its words it is a table; in a pipe or a file, each driver is one line.
 

@@ -13,11 +13,12 @@ from flyball_contracts.records.events import Remedy, Severity
 Culprit = Literal["", "gpu", "peer", "cable", "software"]
 """Whose fault a link's error is; empty where the driver does not say."""
 _LINK = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
-_REASONS: Mapping[int, Culprit] = (
-    dict.fromkeys((2, 4, 10, 16, 18, 42, 43), "cable")
-    | dict.fromkeys((21, *range(32, 38)), "peer")
-    | dict.fromkeys((15, 17, 22, 38, 40), "software")
-)
+_CODES: Mapping[Culprit, tuple[int, ...]] = {
+    "cable": (2, 4, 10, 16, 18, 42, 43),
+    "peer": (21, *range(32, 38)),
+    "software": (15, 17, 22, 38, 40),
+}
+_REASONS = {code: culprit for culprit, codes in _CODES.items() for code in codes}
 """Sub-codes of links that went down."""
 _HARMLESS = frozenset({38, 40})
 """Sub-codes of links that were taken down for which the catalogue asks for no reset."""

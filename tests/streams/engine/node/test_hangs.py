@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.streams.engine.node.test_profiles import CHOSEN, COMPUTE, Floats, frames, lanes
+from numpy.typing import NDArray
+from tests.streams.engine.node.test_profiles import CHOSEN, COMPUTE, frames, lanes
 from tests.streams.engine.scene import FIRST, Cell, Out, inventory, spec
 
 from flyball_contracts.ids import NS_PER_S
@@ -15,7 +16,7 @@ from flyball_contracts.metrics import HOST
 from flyball_contracts.records import Allocation, Anomaly, Incident
 
 EVERY = 10
-STEPS: Mapping[str, float] = {"flyball.workload.steps": 4.0, "flyball.workload.step.time": 1.2}
+STEPS: dict[str, float] = {"flyball.workload.steps": 4.0, "flyball.workload.step.time": 1.2}
 STUCK = STEPS | {"flyball.workload.steps": 0.0}
 WORKS = COMPUTE | {"hw.gpu.memory.utilization": 0.6}
 IDLE = WORKS | {"hw.gpu.utilization{task=general}": 0.0, "nvidia.gpu.sm.activity": 0.0, "hw.power": 90.0}
@@ -35,7 +36,11 @@ class Course:
         self.cell, self.at = cell, 0
 
     def run(
-        self, seconds: int, gpu: Mapping[str, float], page: Mapping[str, float | Floats] = STEPS, writes: float = 0.0
+        self,
+        seconds: int,
+        gpu: Mapping[str, float],
+        page: Mapping[str, float | NDArray[np.float64]] = STEPS,
+        writes: float = 0.0,
     ) -> Out:
         """Frames of so many seconds; the node ``writes`` so many bytes a second to its disks."""
         out, agent = Out([]), self.cell.agents[0]

@@ -320,6 +320,7 @@ def test_an_error_of_the_program_moves_nothing_and_its_owner_is_reported_once(co
 def test_an_error_that_meets_three_programs_on_one_gpu_and_nowhere_else_is_the_gpus(elsewhere: bool) -> None:
     programs = ["train-a1", "train-b2", "train-c3"]
     cell = Cell(inventory("node-1", 4, ranks(programs[0])), inventory("node-2", 8), records=map(spec, programs))
+    found: list[Any] = []
     cell.run(0, 5)
     for count, name in enumerate(programs):
         first = 5 + 10 * count
@@ -330,7 +331,8 @@ def test_an_error_that_meets_three_programs_on_one_gpu_and_nowhere_else_is_the_g
         struck_by(cell, 31, "restart_app", range(2 if elsewhere and not count else 1), second=first + 2)
         proposals = cell.run(first + 5, 5).proposals()
         assert len(proposals) == (count == 2 and not elsewhere), "a program that is submitted again fails again"
-    for proposal in proposals:
+        found += proposals
+    for proposal in found:
         assert (proposal.device, proposal.workload) == ("node-1/0", "train-c3")
         assert "XID 31 came with 3 different workloads in a day" in proposal.reason
 

@@ -51,7 +51,8 @@ class Hangs:
         self.model, hung = hang.step(self.model, x, period_s)
         if not hung.any():
             return
-        for workload in np.unique(owner[hung & (owner >= 0)]).tolist():
+        names: list[int] = np.unique(owner[hung & (owner >= 0)]).tolist()
+        for workload in names:
             if self.is_news(workloads[workload], now_ns):
                 slots = np.flatnonzero(hung & (owner == workload))
                 yield Hang(workload, slots.tolist(), float(self.model.hung_s[slots].max()))

@@ -51,9 +51,9 @@ class State(NamedTuple):
 
 
 def _unseen(n: int) -> State:
-    pair = (np.zeros((n, len(COLUMNS)), np.float32) for _ in range(2))
-    none, far = (np.full((n, len(COLUMNS)), value, np.float32) for value in (np.nan, np.inf))
-    return State(none, *pair, far, -far, *(np.zeros((n, len(GPU)), np.float32) for _ in range(2)))
+    zero, far = np.zeros((n, len(COLUMNS)), np.float32), np.full((n, len(COLUMNS)), np.inf, np.float32)
+    never = np.zeros((n, len(GPU)), np.float32)
+    return State(np.full_like(zero, np.nan), zero, zero.copy(), far, -far, never, never.copy())
 
 
 class Sensors:

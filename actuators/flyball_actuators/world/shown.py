@@ -1,0 +1,142 @@
+"""What the inventories show, with its sums; each change makes new tables, so that those handed out never change."""
+
+from collections.abc import Mapping, Sequence
+
+from flyball_actuators.guard import Gpu, NodeInfo, Placed, Spot, Sums, gpus_of, spots_of, tenant_of
+from flyball_contracts.records import Allocation, Device, Inventory, WorkloadSpec
+
+_Key = tuple[str, str]
+
+
+class Shown:
+    """Nodes, replicas and GPUs. An inventory that says the same as the one before it costs next to nothing."""
+
+    def __init__(self) -> None:
+        self.inventories: dict[str, Inventory] = {}
+        self.nodes: Mapping[str, NodeInfo] = {}
+        self.gpus: Mapping[str, tuple[Gpu, ...]] = {}
+        self.placed: Placed = {}
+        self.sums = Sums()
+        self._specs: dict[str, WorkloadSpec] = {}
+        self._rank: dict[str, int] = {}
+        self._parts: dict[_Key, dict[str, tuple[str, ...]]] = {}
+        self._spots: dict[str, tuple[str, frozenset[Spot]]] = {}
+
+    def take(self, inventory: Inventory) -> None:
+        """Apply a new inventory."""
+        name = inventory.node
+        was = self.inventories.get(name)
+        self.inventories[name] = inventory
+        self._rank.setdefault(name, len(self._rank))
+        info = NodeInfo(inventory.cell, inventory.schedulable)
+        if self.nodes.get(name) != info:
+            self.nodes = {**self.nodes, name: info}
+        same = was is not None and was.cell == inventory.cell and was.allocations == inventory.allocations
+        if not same:
+            self._place(name, was, inventory)
+        if not same or was is None or was.devices != inventory.devices:
+            self.gpus = {**self.gpus, name: _undivided(inventory)}
+        self._offer(name)
+
+    def forget(self, node: str) -> None:
+        """Apply the end of an inventory."""
+        was = self.inventories.pop(node, None)
+        if was is None:
+            return
+        self.nodes = {name: info for name, info in self.nodes.items() if name != node}
+        self.gpus = {name: gpus for name, gpus in self.gpus.items() if name != node}
+        self._place(node, was, None)
+        self._offer(node)
+
+    def declare(self, workload: str, spec: WorkloadSpec | None) -> None:
+        """Apply a new specification, ``None`` for the end of one."""
+        was = _of(workload, self._specs)
+        now = ("", 1.0) if spec is None else (spec.tenant, float(spec.gpus_per_replica))
+        keys = [(cell, workload) for cell in self.placed if workload in self.placed[cell]] if was != now else []
+        for key in keys:
+            self._count(key, -1)
+        if spec is None:
+            self._specs.pop(workload, None)
+        else:
+            self._specs[workload] = spec
+        for key in keys:
+            self._count(key, 1)
+            for node in self._parts[key]:
+                self._offer(node)
+
+    def _place(self, node: str, was: Inventory | None, now: Inventory | None) -> None:
+        before, after = _replicas_of(was), _replicas_of(now)
+        for key in {**before, **after}:
+            if before.get(key) == after.get(key):
+                continue
+            parts = self._parts.setdefault(key, {})
+            if key in after:
+                parts[node] = after[key]
+            else:
+                parts.pop(node, None)
+            self._count(key, -1)
+            self._put(key, parts)
+            self._count(key, 1)
+
+    def _put(self, key: _Key, parts: Mapping[str, tuple[str, ...]]) -> None:
+        """Place the replicas of a workload; one that spans nodes counts once, on the node that was known first."""
+        cell, workload = key
+        replicas: dict[str, str] = {}
+        for node in sorted(parts, key=self._rank.__getitem__):
+            for replica in parts[node]:
+                replicas.setdefault(replica, node)
+        of_cell = {**self.placed.get(cell, {}), workload: replicas}
+        if not replicas:
+            del of_cell[workload], self._parts[key]
+        self.placed = {**self.placed, cell: of_cell}
+
+    def _count(self, key: _Key, sign: int) -> None:
+        cell, workload = key
+        replicas = sign * len(self.placed.get(cell, {}).get(workload, {}))
+        if replicas:
+            tenant, gpus = _of(workload, self._specs)
+            self.sums = self.sums.holding(cell, tenant, replicas, gpus)
+
+    def _offer(self, node: str) -> None:
+        """Bring the spots of a node up to date."""
+        cell, before = self._spots.pop(node, ("", frozenset[Spot]()))
+        info = self.nodes.get(node)
+        after = frozenset[Spot]()
+        if info is not None and info.schedulable:
+            after = spots_of(self.gpus.get(node, ()), self._specs)
+        if info is None or cell != info.cell:
+            self.sums, before = self.sums.offering(cell, node, before, ()), frozenset[Spot]()
+        if info is not None:
+            self.sums = self.sums.offering(info.cell, node, before, after)
+            self._spots[node] = (info.cell, after)
+
+
+def _of(workload: str, specs: Mapping[str, WorkloadSpec]) -> tuple[str, float]:
+    return tenant_of(workload, specs), gpus_of(workload, specs)
+
+
+def _replicas_of(inventory: Inventory | None) -> dict[_Key, tuple[str, ...]]:
+    made: dict[_Key, tuple[str, ...]] = {}
+    if inventory is not None:
+        for part in inventory.allocations:
+            key = (inventory.cell, part.workload)
+            made[key] = (*made.get(key, ()), part.replica)
+    return made
+
+
+def _undivided(node: Inventory) -> tuple[Gpu, ...]:
+    """The GPUs that MIG does not divide."""
+    parts: dict[int, list[Allocation]] = {}
+    for part in node.allocations:
+        for row in part.devices:
+            parts.setdefault(row, []).append(part)
+    return tuple(
+        _gpu(device, parts.get(row, ()))
+        for row, device in enumerate(node.devices)
+        if device.parent is None and device.mig_profile is None and not device.mig_enabled
+    )
+
+
+def _gpu(device: Device, parts: Sequence[Allocation]) -> Gpu:
+    placed = sum(part.placed for part in parts)
+    return Gpu(tuple(sorted(part.workload for part in parts)), shared=device.shared or placed > 1)
