@@ -13,7 +13,7 @@ import pytest
 from tests.actuators.loop import publish, read_keyed
 from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.server import free_ports
-from tests.cli.test_incidents import incident
+from tests.cli.decisions.test_incidents import incident
 from tests.readme.blocks import README, Command, lines, placed, run, started
 from tests.streams.notify.receivers import Receiver, receiving
 

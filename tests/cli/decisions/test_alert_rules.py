@@ -15,7 +15,7 @@ from flyball_cli.main import flyball
 from flyball_collectors.export.prometheus import _columns  # pyright: ignore[reportPrivateUsage]
 from flyball_contracts.metrics import LAYOUTS
 
-COPY = Path(__file__).resolve().parents[2] / "infra" / "alerts" / "flyball.rules.yaml"
+COPY = Path(__file__).resolve().parents[3] / "infra" / "alerts" / "flyball.rules.yaml"
 
 
 def test_the_copy_is_what_is_printed() -> None:

@@ -16,9 +16,9 @@ from tests.actuators.ledger.test_ledger import outcome
 from tests.actuators.loop import publish
 from tests.actuators.samples import scale
 from tests.brokers.embedded import EmbeddedBroker
+from tests.cli.decisions.test_incidents import incident
 from tests.cli.decisions.test_waste import waste
 from tests.cli.shell import environment
-from tests.cli.test_incidents import incident
 from tests.readme.blocks import lines, placed
 
 from flyball_actuators.guard import Verdict

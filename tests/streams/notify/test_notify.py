@@ -13,7 +13,7 @@ import pytest
 from tests.actuators.loop import PARTITIONS, publish, read_all
 from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.server import LOOPBACK, Server, free_ports
-from tests.cli.test_incidents import incident
+from tests.cli.decisions.test_incidents import incident
 from tests.conftest import ROOT
 from tests.streams.notify.receivers import Receiver, receiving
 

@@ -15,6 +15,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST
 from flyball_contracts.records import Allocation, Anomaly, Incident
 
+Floats = NDArray[np.float32]
 EVERY = 10
 STEPS: dict[str, float] = {"flyball.workload.steps": 4.0, "flyball.workload.step.time": 1.2}
 STUCK = STEPS | {"flyball.workload.steps": 0.0}
