@@ -76,12 +76,10 @@ def test_is_bounded_and_gets_onto_gpu_nodes() -> None:
 
 
 def test_the_probes_ask_where_the_agent_answers() -> None:
-    (port,) = AGENT["ports"]
-    assert CONFIG.agent.export.metrics_listen == f"0.0.0.0:{port['containerPort']}"
+    host, _, port = CONFIG.agent.export.metrics_listen.rpartition(":")
+    assert (host, "ports" in AGENT) == ("127.0.0.1", False), "closed to all but the node"
     for probe in ("livenessProbe", "startupProbe"):
-        assert AGENT[probe]["httpGet"] == {"path": "/health", "port": port["name"]}
-    annotations = BY_KIND["DaemonSet"]["spec"]["template"]["metadata"]["annotations"]
-    assert annotations["prometheus.io/port"] == str(port["containerPort"])
+        assert AGENT[probe]["httpGet"] == {"path": "/health", "host": host, "port": int(port)}
 
 
 def test_the_configuration_is_that_of_a_pod() -> None:

@@ -21,7 +21,8 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- $agent := dict "cell" $values.cell "root" "/host" "state_dir" "/var/lib/flyball" "disabled" (list "kmsg")
     "workloads" (dict "discover" (list "kubernetes"))
     "export" (dict "metrics_listen" (printf "%s:%v" $door $values.agent.metrics.port)) -}}
-{{- $actuator := dict "mode" $values.actuator.mode "kill_switch" "/var/lib/flyball/stop" "ledger" "/var/lib/flyball/ledger" -}}
+{{- $actuator := dict "mode" $values.actuator.mode "kill_switch" "/var/lib/flyball/stop" "ledger" "/var/lib/flyball/ledger"
+    "audit" "/var/lib/flyball/audit" -}}
 {{- with $values.actuator.allow }}{{ $_ := set $actuator "allow" . }}{{ end -}}
 {{- $platforms := list -}}
 {{- with $values.actuator.kueue.namespaces }}
