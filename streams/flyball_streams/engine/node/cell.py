@@ -32,7 +32,6 @@ from flyball_streams.engine.node.detectors.gangs import Gangs
 from flyball_streams.engine.node.detectors.health import SUSPECT, Finding, Health
 from flyball_streams.engine.node.detectors.neighbours import Neighbours
 from flyball_streams.engine.node.detectors.pressure import Pressure
-from flyball_streams.engine.node.detectors.sensors import Sensors
 from flyball_streams.engine.node.detectors.subspaces import Subspaces
 from flyball_streams.engine.node.hanging import Hanging
 from flyball_streams.engine.node.intake import Entry
@@ -98,7 +97,6 @@ class NodeCell:
         self.profiles = Profiles(cell, partition, config, directory, self.gpus.capacity)
         self.health = Health(self.gpus.capacity)
         self.links = Links(cell, self.gpus.capacity)
-        self.sensors = Sensors(self.gpus.capacity, partition)
         self.inventories: dict[str, Inventory] = {}
         self.rows: dict[str, NDArray[np.int64]] = {}
         self.host_rows: dict[str, NDArray[np.int64]] = {}
@@ -141,7 +139,7 @@ class NodeCell:
         self._apply_events(tick, symptoms)
         for absence in self.absences.step(tick, self.inventories.keys(), SILENCE_SHARE * self._rate_of_a_node()):
             symptoms.note(absence)
-        for record in self._detect(tick, proposals, symptoms):
+        for record in self._detect(tick, proposals):
             if isinstance(record, Anomaly):
                 symptoms.note_anomaly(record)
             yield record
@@ -157,13 +155,10 @@ class NodeCell:
         seen = arrivals(gateway_rows) if gateway_rows else ()
         yield from demand_ticks(demands, self.demand_partitions, self.cell, self.source, tick, seen, table_offsets)
 
-    def _detect(self, tick: Tick, proposals: list[Proposal], symptoms: Symptoms) -> Iterator[Record]:
-        """Anomalies and profiles of a tick; proposals are added to the list, and symptoms that are no anomalies."""
+    def _detect(self, tick: Tick, proposals: list[Proposal]) -> Iterator[Record]:
+        """Anomalies and profiles of a tick; proposals are added to the list."""
         means = self.gpus.means(tick)
         if means is not None and means.mask.any():
-            for sign in self.sensors.step(tick, means, self.profiles, self.gpus):
-                symptoms.note(sign)
-            means = self.sensors.trusted(means)
             yield from self._anomalies(self.gpus, means, tick, self.tenancy.peer_group)
             yield from self.hanging.step(tick, means, self.gpus, self.tenancy, self.profiles)
         if self.gpus.mask.any():
@@ -185,7 +180,6 @@ class NodeCell:
             "health": self.health.state(),
             "hanging": self.hanging.state(),
             "links": self.links.state(),
-            "sensors": self.sensors.state(),
             "inventories": [pack_struct(i) for i in self.inventories.values()],
             "seen": self.seen,
             "last_found": self.last_found,
@@ -206,7 +200,6 @@ class NodeCell:
         self.health.load(state["health"], self.gpus.capacity)
         self.hanging.load(state["hanging"], self.gpus.capacity)
         self.links.load(state["links"], self.gpus.capacity)
-        self.sensors.load(state["sensors"], self.gpus.capacity)
         inventories = [unpack_struct(raw, Inventory) for raw in state["inventories"]]
         self.inventories = {i.node: i for i in inventories}
         slots = self.gpus.slots
@@ -279,13 +272,11 @@ class NodeCell:
             self.health.resize(capacity)
             self.hanging.resize(capacity)
             self.links.resize(capacity)
-            self.sensors.resize(capacity)
         self.profiles.follow(capacity, recycled)
         if recycled:
             self.health.reset(recycled)
             self.hanging.reset(recycled)
             self.links.reset(recycled)
-            self.sensors.reset(recycled)
 
     def _retire(self, devices: Iterable[Device], node: str) -> None:
         gone = self.gpus.retire((d.id for d in devices), node)

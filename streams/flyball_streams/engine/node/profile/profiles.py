@@ -94,13 +94,6 @@ class Profiles:
             self.periods_s[slots] = np.nan
             self._train(slots, np.zeros(len(slots), bool))
 
-    @property
-    def load_of_minutes(self) -> Floats:
-        """Mean use of each device over minutes, float32[capacity], NaN if unknown."""
-        total, weight = self.course.total[AT["use"]], self.course.weight[AT["use"]]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(weight > 0.0, total / weight, np.float32(np.nan)), np.float32)
-
     def pauses(self, slots: list[int]) -> bool:
         """Whether most of some devices write a checkpoint, or start."""
         part = course.State(*(x[..., slots] for x in self.course))
