@@ -274,5 +274,5 @@ def test_no_room_is_named_that_the_guard_refuses_to_a_tenant(
             (migrate(workload=name, cell=CELL, to_node="n"), "n" in tenancy.closed(of)),
             (migrate(workload=name, cell=CELL), tenancy.bars(of)),
         ):
-            context = Context(ActuatorParameters(), GuardState(), decision, 0, tables.view(""))
+            context = Context(ActuatorParameters(), GuardState(), decision, 0, tables.view(""), keeps_to_node=True)
             assert (tenant_mixed(context) is not None) == mixed, (name, decision)
