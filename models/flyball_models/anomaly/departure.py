@@ -141,7 +141,7 @@ def step(
     metric, device = (peaks > known_tail.over[0].min()).nonzero()  # the tail keeps no smaller ones
     if len(metric):
         size, beside_peers = peaks[metric, device].astype(np.float64), peered[metric, device]
-        strata: NDArray[np.int64] = np.where(beside_peers, metric, metric + len(peaks))
+        strata = metric + len(peaks) * ~beside_peers
         home = np.where((group >= 0) & (group < len(group)), group, len(group) + np.arange(len(group)))
         departed = np.unique(device[size > known_tail.threshold[strata]])
         events = len(np.unique(home[departed[quiet[departed] <= 0.0]]))

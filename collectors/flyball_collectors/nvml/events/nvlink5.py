@@ -18,7 +18,7 @@ _CODES: Mapping[Culprit, tuple[int, ...]] = {
     "peer": (21, *range(32, 38)),
     "software": (15, 17, 22, 38, 40),
 }
-_REASONS = {code: culprit for culprit, codes in _CODES.items() for code in codes}
+_REASONS: Mapping[int, Culprit] = {code: culprit for culprit, codes in _CODES.items() for code in codes}
 """Sub-codes of links that went down."""
 _HARMLESS = frozenset({38, 40})
 """Sub-codes of links that were taken down for which the catalogue asks for no reset."""

@@ -40,7 +40,7 @@ class Course:
         self,
         seconds: int,
         gpu: Mapping[str, float],
-        page: Mapping[str, float | NDArray[np.float64]] = STEPS,
+        page: Mapping[str, float | Floats] = STEPS,
         writes: float = 0.0,
     ) -> Out:
         """Frames of so many seconds; the node ``writes`` so many bytes a second to its disks."""
