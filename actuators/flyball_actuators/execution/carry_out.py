@@ -117,7 +117,7 @@ class Carrier:
 
     def supersede(self, task: Task) -> None:
         """End a task that was set aside: a newer decision has replaced it."""
-        if task.aside is not None:
+        if task.aside is not None and task.step != "ending":
             self._refuse(task, task.aside)
 
     def busy(self, task: Task) -> bool:

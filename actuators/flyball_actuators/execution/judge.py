@@ -35,6 +35,7 @@ class Judge:
         self._state = GuardState.restored(ledger.grants(), dry_run=config.mode == "dry_run")
         self._held = RecentlyHeld()
         self._event_ns: dict[str, int] = {}
+        self._forgiven: dict[str, int] = {}
         self._turn = Lock()
 
     def saw(self, decision: AnyDecision) -> None:
@@ -96,11 +97,13 @@ class Judge:
         if not self.live:
             return []
         counted = {grant.decision for grant in self._state.grants.get(cell, ())}
-        found = self._session.all.index.since(cell, now_ns - round(longest_s(self.config) * 1e9))
+        since_ns = now_ns - round(longest_s(self.config) * 1e9)
+        self._forgiven = {id_: at_ns for id_, at_ns in self._forgiven.items() if at_ns > since_ns}
+        found = self._session.all.index.since(cell, since_ns)
         return [
             msgspec.structs.replace(grant, at_ns=min(grant.at_ns, now_ns))
             for grant in found
-            if grant.decision not in counted
+            if grant.decision not in counted and grant.decision not in self._forgiven
         ]
 
     def still(self, decision: AnyDecision) -> Verdict | None:
@@ -115,6 +118,7 @@ class Judge:
         """Stop counting a decision that changed nothing."""
         with self._turn:
             self._state = self._state.without(decision)
+            self._forgiven[decision.id] = self.now_ns(decision)
 
     def go_on(self, decision: AnyDecision, refused: AnyDecision) -> bool:
         """Let a decision stand again for what a newer, refused one had replaced; return whether nothing is newer."""

@@ -83,7 +83,7 @@ def grant_of(outcome: Outcome) -> Grant:
         type=outcome.type,
         usd_per_hour=counted.usd_per_hour,
         starts=None if pool_of(outcome.workload) else _starts(outcome),
-        replicas=None if outcome.expected is None else outcome.expected.replicas,
+        replicas=None if pool_of(outcome.workload) or outcome.expected is None else outcome.expected.replicas,
     )
 
 

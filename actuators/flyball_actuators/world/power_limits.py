@@ -14,21 +14,21 @@ _LOG = logging.getLogger(__name__)
 MOST_W = 2000.0
 """No GPU takes more; an inventory that says so is wrong."""
 KEPT_DAYS = 7
-"""A limit that was lowered may be raised to the former one for so long after that was shown."""
+"""A limit that was lowered may be raised to the former one for so long."""
 _DAY_NS = 86_400_000_000_000
 
 
 class _Largest(NamedTuple):
-    """The largest limit of a GPU that counts, and the last day on which an inventory showed it, if known."""
+    """The largest limit of a GPU that counts, and the day on which a lower one was first shown, if one is shown now."""
 
     limit_w: float
-    day: int | None
+    lowered_day: int | None
 
 
 class PowerLimits:
     """Power limits in W. Inventories show the present limit, which may have been lowered, so the largest one counts.
 
-    It counts for ``KEPT_DAYS`` after it was last shown. More than was known before counts once two inventories in a row
+    It counts for ``KEPT_DAYS`` after it was lowered. More than was known before counts once two inventories in a row
     show it, and more than ``MOST_W`` never does. With a ``path`` the largest limits survive a restart. A file that
     cannot be read or written is logged and ignored: limits are then bounded by what inventories show now, which is
     never more.
@@ -51,21 +51,23 @@ class PowerLimits:
             self._made = None
 
     def _see(self, device: str, limit_w: float, now_ns: int) -> bool:
-        """Whether another limit counts now."""
-        known, day = self._largest.get(device), now_ns // _DAY_NS
+        """Whether another limit counts now, or for another time."""
+        known, today = self._largest.get(device), now_ns // _DAY_NS
         claimed_w = self._claims.pop(device, 0.0)
+        lowered_day: int | None = None
         if known is None:
             counts = limit_w
         elif limit_w > known.limit_w:
             self._claims[device] = limit_w
             counts = max(known.limit_w, min(limit_w, claimed_w))  # the next inventory has to show it, too
-        elif limit_w < known.limit_w and (known.day is None or abs(day - known.day) <= KEPT_DAYS):
-            counts, day = known.limit_w, day if known.day is None else known.day
+        elif limit_w < known.limit_w and (known.lowered_day is None or abs(today - known.lowered_day) <= KEPT_DAYS):
+            counts, lowered_day = known.limit_w, today if known.lowered_day is None else known.lowered_day
         else:
             counts = limit_w
-        if known != (counts, day):
-            self._largest[device], self._changed = _Largest(counts, day), True
-        return known is None or known.limit_w != counts
+        if known == (counts, lowered_day):
+            return False
+        self._largest[device], self._changed = _Largest(counts, lowered_day), True
+        return True
 
     def changed(self) -> None:
         """Note that a node is gone."""

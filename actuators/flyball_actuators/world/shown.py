@@ -1,6 +1,7 @@
 """What the inventories show, with its sums; each change makes new tables, so that those handed out never change."""
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from flyball_actuators.guard import Gpu, NodeInfo, Placed, Spot, Sums, gpus_of, spots_of, tenant_of
 from flyball_contracts.records import Allocation, Device, Inventory, WorkloadSpec
@@ -19,6 +20,7 @@ class Shown:
         self.sums = Sums()
         self._specs: dict[str, WorkloadSpec] = {}
         self._rank: dict[str, int] = {}
+        self._ranks = count()
         self._parts: dict[_Key, dict[str, tuple[str, ...]]] = {}
         self._spots: dict[str, tuple[str, frozenset[Spot]]] = {}
 
@@ -27,7 +29,8 @@ class Shown:
         name = inventory.node
         was = self.inventories.get(name)
         self.inventories[name] = inventory
-        self._rank.setdefault(name, len(self._rank))
+        if name not in self._rank:
+            self._rank[name] = next(self._ranks)
         info = NodeInfo(inventory.cell, inventory.schedulable)
         if self.nodes.get(name) != info:
             self.nodes = {**self.nodes, name: info}
@@ -47,6 +50,7 @@ class Shown:
         self.gpus = {name: gpus for name, gpus in self.gpus.items() if name != node}
         self._place(node, was, None)
         self._offer(node)
+        del self._rank[node]
 
     def declare(self, workload: str, spec: WorkloadSpec | None) -> None:
         """Apply a new specification, ``None`` for the end of one."""

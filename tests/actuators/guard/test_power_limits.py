@@ -82,7 +82,8 @@ def test_one_wrong_inventory_lifts_no_limit(tmp_path: Path) -> None:
     assert after(at(0.7, 1900.0), at(0.8, 1800.0)) == 1800.0, "another GPU may be in its place"
     assert after(at(1, 500.0)) == after(at(7, 500.0)) == 1800.0
     assert after(at(9, 500.0)) == 500.0
-    assert after(at(10_000, 500.0), at(10, 300.0)) == 300.0, "a clock far ahead keeps nothing"
+    assert after(at(40, 300.0)) == 500.0, "an inventory that stays the same is not sent again: days count from here"
+    assert after(at(41, 500.0), at(10_000, 400.0), at(50, 300.0)) == 300.0, "a clock far ahead keeps nothing"
     path.write_text('{"a-0": 700.0}')
-    assert after(at(20, 300.0)) == 700.0, "a file of an older version"
+    assert after(at(60, 300.0)) == 700.0, "a file of an older version"
     assert after(at(28, 300.0)) == 300.0

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from tests.contracts.strategies import strategy
 from tests.streams.engine.scene import (
     CELL,
@@ -92,7 +92,11 @@ def world(*records: Any) -> Directory:
     return directory
 
 
+TINY = WorkloadSpec(workload="w", cell=CELL, time_ns=0, kind="inference", capacity_per_replica=2.2e-311)
+
+
 @given(specs, st.lists(signals, max_size=1), st.lists(strategy(Demand), min_size=1, max_size=4))
+@example(TINY, [], [Demand(workload="w", replicas=1, ready=1, work_rate=1.0)])
 @SETTINGS
 def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: list[Demand]) -> None:
     directory = world(workload, *curves)

@@ -112,6 +112,13 @@ def test_departures_of_several_workloads_are_one_incident_if_they_come_at_once_i
         assert "at once in 3 workloads" in standing[0].summary
 
 
+def test_hundreds_that_depart_at_once_are_one_incident() -> None:
+    harness = IncidentHarness()
+    harness.at(30, *(departed(n, 30) for n in range(250)))
+    (one,) = harness.open()
+    assert "at once in 250 workloads" in one.summary
+
+
 def test_a_fault_keeps_its_name_beside_a_burst_and_takes_its_effects_over() -> None:
     harness = IncidentHarness()
     harness.at(30, departed(0, 30), departed(1, 31))

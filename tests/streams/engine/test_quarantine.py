@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.streams.engine.cell.arbiter_harness import move
+from tests.streams.engine.cell.arbiter_harness import move, outcome
 from tests.streams.engine.incident_harness import IncidentHarness, at, moved, nodes, silence, symptom
 from tests.streams.engine.scene import CELL, inventory, tick
 
@@ -19,6 +19,7 @@ from flyball_contracts.records import (
     Readmission,
     Symptom,
 )
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.topics import INVENTORY
 
 
@@ -284,6 +285,38 @@ def test_a_slow_device_loses_its_replica_on_a_second_sign_or_when_it_lasts_and_g
     harness.know(left(nodes(8)[2], 64))
     assert [c.condition for c in conditions(harness, 65)] == ["drained"]
     assert [check.node for i in range(66, 500) for check in harness.manager.checks(tick(i), 10)][:1] == ["node-2"]
+
+
+@pytest.mark.parametrize("status", ["refused", "planned", "failed"])
+@pytest.mark.parametrize("faulty", [False, True])
+def test_a_move_that_was_not_carried_out_closes_nothing_but_what_is_faulty(status: OutcomeStatus, faulty: bool) -> None:
+    harness = IncidentHarness(*nodes(8))
+    for index in (1, 62):
+        conditions(harness, index, slow("node-2", 3, index, since_ns=at(1)))
+    if faulty:
+        conditions(harness, 62, fault("node-2", 3, 62))
+    decided = msgspec.structs.replace(moved(62, "node-2", 3), confidence=0.8)
+    harness.manager.note(decided)
+    quarantine = harness.manager.state.quarantine
+    assert quarantine.out() == {"node-2"}
+    harness.restart()
+    harness.manager.receive(outcome(decided, status))
+    assert harness.manager.state.quarantine.out() == ({"node-2"} if faulty else set())
+
+
+def test_what_departs_elsewhere_at_once_is_no_second_sign_of_a_slow_device() -> None:
+    harness = IncidentHarness(*nodes(8))
+    departures = [
+        symptom(
+            f"node-{n}", 1, index, "unknown", "effect", detector="departure", workload=f"w{n}", statistical=True,
+            severity="warning", evidence=(Evidence(name="hw.power", value=100.0, expected=250.0, unit="W"),),
+        )
+        for n, index in ((1, 1), (2, 2), (3, 3))
+    ]  # fmt: skip
+    for index, one in enumerate(departures, start=1):
+        conditions(harness, index, one)
+    conditions(harness, 80, slow("node-5", 1, 80, workload="w2"))
+    assert not harness.manager.permits(move(80, "w2", "5-1", "node-5", 1, 0.8))
 
 
 def test_moves_off_slow_devices_stay_within_the_share() -> None:

@@ -5,6 +5,9 @@ from flyball_actuators.guard.state import Context, Verdict, refuse, starts_from
 from flyball_actuators.guard.sums import gpus_of, tenant_of
 from flyball_contracts.records import Check, Migrate
 
+ROUNDING = 1e-6
+"""Sums of parts of GPUs are exact to far less than this."""
+
 
 def over_quota(context: Context) -> Verdict | None:
     """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
@@ -27,7 +30,7 @@ def over_quota(context: Context) -> Verdict | None:
     )
     for name, quota in quotas:
         for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
-            if most is not None and held > most:
+            if most is not None and held > most + ROUNDING:
                 return refuse(
                     "quota",
                     f"policy {name!r}: tenant {tenant!r} would hold {held:g} {what} in cell {decision.cell!r} and may "

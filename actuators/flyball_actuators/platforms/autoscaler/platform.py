@@ -16,6 +16,7 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
+from flyball_actuators.platforms.calls import check_stop, stopped
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.count import poll_count
 from flyball_actuators.platforms.kubernetes.kinds import SCALED, ReplicaStatus
@@ -98,6 +99,7 @@ class AutoscalerPlatform:
         operation = operation_of("count", decision, target, obj, replicas=wanted, frees=frees, until_ns=until_ns)
         be = "would be" if dry_run else "is"
         if not dry_run:
+            check_stop()
             self._wanted.set(target, Desired(decision.id, wanted, until_ns))
         return Handle(
             operation="" if dry_run else operation.encode(),
@@ -147,6 +149,9 @@ class AutoscalerPlatform:
         if shown.replicas == operation.replicas:
             return poll_count(self._api, operation, now_ns)
         desired = Desired(operation.decision, operation.replicas, operation.until_ns)
+        if stopped():  # without a number of ours the autoscaler is given the present one
+            self._wanted.clear(target, operation.decision)
+        check_stop()
         current = self._wanted.set(target, desired)
         state = SubjectState(replicas=shown.replicas, ready=shown.ready)
         if current.decision != operation.decision:

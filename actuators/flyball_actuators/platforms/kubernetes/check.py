@@ -65,12 +65,12 @@ class Checks:
             )
         body = job_of(decision, config, gpus)
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
-        problem = None if closed else cordon(self._api, decision.node, decision.id, query)
-        if problem is not None:
-            return problem
         made = self._api.call("POST", self._jobs(), body, query, JSON, known=(409,))
         if not made.ok and made.status != 409:  # one that is there already is this one
             return refused(made, f"making a Job in namespace {NAMESPACE} that checks node {decision.node}")
+        problem = None if closed else cordon(self._api, decision.node, decision.id, query)
+        if dry_run and problem is not None:  # else `poll` tries again: the Job is there, and by it the check is found
+            return problem
         name = body["metadata"]["name"]
         does = "would check" if dry_run else "checks"
         return Handle(
@@ -87,18 +87,21 @@ class Checks:
             return Failed(f"{job} is gone before it had ended; {about} stays cordoned", _CLOSED)
         if not answer.ok:
             return Failed(f"unknown outcome: {refused(answer, f'reading {job}').detail}")
+        who = (("fieldManager", manager(operation.decision)),)
+        problem = cordon(self._api, operation.node, operation.decision, who)  # a move that ends would open it
+        closed = "stays cordoned" if problem is None else f"could not be cordoned: {problem.detail}"
         ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
         result, pod = self._result_of(operation)
         if "Failed" in ended:
             why = ended["Failed"].get("message") or ended["Failed"].get("reason", "")
             return Failed(
-                f"{job} failed: {summary(result)[:LONGEST] or why or 'it does not say why'}; {about} stays cordoned",
+                f"{job} failed: {summary(result)[:LONGEST] or why or 'it does not say why'}; {about} {closed}",
                 _CLOSED,
             )
         if "Complete" not in ended:
             return Running(f"{job} checks {about}{f': {pod}' if pod else ''}")
         if left := unchecked(result, operation.pods.split()):
-            return Failed(f"{job} did not show that it checked {', '.join(left)}; {about} stays cordoned", _CLOSED)
+            return Failed(f"{job} did not show that it checked {', '.join(left)}; {about} {closed}", _CLOSED)
         return self._open(
             operation, now_ns, f"{job} found {about} well: {summary(result)[:LONGEST] or 'it ended with status 0'}"
         )

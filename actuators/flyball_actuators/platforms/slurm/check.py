@@ -81,7 +81,10 @@ class Checks:
         operation = self._operation(decision, now_ns)
         begun = self._begin(operation)
         if begun is not None:
-            self._close(operation, "no check could be started")
+            if node.closed:
+                self._close(operation, "no check could be started")
+            else:
+                self._commands.apply("scontrol", "delete", f"ReservationName={job}")
             return begun
         return Handle(operation=operation.encode(), expected=expected, answer=f"runs {what}")
 

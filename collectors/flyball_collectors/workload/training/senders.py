@@ -59,6 +59,8 @@ class Senders:
         self._held, self._ended = {}, set()
 
     def _known(self, pid: int, descriptor: int | None) -> int:
+        if not pid and descriptor is not None and descriptor >= 0:
+            os.close(descriptor)
         if descriptor is None or not pid:
             return pid
         if descriptor < 0:  # it had ended before the datagram was read

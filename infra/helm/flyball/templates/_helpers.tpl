@@ -21,8 +21,8 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- $agent := dict "cell" $values.cell "root" "/host" "state_dir" "/var/lib/flyball" "disabled" (list "kmsg")
     "workloads" (dict "discover" (list "kubernetes"))
     "export" (dict "metrics_listen" (printf "%s:%v" $door $values.agent.metrics.port)) -}}
-{{- $actuator := dict "mode" $values.actuator.mode "kill_switch" "/var/lib/flyball/stop" "ledger" "/var/lib/flyball/ledger"
-    "audit" "/var/lib/flyball/audit" -}}
+{{- $actuator := dict "mode" $values.actuator.mode "kill_switch" "/var/lib/flyball/stop" "ledger" "/var/lib/flyball/ledger" -}}
+{{- if $values.actuator.ledgerClaim }}{{ $_ := set $actuator "audit" "/var/lib/flyball/audit" }}{{ end -}}
 {{- with $values.actuator.allow }}{{ $_ := set $actuator "allow" . }}{{ end -}}
 {{- $platforms := list -}}
 {{- with $values.actuator.kueue.namespaces }}

@@ -53,7 +53,7 @@ class FaultAttribution:
         workloads[workload] = event.time_ns
         for old in [w for w, time_ns in workloads.items() if event.time_ns - time_ns > DAY_NS]:
             del workloads[old]
-        if len(workloads) >= REPEATS and not self._fail_elsewhere(device, code, workloads):
+        if len(workloads) >= REPEATS and not self._fail_elsewhere(device, event, workloads):
             return "move"
         key = workload, code
         notice, before = self.pending.get(key), self.notified.get(key)
@@ -63,10 +63,14 @@ class FaultAttribution:
             self.pending[key], self.notified[key] = OwnerNotice(workload, event, 1), event.time_ns
         return "owner"
 
-    def _fail_elsewhere(self, device: str, code: int, workloads: dict[str, int]) -> bool:
-        """Whether one of these workloads has ended with this error on another device."""
-        others = (codes.get(code, {}) for other, codes in self.failures.items() if other != device)
-        return any(not other.keys().isdisjoint(workloads) for other in others)
+    def _fail_elsewhere(self, device: str, event: NodeEvent, workloads: dict[str, int]) -> bool:
+        """Whether one of these workloads has ended with this error on another device in the last day."""
+        others = (codes.get(event.code or 0, {}) for other, codes in self.failures.items() if other != device)
+        return any(
+            name in workloads and event.time_ns - time_ns <= DAY_NS
+            for other in others
+            for name, time_ns in other.items()
+        )
 
     def take_notices(self) -> list[OwnerNotice]:
         """Remove and return the notices of this tick, in a fixed order."""

@@ -134,7 +134,8 @@ class NodeCell:
         """Records of one closed tick, in a fixed order; its demand comes last and carries ``table_offsets``."""
         self._update_inventories(entries, tick)
         gateway_rows = self._fill(entries)
-        self.hanging.note(self.tenancy)
+        if self.gpus.mask.any():  # else no window ends that would take it
+            self.hanging.note(self.tenancy)
         symptoms, proposals = Symptoms(), list[Proposal]()
         self._apply_events(tick, symptoms)
         for absence in self.absences.step(tick, self.inventories.keys(), SILENCE_SHARE * self._rate_of_a_node()):
@@ -252,6 +253,7 @@ class NodeCell:
         self.gpus.forget(moved)
         self.profiles.forget(moved)
         self.hanging.reset(moved)
+        self.hanging.forget_pages()
         at = {node: int(self._host_row(node)[0]) for node in now.workloads_of_node}  # a new one gets its slot here
         changed = [n for n in at if before.workloads_of_node.get(n) != now.workloads_of_node[n]]
         other = {at[n]: self.directory.kinds_of_work(now.workloads_of_node[n]) for n in changed}

@@ -39,6 +39,10 @@ class Hanging:
         """Reset slots with other work or another device."""
         self.hangs.reset(slots)
 
+    def forget_pages(self) -> None:
+        """Drop the workload rows of this window: from now on they belong to others."""
+        self.standstills.forget_pages()
+
     def note(self, tenancy: Tenancy) -> None:
         """Keep the workload rows of a tick."""
         self.standstills.note(tenancy.values)
@@ -49,10 +53,12 @@ class Hanging:
         """Anomalies at the end of a window; each names its workload and its first device."""
         trains = self.training.of(tenancy)
         owner = np.where(means.mask, tenancy.workload_of_slot[: len(means.mask)], np.int32(-1))
+        reported: set[str] = set()
         for found in self.hangs.step(means.values, owner, tenancy.workloads, tick.end_ns, means.elapsed_s):
             workload, slot = tenancy.workloads[found.workload], found.slots[0]
             if not self._works_alone(workload, trains[found.workload]):
                 continue
+            reported.add(workload)
             usual, now = float(self.hangs.model.power_w[slot]), means.values[slot]
             power = Evidence(name="hw.power", value=float(now[POWER]), expected=usual, unit="W")
             yield self._anomaly(tick, table, workload, found.slots, found.since_s, float(now[UTILIZATION]), power)
@@ -60,7 +66,7 @@ class Hanging:
         seen = means.values, means.mask, tenancy, trains, profiles.periods_s
         for still in self.standstills.step(*seen, profiles.pauses, means.elapsed_s, step_s):
             workload = tenancy.workloads[still.workload]
-            if self.hangs.is_news(workload, tick.end_ns):
+            if workload not in reported and self.hangs.is_news(workload, tick.end_ns):
                 use = _mean(means.values[still.slots, UTILIZATION])
                 name = "ranks.idle" if still.idle else "without.step"
                 pause = Evidence(name=name, value=still.since_s, expected=still.limit_s, unit="s")

@@ -7,7 +7,7 @@ in a large cell with a large budget it takes more of them. What is more than an 
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from math import factorial
+from math import prod
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_streams.engine.budget import BUDGET_S
@@ -38,7 +38,7 @@ def bursts(
         ]
         together = [c for c in near if c is one or ways & _ways(c)]
         others = len({place for c in together for place in _places(c)}) - 1
-        if len(together) > 1 and per_span**others / factorial(others) <= CHANCE:
+        if len(together) > 1 and prod(per_span / k for k in range(1, others + 1)) <= CHANCE:
             taken.update(c.id for c in together)
             yield together
 

@@ -20,7 +20,7 @@ from flyball_contracts.records import (
 )
 from flyball_streams.engine.cell.actions.migrate import FAILING
 from flyball_streams.engine.cell.incidents.correlate import Correlation
-from flyball_streams.engine.cell.incidents.interventions import Interventions
+from flyball_streams.engine.cell.incidents.interventions import VOID, Interventions
 from flyball_streams.engine.cell.incidents.limits import passes
 from flyball_streams.engine.cell.incidents.node_evidence import NOT_THE_NODE, cited_by, independent
 from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident
@@ -77,6 +77,8 @@ class IncidentManager:
     def receive(self, outcome: Outcome) -> None:
         """Apply an outcome to the incidents that have its decision among their actions, and to a node's check."""
         self.state.quarantine.receive(outcome)
+        if outcome.status in VOID and outcome.type == "Migrate":
+            self.state.quarantine.take_back(outcome)
         action = self.state.interventions.receive(outcome)
         if action is not None:
             for incident in list(self.correlation.of_decision(action.decision)):
@@ -229,12 +231,11 @@ class IncidentManager:
 
     def _hold(self, decision: Migrate, incidents: Iterable[OpenIncident]) -> None:
         """Quarantine the node that work leaves: the platform cordons it, and a check has to open it again."""
-        node, device, now_ns = decision.from_node, decision.from_device, decision.time_ns
         if decision.confidence < FAILING:
-            self.state.slow.note(decision.workload, decision.replica, device, now_ns)
+            self.state.slow.note(decision.workload, decision.replica, decision.from_device, decision.time_ns)
         if not any(incident.cause in NOT_THE_NODE for incident in incidents):
             names = [incident.id for incident in incidents]
-            self.state.quarantine.hold(node, device, names, now_ns, self.directory)
+            self.state.quarantine.hold(decision, names, self.directory)
 
     def _is_slow_device(self, proposal: Proposal, incidents: list[OpenIncident]) -> bool:
         """Whether a device, and not what runs on it, is slow, by more than one noisy metric."""
@@ -242,7 +243,7 @@ class IncidentManager:
         by_itself = self.state.slow.is_slow_itself(
             proposal.workload, proposal.replica, proposal.device, self._now_ns, running
         )
-        return not by_itself and any(map(_is_confirmed, incidents))
+        return not by_itself and any(_is_confirmed(incident, proposal) for incident in incidents)
 
     def _is_slow_itself(self, symptom: Symptom, now_ns: int) -> bool:
         inventory = self.directory.inventories.get(symptom.node)
@@ -282,7 +283,12 @@ class IncidentManager:
             self.correlation.settle(incident)
 
 
-def _is_confirmed(incident: OpenIncident) -> bool:
-    """Whether an incident is more than one noisy metric: it lasts, or symptoms of different origin agree."""
-    lasts = incident.seen_ns - incident.onset_ns >= PERSISTS_S * NS_PER_S
-    return lasts or independent((incident.lead, *incident.symptoms.values())) >= 2
+def _is_confirmed(incident: OpenIncident, proposal: Proposal) -> bool:
+    """Whether a device is more than one noisy metric: its sign lasts, or symptoms of different origin agree.
+
+    Symptoms of other devices that are part of the same incident say nothing about it.
+    """
+    known = (incident.lead, *incident.symptoms.values())
+    own = [s for s in known if s.device == proposal.device or (s.gang and s.workload == proposal.workload)]
+    lasts = any(s.time_ns - s.since_ns >= PERSISTS_S * NS_PER_S for s in own if s.device == proposal.device)
+    return lasts or independent(own) >= 2

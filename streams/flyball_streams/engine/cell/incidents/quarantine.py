@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator
 import msgspec
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Check, Inventory, NodeCondition, Outcome, Readmission
+from flyball_contracts.records import Check, Inventory, Migrate, NodeCondition, Outcome, Readmission
 from flyball_contracts.records.incidents import Condition
 from flyball_contracts.records.nodes import node_of
 from flyball_streams.engine.cell.incidents.checks import NodeCheck
@@ -43,7 +43,7 @@ OUT: frozenset[Condition] = frozenset({"cordoned", "drained", "checked"})
 TRANSITIONS: dict[Condition, frozenset[Condition]] = {
     "suspect": frozenset({"watched", "cordoned", "back"}),
     "watched": frozenset({"cordoned", "back"}),
-    "cordoned": frozenset({"drained", "checked"}),
+    "cordoned": frozenset({"watched", "drained", "checked"}),
     "drained": frozenset({"cordoned", "checked"}),
     "checked": frozenset({"back", "cordoned"}),
     "back": frozenset(),
@@ -59,7 +59,8 @@ class QuarantinedNode(msgspec.Struct):
     cordon was seen on the platform since its last fault. ``faulty_ns`` is the time of the newest fault or sign that
     counts: only a later readmission or check ends it. ``known`` are the records of all its faults and signs, and
     ``news_ns`` is the time of the newest. ``held`` says why it is not cordoned though it should be. ``gone_ns`` is when
-    its inventory was removed, 0 while there is one; ``counts`` says whether it takes up the share of the cell.
+    its inventory was removed, 0 while there is one; ``counts`` says whether it takes up the share of the cell. ``move``
+    is the decision that cordoned it by moving work off it.
     """
 
     node: str
@@ -78,6 +79,7 @@ class QuarantinedNode(msgspec.Struct):
     news_ns: int = 0
     gone_ns: int = 0
     counts: bool = True
+    move: str = ""
     check: NodeCheck = msgspec.field(default_factory=NodeCheck)
     revision: int = 0
     dirty: bool = True
@@ -117,17 +119,28 @@ class Quarantine(msgspec.Struct):
         """Nodes that are out."""
         return {node for node in self.nodes if self.counts(node)}
 
-    def hold(self, node: str, device: str, incidents: list[str], now_ns: int, directory: FleetIndex) -> None:
-        """Cordon a node because work was ordered off one of its devices."""
+    def hold(self, decision: Migrate, incidents: list[str], directory: FleetIndex) -> None:
+        """Cordon a node because a decision moves work off one of its devices."""
+        node, device, now_ns = decision.from_node, decision.from_device, decision.time_ns
         fresh, inventory = node not in self.nodes, directory.inventories.get(node)
         entry = self.nodes.setdefault(node, QuarantinedNode(node, "suspect", now_ns, "work leaves it"))
-        if entry.condition not in ("suspect", "watched") or inventory is None:
+        if inventory is None or entry.condition in ("checked", "back"):
             return
         if fresh or entry.devices:  # else the whole node is faulty
             entry.devices.setdefault(device, address_of(device, inventory))
         entry.incidents.update(dict.fromkeys(incidents))
-        entry.held, entry.faulty_ns = "", max(entry.faulty_ns, now_ns)
+        entry.held, entry.faulty_ns, entry.dirty = "", max(entry.faulty_ns, now_ns), True
+        if entry.condition in OUT:
+            return
+        entry.move = decision.id
         entry.transition("cordoned", now_ns, f"work leaves its device {device}; {UNTIL}")
+
+    def take_back(self, outcome: Outcome) -> None:
+        """Open a node that only a move has cordoned, if the move was not carried out and no fault was seen."""
+        for entry in self.nodes.values():
+            if entry.move == outcome.decision and entry.condition == "cordoned" and not entry.cited:
+                entry.move = ""
+                entry.transition("watched", outcome.time_ns, f"the move of work off it was {outcome.status}")
 
     def receive(self, outcome: Outcome) -> None:
         """Apply an outcome of a check."""

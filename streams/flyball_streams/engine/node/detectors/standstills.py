@@ -79,6 +79,10 @@ class Standstills:
         """Keep the workload rows of a tick, ``float32[allocations, metrics]``; they must not change any more."""
         self._pages.append(pages)
 
+    def forget_pages(self) -> None:
+        """Drop what was kept: the rows belong to other allocations from now on."""
+        self._pages = []
+
     def step(
         self,
         values: NDArray[np.float32],
@@ -133,7 +137,7 @@ class Standstills:
             np.where(gone, 0.0, stepless_s),
             pause_s,
             gap_s,
-            np.where(np.isfinite(step_s), step_s, old.step_s),
+            np.where(gone, np.nan, np.where(np.isfinite(step_s), step_s, old.step_s)),
         )
         warm = trains & (worked_s >= WARM_S)
         late = warm & ((self.course.idle_s >= LEAST_S) | (self.course.stepless_s >= BUSY_S))
@@ -164,12 +168,11 @@ class Standstills:
     def _follow(self, tenancy: Tenancy) -> None:
         """Take over the workloads of another tenancy; one that got or lost devices starts again, but keeps its pauses.
 
-        Pages of the tenancy before are dropped.
+        Whether it reports steps has to be seen again, too.
         """
         if tenancy is self._tenancy:
             return
         self._tenancy = tenancy
-        self._pages = [page for page in self._pages if len(page) == len(tenancy.values)]
         owner = tenancy.workload_of_slot
         (held,) = np.nonzero(owner >= 0)
         order = held[np.argsort(owner[held], kind="stable")]
@@ -185,6 +188,7 @@ class Standstills:
                 new[i] = before[j]
             if devices[i] != self.devices[j]:
                 course.worked_s[i] = course.idle_s[i] = course.stepless_s[i] = 0.0
+                course.step_s[i] = np.nan
         self.workloads, self.devices, self.course = tenancy.workloads, devices, course
 
     def state(self) -> dict[str, Any]:

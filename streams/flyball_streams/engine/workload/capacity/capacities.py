@@ -22,6 +22,8 @@ from flyball_streams.engine.workload.sizing.sizer import IN_GPUS
 WINDOW_S = 30.0
 LEAST_WINDOWS = 3
 """Saturated windows that are needed before a measured capacity is used."""
+LEAST_CAPACITY = 1e-9
+"""Least capacity of a replica: work divided by less would overflow."""
 MOST_APART = 3.0
 """A measured capacity is limited to this factor above or below the owner's value."""
 MOST_VALUE = 1e30
@@ -87,8 +89,8 @@ class Capacities:
             if estimate is not None:
                 return estimate
             if spec.capacity_per_replica > 0:
-                return Estimate(spec.capacity_per_replica, "owner")
-        return Estimate(max(spec.gpus_per_replica, 1e-9), IN_GPUS)
+                return Estimate(max(spec.capacity_per_replica, LEAST_CAPACITY), "owner")
+        return Estimate(max(spec.gpus_per_replica, LEAST_CAPACITY), IN_GPUS)
 
     def cold_start_s(self, spec: WorkloadSpec) -> float:
         """Seconds until a replica ordered now is ready, 90th percentile."""
@@ -130,7 +132,7 @@ class Capacities:
         owner = spec.capacity_per_replica
         if owner > 0 and not owner / MOST_APART <= estimate.work_per_s <= owner * MOST_APART:
             bounded = min(max(estimate.work_per_s, owner / MOST_APART), owner * MOST_APART)
-            return estimate._replace(work_per_s=bounded)
+            return estimate._replace(work_per_s=max(bounded, LEAST_CAPACITY))
         return estimate
 
     def _update_measured(self) -> None:
