@@ -96,7 +96,7 @@ TINY = WorkloadSpec(workload="w", cell=CELL, time_ns=0, kind="inference", capaci
 
 
 @given(specs, st.lists(signals, max_size=1), st.lists(strategy(Demand), min_size=1, max_size=4))
-@example(TINY, [], [Demand(workload="w", replicas=1, ready=1, work_rate=1.0)])
+@example(TINY, [], [Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=1.0)])
 @SETTINGS
 def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: list[Demand]) -> None:
     directory = world(workload, *curves)
