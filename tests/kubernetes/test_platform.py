@@ -179,7 +179,7 @@ def test_a_migration_that_was_cut_short_goes_on_with_the_cordon(
     def cut(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(migrations.Migrations, "_cordon", cut)
+    monkeypatch.setattr(migrations, "cordon", cut)
     with pytest.raises(KeyboardInterrupt):  # after the mark on the pod, before anything else
         killed.submit(decision, claimed, dry_run=False)
     monkeypatch.undo()

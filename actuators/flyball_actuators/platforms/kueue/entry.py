@@ -71,6 +71,11 @@ class Entry(NamedTuple):
         """Last transition time of a condition, as the server wrote it."""
         return str(self._condition(condition).get("lastTransitionTime", ""))
 
+    @property
+    def has_checks(self) -> bool:
+        """Whether Kueue has written the admission checks of the queue; it does so after the quota is reserved."""
+        return bool(status_of(self.obj).get("admissionChecks"))
+
     def check(self, name: str) -> Check | None:
         """State of an admission check, ``None`` if the queue does not use it."""
         states: list[Object] = status_of(self.obj).get("admissionChecks") or []

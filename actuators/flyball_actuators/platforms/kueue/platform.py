@@ -253,7 +253,7 @@ class KueuePlatform:
             return Running(f"{target} waits: {entry.waits_for}")
         check = entry.check(self._check) if self._check else None
         if check is None:
-            if operation.place:
+            if operation.place and entry.has_checks:
                 return Failed(
                     f"cluster queue {entry.queue} does not use admission check {self._check}, so Flyball cannot "
                     f"choose where {target} runs; add it to admissionChecksStrategy",
