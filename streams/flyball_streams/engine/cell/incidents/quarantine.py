@@ -126,10 +126,12 @@ class Quarantine(msgspec.Struct):
         entry = self.nodes.setdefault(node, QuarantinedNode(node, "suspect", now_ns, "work leaves it"))
         if inventory is None or entry.condition in ("checked", "back"):
             return
+        known = len(entry.devices), len(entry.incidents)
         if fresh or entry.devices:  # else the whole node is faulty
             entry.devices.setdefault(device, address_of(device, inventory))
         entry.incidents.update(dict.fromkeys(incidents))
-        entry.held, entry.faulty_ns, entry.dirty = "", max(entry.faulty_ns, now_ns), True
+        entry.held, entry.faulty_ns = "", max(entry.faulty_ns, now_ns)
+        entry.dirty |= known != (len(entry.devices), len(entry.incidents))
         if entry.condition in OUT:
             return
         entry.move = decision.id
