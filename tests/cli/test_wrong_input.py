@@ -7,7 +7,7 @@ import pytest
 from tests.cli.shell import NOBODY, check_refused, flyball
 
 from flyball_contracts.errors import RecordingError
-from flyball_contracts.topics import TELEMETRY, WORKLOADS
+from flyball_contracts.topics import TELEMETRY, WORKLOADS, Topic
 from flyball_streams.backtest.demands.recorded import read_recording
 from flyball_streams.recording import Recording, RecordingWriter
 
@@ -73,23 +73,24 @@ def test_files_that_are_no_recording(tmp_path: Path, recording: Path) -> None:
         check_refused(done.returncode, done.stderr, str(path))
 
 
-def test_a_recording_without_telemetry(tmp_path: Path, recording: Path) -> None:
-    silent = tmp_path / "silent.parquet"
-    with RecordingWriter(silent, made_by="test") as writer:
+def without(topic: Topic, recording: Path, out: Path) -> Path:
+    """The recording without the messages of one topic."""
+    with RecordingWriter(out, made_by="test") as writer:
         for message in (m for batch in Recording.open(recording).messages() for m in batch):
-            if message.topic != TELEMETRY.name:
+            if message.topic != topic.name:
                 writer.append(message)
+    return out
+
+
+def test_a_recording_without_telemetry(tmp_path: Path, recording: Path) -> None:
+    silent = without(TELEMETRY, recording, tmp_path / "silent.parquet")
     for command in (["replay"], ["waste"], ["demo", "--headless", "--for", "5", "--recording"]):
         done = flyball(*command, silent)
         check_refused(done.returncode, done.stderr, str(silent), "no telemetry", TELEMETRY.name)
 
 
 def test_what_a_recording_cannot_answer_is_said_before_it_is_replayed(tmp_path: Path, recording: Path) -> None:
-    unnamed = tmp_path / "unnamed.parquet"
-    with RecordingWriter(unnamed, made_by="test") as writer:
-        for message in (m for batch in Recording.open(recording).messages() for m in batch):
-            if message.topic != WORKLOADS.name:
-                writer.append(message)
+    unnamed = without(WORKLOADS, recording, tmp_path / "unnamed.parquet")
     replayed: list[int] = []
     for path, workload, words in (
         (unnamed, None, "no workload reports work per second and has a capacity per replica; record"),

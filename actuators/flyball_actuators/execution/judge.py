@@ -92,7 +92,8 @@ class Judge:
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
         """Grants of other actuators in a cell, from the outcomes; a time ahead of ours counts as now.
 
-        They are collected each time, because any of them may turn out to have no effect.
+        They are collected each time, because any of them may turn out to have no effect. What this process has
+        forgiven does not count, unless another actuator has taken it up since.
         """
         if not self.live:
             return []
@@ -103,7 +104,7 @@ class Judge:
         return [
             msgspec.structs.replace(grant, at_ns=min(grant.at_ns, now_ns))
             for grant in found
-            if grant.decision not in counted and grant.decision not in self._forgiven
+            if grant.decision not in counted and grant.at_ns > self._forgiven.get(grant.decision, -1)
         ]
 
     def still(self, decision: AnyDecision) -> Verdict | None:
