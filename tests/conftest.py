@@ -45,7 +45,7 @@ LARGE = (
 """What takes longest to compile, by who begins with it."""
 FUZZ_VARIABLE = "FLYBALL_FUZZ"
 # What is tried from other languages needs their tools: infra/subscribers/fetch.
-collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["test_subscribers.py"]
+collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["subscribers/test_subscribers.py"]
 FUZZ_UNTIL_VARIABLE = "FLYBALL_FUZZ_UNTIL"
 # No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
 # and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.

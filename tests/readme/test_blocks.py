@@ -68,8 +68,8 @@ TAKEN_OTHERWISE: dict[str, tuple[str, str]] = {
     "error:": ("tests/test_readme.py::test_a_mistake_is_told_as_it_is_shown", "error: {raised.value}"),
     "import json": ("tests/test_readme.py::test_the_subscriber_in_python_hears_every_kind_of_decision", "Consumer("),
     "import base64": ("tests/test_readme.py::test_a_signature_is_verified_as_shown", "def verify"),
-    "package main": ("tests/test_subscribers.py::test_a_subscriber_hears_every_kind_of_decision", 'block("go")'),
-    "import { Kafka }": ("tests/test_subscribers.py::test_a_subscriber_hears_every_kind_of_decision", 'block("js")'),
+    "package main": ("tests/subscribers/test_subscribers.py::test_a_subscriber_hears_every_kind_of_decision", 'block("go")'),
+    "import { Kafka }": ("tests/subscribers/test_subscribers.py::test_a_subscriber_hears_every_kind_of_decision", 'block("js")'),
 }
 """Tests that take their block by its place, language or content, and the words by which they do."""
 CONFIGURATIONS = "tests/test_readme.py::test_configurations_load"
