@@ -95,6 +95,8 @@ def command(**options: Any) -> None:
     json_out = None if given.json_out is None else output(given.json_out, force=given.force, beside=[given.recording])
     others = [given.recording, given.json_out]
     html_out = None if given.html_out is None else output(given.html_out, force=given.force, beside=others)
+    if html_out is not None:
+        importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
 
     # They take seconds to import: what can be refused without them is refused above.
     from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS
@@ -105,8 +107,6 @@ def command(**options: Any) -> None:
     for key in (*judged, *tried):
         if key not in POLICY_GROUPS:
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(POLICY_GROUPS)}")
-    if html_out is not None:
-        importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
     demand, spec = _recorded(given.recording, given.workload)
     spec_slo = None if spec.objective is None else (spec.objective.attainment, spec.objective.delay_s)
     share, delay_s = given.slo or spec_slo or (SHARE, DELAY_S)
