@@ -4,7 +4,8 @@ A seeded fleet sends a tick a second, as agents do and at their pace. The real `
 process. A reader beside it notes when the last node lane's demand, the last workload lane's proposals and the decisions
 of a tick have arrived. All times are of one clock, from the moment in which the last frame of a tick was given to the
 sender's Kafka client, so its linger counts, and so does the fetch of the reader. Ticks without a decision have no last
-stage. Without ``--bootstrap`` a broker of its own is started. Goal: to the decision 60 ms at p50 and 120 ms at p99.
+stage. Without ``--bootstrap`` each fleet has a broker of its own. Goal for the default fleet: to the decision 60 ms at
+p50 and 120 ms at p99; four times as many GPUs stand beside it.
 """
 
 import argparse
@@ -55,7 +56,7 @@ class Size(NamedTuple):
     ticks: int
 
 
-SIZES = {"quick": Size(1, 5, 30), "full": Size(4, 60, 240)}
+SIZES = {"quick": (Size(1, 5, 30),), "full": (Size(1, 60, 240), Size(4, 60, 240))}
 
 
 class Arrivals:
@@ -169,22 +170,40 @@ def _spread(values_ms: list[float]) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; the exit status is 0 when the goal is reached."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="a smaller fleet and half a minute")
+    parser.add_argument("--quick", action="store_true", help="the default fleet alone, for half a minute")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures there")
-    parser.add_argument("--bootstrap", help="a Kafka with our topics, empty; without it one is started")
+    parser.add_argument("--bootstrap", help="a Kafka with our topics, empty, for the default fleet alone")
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the simulated fleet (default: %(default)s)")
     options = parser.parse_args(arguments)
     console = wide_console()
+    runs: list[dict[str, Any]] = []
     try:
-        with ExitStack() as stack:
-            bootstrap = options.bootstrap
-            if bootstrap is None:
-                counts = {name: topic.partitions for name, topic in TOPICS.items()}
-                bootstrap = stack.enter_context(RealKafka(counts)).bootstrap
-            found = measure(bootstrap, SIZES["quick" if options.quick else "full"], options.seed, console)
+        sizes = SIZES["quick" if options.quick else "full"]
+        for size in sizes[:1] if options.bootstrap else sizes:
+            runs.append(_one(options.bootstrap, size, options.seed, console))
+            _show(runs[-1], console)
     except FlyballError as error:
         console.print(f"[red]{error}[/]")
         return 1
+    console.print(machine_line(machine()))
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps({"benchmark": "latency", "machine": machine(), "runs": runs}, indent=1) + "\n"
+        )
+        console.print(f"Figures: {options.json}")
+    decided = runs[0]["stages"]["decision"]
+    return 0 if all(decided[name] <= goal for name, goal in GOAL_MS.items()) else 1
+
+
+def _one(bootstrap: str | None, size: Size, seed: int, console: Console) -> dict[str, Any]:
+    with ExitStack() as stack:
+        if bootstrap is None:
+            counts = {name: topic.partitions for name, topic in TOPICS.items()}
+            bootstrap = stack.enter_context(RealKafka(counts)).bootstrap
+        return measure(bootstrap, size, seed, console)
+
+
+def _show(found: dict[str, Any], console: Console) -> None:
     table = Table(title=f"From the last frame of a tick, in ms: {found['gpus']} GPUs, {found['ticks']} ticks of 1 s")
     for column in ("until the last of", "ticks", "p50", "p90", "p99", "least", "most"):
         table.add_column(column, justify="left" if column.startswith("until") else "right")
@@ -192,12 +211,6 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_row(stage, *(f"{row[c]:.0f}" for c in ("ticks", "p50", "p90", "p99", "least", "most")))
     console.print(table)
     console.print(f"worker: {found['cpu_ms_per_tick']:.1f} ms of CPU a tick")
-    console.print(machine_line(machine()))
-    if options.json is not None:
-        options.json.write_text(json.dumps({"benchmark": "latency", "machine": machine(), **found}, indent=1) + "\n")
-        console.print(f"Figures: {options.json}")
-    decided = found["stages"]["decision"]
-    return 0 if all(decided[name] <= goal for name, goal in GOAL_MS.items()) else 1
 
 
 if __name__ == "__main__":
