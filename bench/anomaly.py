@@ -53,7 +53,7 @@ from flyball_contracts.topics import TELEMETRY, TOPICS
 from flyball_models import bucket
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine, Incoming
-from flyball_streams.engine.node.cell import GPU_WATCHED
+from flyball_streams.engine.node.detectors.departures import GPU_WATCHED
 
 START_NS = 1_750_000_000 * 1_000_000_000
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}

@@ -23,7 +23,7 @@ from flyball_streams.engine.budget import BUDGET_S, COURSES_SHARE, GPUS_SHARE
 from flyball_streams.engine.cell.incidents.correlate import Correlation
 from flyball_streams.engine.cell.incidents.manager import QUIET_S, QUIET_TICKS
 from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
-from flyball_streams.engine.node.cell import GPU_WATCHED
+from flyball_streams.engine.node.detectors.departures import GPU_WATCHED
 from flyball_streams.engine.packing import wiped
 from flyball_streams.engine.workload.courses import WINDOW_S
 

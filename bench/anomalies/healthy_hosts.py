@@ -9,17 +9,21 @@ false. The detectors run as in the node lane; only the values come from here.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.metrics import HOST
-from flyball_contracts.records import Tick
+from flyball_contracts.metrics import GPU, HOST
+from flyball_contracts.records import Allocation, Inventory, Tick
+from flyball_streams.engine import Directory
 from flyball_streams.engine.budget import BUDGET_S, HELD_UP_SHARE, SILENCE_SHARE
+from flyball_streams.engine.node.detector import CellTick
 from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.pressure import ERROR_COLUMNS, LASTS_S, WAIT_COLUMNS, Pressure
 from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.window import Means
 
 Floats = NDArray[np.float32]
@@ -76,6 +80,11 @@ def day(random: np.random.Generator, pace_s: Floats) -> tuple[Floats, Floats, ND
     return np.minimum(waits, 1.0), errors, silent
 
 
+def _inventory(node: str, workload: str) -> Inventory:
+    held = (Allocation(workload=workload, replica=node),)
+    return Inventory(node=node, cell="cell", epoch=1, time_ns=0, boot_id="", devices=(), allocations=held)
+
+
 class Fleet:
     """The detectors of one cell, and how often each reported a node; repeats within an hour count once.
 
@@ -84,11 +93,16 @@ class Fleet:
 
     def __init__(self, budget: float | None) -> None:
         self.rate = ALWAYS if budget is None else GPUS * budget / BUDGET_S
-        self.pressure, self.absences = Pressure("cell", NODES), Absences()
-        self.table = SubjectTable(HOST, {"system.cpu.utilization": 0.1}, 1e-9, NODES)
+        self.table, gpus = SubjectTable(HOST, NODES), SubjectTable(GPU)
+        self.pressure, self.absences = Pressure(self.table.capacity), Absences()
         self.nodes = [f"node-{n}" for n in range(NODES)]
         self.table.rows(tuple(self.nodes), "")
-        self.work = (np.arange(NODES) // GANG).astype(np.int32)
+        inventories = {name: _inventory(name, f"gang-{n // GANG}") for n, name in enumerate(self.nodes)}
+        self.seen = CellTick(
+            cell="cell", tick=Tick(index=0, period_ns=1), gpus=gpus, hosts=self.table,
+            tenancy=Tenancy(inventories, {}, gpus.capacity), directory=Directory(), inventories=inventories,
+            events=[], usage=[], node_rate=self.rate,
+        )  # fmt: skip
         self.values = np.full((self.table.capacity, len(HOST)), np.nan, np.float32)
         self.index = round(START_NS / 1e9 / TICK_S)
         self.last: dict[tuple[str, str], int] = {}
@@ -101,15 +115,12 @@ class Fleet:
         self.values[:NODES, WAIT_COLUMNS] = (waits * np.float32(TICK_S)).T
         self.values[:NODES, ERROR_COLUMNS] = errors.T
         self.values[:NODES][silent] = np.nan
-        means = Means(self.values, np.array(np.isfinite(self.values).any(axis=1)), TICK_S)
-        work, rate = np.where(silent, np.int32(-1), self.work), HELD_UP_SHARE * self.rate
-        padded = np.full(self.table.capacity, -1, np.int32)
-        padded[:NODES] = work
-        for anomaly in self.pressure.step(tick, self.table, means, padded, rate, lambda node, resource: None):
+        self.table.means = Means(self.values, np.array(np.isfinite(self.values).any(axis=1)), TICK_S)
+        for anomaly in self.pressure.step(replace(self.seen, tick=tick)):
             self._note(anomaly.detector, anomaly.node)
         for node in np.flatnonzero(~silent).tolist():
             self.absences.observe(self.nodes[node], tick.index)
-        for symptom in self.absences.step(tick, self.nodes, SILENCE_SHARE * self.rate):
+        for symptom in self.absences.silent(tick, self.nodes, SILENCE_SHARE * self.rate):
             self._note("silence", f"rack of {self.nodes.index(symptom.node) // RACK}")
 
     def _note(self, detector: str, node: str) -> None:

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_models._arrays import Input
-from flyball_models._padding import grow
 from flyball_models.anomaly import tail
 from flyball_models.anomaly.peers import Floats, medians
 
@@ -104,12 +103,6 @@ def init(n: int, metrics: int) -> State:
     shape = (metrics, n)
     kinds = {"peered": (shape, np.bool_), "quiet_s": ((n,), np.float32)}
     return State._make(np.zeros(*kinds.get(name, (shape, np.float32))) for name in State._fields)
-
-
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` devices, its content kept."""
-    metrics = state.record.shape[0]
-    return grow(state, n, lambda size: init(size, metrics))
 
 
 def step(

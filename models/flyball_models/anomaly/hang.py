@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models._padding import grow
 from flyball_models.anomaly.peers import Floats
 
 
@@ -59,11 +58,6 @@ class Inputs(NamedTuple):
 def init(n: int) -> State:
     """Return the state of `n` devices that were never busy."""
     return State(*(np.zeros(n, np.float32) for _ in State._fields))
-
-
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` devices, its content kept."""
-    return grow(state, n, init)
 
 
 def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> tuple[State, NDArray[np.bool_]]:

@@ -35,14 +35,6 @@ def init(n: int) -> State:
     return State(np.zeros((2, n)), np.zeros((2, n)), np.full((2, n), np.nan), np.zeros(1))
 
 
-def resize(state: State, n: int) -> State:
-    """Return the state with room for ``n`` devices, at least as many as before."""
-    fresh = init(n)
-    for new, old in zip(fresh[:3], state[:3], strict=True):
-        new[:, : old.shape[1]] = old
-    return fresh._replace(at_s=state.at_s)
-
-
 def step(state: State, new: Floats, now_s: float, period_s: float) -> tuple[State, Bools]:
     """Add the errors of a tick, [2, N], NaN if unknown; return which devices raise an alarm.
 

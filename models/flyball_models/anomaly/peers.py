@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_models._arrays import Input, counts
-from flyball_models._padding import grow
 
 LEAST_PEERS = 3
 """Minimum number of members of a group, per metric, for a comparison."""
@@ -84,12 +83,6 @@ class State(NamedTuple):
 def init(n: int, metrics: int) -> State:
     """Return the state of `n` devices with `metrics` metrics, without large deviations."""
     return State(counts((metrics, n), np.uint32))
-
-
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` devices, its content kept."""
-    metrics = state.history.shape[0]
-    return grow(state, n, lambda size: init(size, metrics))
 
 
 def persist(

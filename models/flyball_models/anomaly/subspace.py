@@ -30,8 +30,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_models._padding import grow
-
 Floats = NDArray[np.float32]
 
 
@@ -100,12 +98,6 @@ def init(n: int, series: int) -> State:
     shapes = (one, one, one, one, one, row, row, square, square)
     state = State._make(np.zeros(shape, np.float32) for shape in shapes)
     return state._replace(mean=np.full(row, np.nan, np.float32))
-
-
-def resize(state: State, n: int) -> State:
-    """Return the state with room for `n` subjects, its content kept."""
-    series = len(state.mean)
-    return grow(state, n, lambda size: init(size, series))
 
 
 def settle(state: State, subjects: list[int]) -> State:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from flyball_models import grow
 from flyball_models.anomaly import subspace
 
 SERIES, TICK_S = 6, 60.0
@@ -69,7 +70,8 @@ def test_a_score_knows_only_the_past_and_depends_on_no_other_subject() -> None:
     alone = run(x[:, :, 1:2])[1]
     np.testing.assert_allclose(alone[:, 0], whole[:, 1], rtol=1e-4)
     larger, _, _ = run(
-        np.pad(x[120:], ((0, 0), (0, 0), (0, 5)), constant_values=np.nan), state=subspace.resize(state, 8)
+        np.pad(x[120:], ((0, 0), (0, 0), (0, 5)), constant_values=np.nan),
+        state=grow(state, 8, lambda n: subspace.init(n, x.shape[1])),
     )
     np.testing.assert_allclose(larger.smooth[:3], run(x[120:], state=state)[0].smooth, rtol=1e-4)
     assert (larger.seen_s[3:] == 0).all()

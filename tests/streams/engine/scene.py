@@ -24,7 +24,10 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.topics import DEAD_LETTERS, TELEMETRY, TOPICS
-from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine import Directory, Engine, Incoming
+from flyball_streams.engine.node.detector import CellTick
+from flyball_streams.engine.node.table import SubjectTable
+from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.parameters import ForecastParameters, Parameters
 
 PERIOD_NS = 1_000_000_000
@@ -63,6 +66,18 @@ def inventory(node: str, gpus: int = 2, allocations: Sequence[Allocation] = (), 
     devices = tuple(Device(id=f"{node}/{i}", model="h100", memory_bytes=80) for i in range(gpus))
     given: dict[str, Any] = {"cell": CELL, "epoch": 1, "time_ns": START_NS, "boot_id": "boot-1", "devices": devices}
     return Inventory(node=node, allocations=tuple(allocations), **(given | changes))
+
+
+def cell_tick(
+    at: Tick, gpus: SubjectTable | None = None, hosts: SubjectTable | None = None, *nodes: Inventory, rate: float = 0.0
+) -> CellTick:
+    """What a detector sees of a tick without events; ``rate`` is the budget of a node, per second."""
+    devices, inventories = gpus or SubjectTable(GPU), {node.node: node for node in nodes}
+    return CellTick(
+        cell=CELL, tick=at, gpus=devices, hosts=hosts or SubjectTable(HOST),
+        tenancy=Tenancy(inventories, devices.slots, devices.capacity), directory=Directory(), inventories=inventories,
+        events=[], usage=[], node_rate=rate,
+    )  # fmt: skip
 
 
 class Values(NamedTuple):

@@ -1,7 +1,7 @@
-"""Subjects of one cell as rows of dense arrays, and the anomaly score of their watched metrics."""
+"""Subjects of one cell as rows of dense arrays, with the models that follow their slots."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,56 +10,28 @@ from flyball_contracts.frame import stacked
 from flyball_contracts.metrics import Layout
 from flyball_contracts.records import Tick
 from flyball_models import bucket
-from flyball_models.anomaly import departure, tail
-from flyball_streams.engine.budget import BUDGET_S
+from flyball_streams.engine.node.slot_model import SlotModel
 from flyball_streams.engine.node.window import Means, Window
-from flyball_streams.engine.packing import arrays, like, wiped
-
-
-class Departure(NamedTuple):
-    """Departure of one subject from its baseline, by watched metric; all arrays are ``[watched]``.
-
-    ``rate`` is how often a healthy subject would depart this far, per second, infinite where nothing departs;
-    ``since_s`` is the duration of the longest departure.
-    """
-
-    slot: int
-    rate: NDArray[np.float64]
-    value: NDArray[np.float32]
-    expected: NDArray[np.float32]
-    since_s: float
 
 
 class SubjectTable:
     """Slots of subjects (devices or hosts) and this tick's values, ``float32[capacity, metrics]``.
 
     Capacity is padded, so a growing fleet compiles only a few shapes. A retired subject keeps its slot and history
-    until a new subject needs it. ``watched`` gives the smallest change of each metric that matters, in its unit.
-    ``rate`` is the budget of false departures per subject and second. ``phase`` shifts the ends of windows, in ticks.
+    until a new subject needs it. ``means`` are those of the window that ended with this tick, if any subject was seen
+    in it. ``phase`` shifts the ends of windows, in ticks. ``models`` follow the slots.
     """
 
-    def __init__(
-        self, layout: Layout, watched: Mapping[str, float], rate: float, capacity: int = 0, phase: int = 0
-    ) -> None:
+    def __init__(self, layout: Layout, capacity: int = 0, phase: int = 0) -> None:
         self.layout = layout
-        self.watched = tuple(watched)
-        self.columns = np.array([layout.column(key) for key in watched], np.int64)
-        self.floors = np.array(list(watched.values()), np.float32)
+        self.models: Sequence[SlotModel[Any]] = ()
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
         self.owner: list[str] = []
         self.retired: dict[str, None] = {}
-        self.recycled: list[int] = []
         self._size(bucket(capacity))
         self.window = Window(self.capacity, len(layout), phase)
-        self.rate = rate / len(watched)
-        self.course = departure.init(self.capacity, len(watched))
-        self.tail = tail.init(2 * len(watched), self.rate)
-
-    @property
-    def budget(self) -> float:
-        """Budget of false departures in a thousand GPU-days."""
-        return self.rate * len(self.watched) * BUDGET_S
+        self.means: Means | None = None
 
     @property
     def capacity(self) -> int:
@@ -67,20 +39,19 @@ class SubjectTable:
         return len(self.mask)
 
     def rows(self, names: tuple[str, ...], node: str) -> NDArray[np.int64]:
-        """Slots of some subjects of a node, ``int64[len(names)]``; new subjects get new ones.
-
-        ``recycled`` lists slots that belong to other subjects now: other state by slot must be reset there.
-        """
-        self.recycled = []
+        """Slots of some subjects of a node, ``int64[len(names)]``; new subjects get new ones."""
+        recycled: list[int] = []
         for name in names:
             if name not in self.slots:
-                self._add(name)
+                self._add(name, recycled)
             self.retired.pop(name, None)
             self.owner[self.slots[name]] = node
         if len(self.names) > self.capacity:
             self._grow(bucket(len(self.names)))
-        if self.recycled:
-            self.forget(self.recycled)
+        if recycled:
+            self.window.forget(recycled)
+            for model in self.models:
+                model.reset(recycled)
         return np.array([self.slots[name] for name in names], np.int64)
 
     def reserve(self, names: Iterable[str]) -> None:
@@ -94,7 +65,16 @@ class SubjectTable:
         """Retire subjects that their node no longer has, except those of another node by now; return the retired."""
         gone = [name for name in names if name in self.slots and self.owner[self.slots[name]] == node]
         self.retired.update(dict.fromkeys(gone))
+        for model in self.models:
+            model.retire(gone)
         return gone
+
+    def change_work(self, kinds: dict[int, str]) -> None:
+        """Note that allocations have changed; ``kinds`` names the kinds of work of slots whose work is another now."""
+        if kinds:
+            self.window.forget(list(kinds))
+        for model in self.models:
+            model.change_work(kinds)
 
     def clear(self) -> None:
         """Start a tick: every value missing, in new arrays, as the old ones are read later."""
@@ -107,31 +87,11 @@ class SubjectTable:
             self.values[rows] = stacked([block for _, block in blocks], self.layout)
             self.mask[rows] = True
 
-    def forget(self, slots: list[int]) -> None:
-        """Reset the baselines of some slots: they hold other subjects, or these do other work."""
-        if not slots:
-            return
-        self.course = wiped(self.course, departure.init(self.capacity, len(self.watched)), slots)
-        self.window.forget(slots)
-
-    def means(self, tick: Tick) -> Means | None:
-        """Add the values of this tick to the window; return the means when it ends, ``None`` before."""
+    def end_tick(self, tick: Tick) -> None:
+        """Add the values of this tick to the window."""
         n = len(self.names)
-        return self.window.add(self.values[:n], self.mask[:n], tick)
-
-    def departures(self, means: Means, group: NDArray[np.int32]) -> Iterator[Departure]:
-        """Update baselines with a window; yield departures by slot; ``group`` int32[capacity] numbers peer groups."""
-        x = means.values.take(self.columns, axis=1)
-        self.course, self.tail, found = departure.step(
-            self.course, self.tail, x, means.mask, group, self.floors, means.elapsed_s, self.rate
-        )
-        if found.ratio.any():  # never negative
-            metrics = np.arange(len(self.watched))
-            for slot in np.flatnonzero(found.ratio.any(axis=0)).tolist():
-                stratum = np.where(self.course.peered[:, slot], metrics, metrics + len(metrics))
-                rate = tail.rates(self.tail, stratum, found.ratio[:, slot].astype(np.float64)) * len(metrics)
-                rate = np.where(found.ratio[:, slot] > 0, rate, np.inf)
-                yield Departure(slot, rate, x[slot], found.expected[:, slot], float(found.since_s[:, slot].max()))
+        means = self.window.add(self.values[:n], self.mask[:n], tick)
+        self.means = means if means is not None and means.mask.any() else None
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -140,9 +100,8 @@ class SubjectTable:
             "owner": self.owner,
             "retired": list(self.retired),
             "capacity": self.capacity,
-            "course": arrays(self.course),
-            "tail": arrays(self.tail),
             "window": self.window.state(),
+            "models": [model.state() for model in self.models],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -151,18 +110,18 @@ class SubjectTable:
         self.slots = {name: i for i, name in enumerate(self.names)}
         self.retired = dict.fromkeys(state["retired"])
         self._size(state["capacity"])
-        self.course = like(departure.init(self.capacity, len(self.watched)), state["course"])
-        self.tail = like(self.tail, state["tail"])
         self.window.load(state["window"])
+        for model, kept in zip(self.models, state["models"], strict=True):
+            model.load(kept, self.capacity)
 
-    def _add(self, name: str) -> None:
+    def _add(self, name: str, recycled: list[int]) -> None:
         slot = len(self.names)
         if slot >= self.capacity and self.retired:
             oldest = next(iter(self.retired))
             del self.retired[oldest]
             slot = self.slots.pop(oldest)
             self.names[slot] = name
-            self.recycled.append(slot)
+            recycled.append(slot)
         else:
             self.names.append(name)
             self.owner.append("")
@@ -177,5 +136,6 @@ class SubjectTable:
         values, mask = self.values, self.mask
         self._size(capacity)
         self.values[: len(mask)], self.mask[: len(mask)] = values, mask
-        self.course = departure.resize(self.course, capacity)
         self.window.resize(capacity)
+        for model in self.models:
+            model.resize(capacity)

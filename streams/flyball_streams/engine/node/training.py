@@ -26,7 +26,7 @@ class TrainingWorkloads:
         if known is None or known[0] is not tenancy or known[1:3] != versions:
             owner, count = tenancy.workload_of_slot, len(tenancy.workloads)
             held = owner >= 0
-            like_it = np.bincount(owner[held], self.profiles.trains[: len(owner)][held], count)
+            like_it = np.bincount(owner[held], self.profiles.model.trains[: len(owner)][held], count)
             found = like_it >= MOST * np.maximum(tenancy.devices, 1)
             for index, workload in enumerate(tenancy.workloads):
                 if (spec := self.directory.spec(workload)) is not None:

@@ -12,6 +12,7 @@ from tests.streams.engine.scene import (
     Cell,
     Out,
     Values,
+    cell_tick,
     incoming,
     incoming_records,
     inventory,
@@ -28,8 +29,9 @@ from flyball_contracts.xids import xid_of
 from flyball_simulator import Fleet
 from flyball_streams.engine import Engine
 from flyball_streams.engine.cell.placement import Placement
-from flyball_streams.engine.node.cell import GONE_TICKS, REPEAT_TICKS
-from flyball_streams.engine.node.detectors.health import Health
+from flyball_streams.engine.node.cell import GONE_TICKS
+from flyball_streams.engine.node.detectors.departures import Departures
+from flyball_streams.engine.node.detectors.health import REPEAT_TICKS, Health
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import Parameters
@@ -153,7 +155,7 @@ def test_what_is_remembered_of_nodes_that_come_and_go_is_bounded() -> None:
     assert len(held.gpus.names) <= 64
     assert len(held.health.broken) == 0
     assert set(held.inventories) == {"stays"}
-    assert len(held.last_found) == 0
+    assert len(held.health.reported) == 0
 
 
 SMALL = FleetConfig(
@@ -217,21 +219,22 @@ def sick_many(rows: int) -> Values:
 
 
 def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has_none() -> None:
-    table = SubjectTable(GPU, {"hw.power": 50.0}, 1e-8)
+    table = SubjectTable(GPU)
+    departures = Departures(table, {"hw.power": 50.0}, 1e-8)
+    table.models = (departures,)
     names = tuple(f"gpu-{i}" for i in range(64))
     rows = table.rows(names, "node-1")
     table.put([(rows, np.full((64, len(GPU)), 100.0, np.float32).tobytes())])
-    means = None
     for index in range(1, 6):
-        means = table.means(Tick(index=index, period_ns=NS_PER_S))
-    assert means is not None
-    assert not list(table.departures(means, np.full(64, -1, np.int32)))
+        table.end_tick(Tick(index=index, period_ns=NS_PER_S))
+    assert table.means is not None
+    assert list(departures.step(cell_tick(Tick(index=5, period_ns=NS_PER_S), gpus=table))) == []
     assert table.retire(names[:1], "node-2") == []  # not that node's to give away
     assert table.retire(names[:2], "node-1") == ["gpu-0", "gpu-1"]
     assert table.rows(("gpu-1",), "node-1").tolist() == [1]
     assert table.rows(("new",), "node-2").tolist() == [0]
     assert table.capacity == 64
-    assert np.asarray(table.course.seen_s)[0, :2].tolist() == [0.0, 5.0]
+    assert np.asarray(departures.model.seen_s)[0, :2].tolist() == [0.0, 5.0]
     assert "gpu-0" not in table.slots
 
 
@@ -357,9 +360,10 @@ def test_what_is_held_against_a_gpu_survives_a_restart() -> None:
     struck_by(cell, 31, "restart_app", range(2))
     struck_by(cell, 777, "no_new_work", range(2, 3))
     cell.run(5, 5)
-    health = cell.engine.nodes[0].cells["cell-1"].health
+    held = cell.engine.nodes[0].cells["cell-1"]
+    health = held.health
     state = unpack(pack(health.state()))
-    other = Health(64)
+    other = Health(held.gangs, 64)
     other.load(state, 64)
     assert pack(other.state()) == pack(health.state())
     assert set(other.avoided) == {"node-1/2"}

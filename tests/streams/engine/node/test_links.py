@@ -8,7 +8,7 @@ from tests.streams.engine.scene import START_NS, Agent, Cell, Out, Values, incom
 
 from flyball_contracts.records import Allocation, Anomaly, Migrate
 from flyball_contracts.records.events import node_event
-from flyball_streams.engine.node.links import REPEAT_NS
+from flyball_streams.engine.node.detectors.links import REPEAT_NS
 from flyball_streams.engine.symptoms import symptom_of
 
 NVLINK, PCIE = "nvidia.gpu.nvlink.errors", "nvidia.gpu.pcie.replays"

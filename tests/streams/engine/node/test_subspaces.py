@@ -1,14 +1,12 @@
 """A host that leaves the way in which its series vary together is reported once, with what does not fit."""
 
 import numpy as np
-from tests.streams.engine.scene import CELL
+from tests.streams.engine.scene import CELL, cell_tick, inventory
 
 from flyball_contracts.metrics import HOST
-from flyball_contracts.records import Anomaly, Evidence, Tick
+from flyball_contracts.records import Allocation, Anomaly, Evidence, Tick
 from flyball_streams.engine.budget import BUDGET_S
 from flyball_streams.engine.causes import of_anomaly
-from flyball_streams.engine.node.cell import HOST_WATCHED
-from flyball_streams.engine.node.detectors.pressure import Pressure
 from flyball_streams.engine.node.detectors.subspaces import DETECTOR, NOISE, Subspaces
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.window import Means
@@ -26,9 +24,11 @@ class Hosts:
     """What a lane learns of four hosts: CPU, disk and network follow their load."""
 
     def __init__(self) -> None:
-        self.table = SubjectTable(HOST, HOST_WATCHED, 1e-9, N)
+        self.table = SubjectTable(HOST, N)
         self.table.rows(tuple(f"node-{i}" for i in range(N)), "")
-        self.detector = Subspaces(CELL, N)
+        work = ("first", "second", "second", "second")
+        self.nodes = [inventory(f"node-{i}", 0, (Allocation(workload=w, replica=f"{i}"),)) for i, w in enumerate(work)]
+        self.detector = Subspaces(N)
         self.random = np.random.default_rng(7)
         self.at = 0
 
@@ -44,9 +44,8 @@ class Hosts:
             values[:, RECEIVE] = 1e9 * PERIOD_S * load * noise[2]
             values[list(hosts), READ] *= reads
             tick = Tick(index=FIRST + self.at, period_ns=PERIOD_S * 10**9)
-            work = np.array([0, 1, 1, 1], np.int32)
-            means = Means(values, np.ones(N, bool), float(PERIOD_S))
-            found += self.detector.step(tick, self.table, means, work, 200.0 / BUDGET_S)
+            self.table.means = Means(values, np.ones(N, bool), float(PERIOD_S))
+            found += self.detector.step(cell_tick(tick, None, self.table, *self.nodes, rate=200.0 / BUDGET_S))
             self.at += 1
         return found
 
@@ -73,7 +72,7 @@ def test_a_host_that_reads_what_its_load_does_not_explain_is_reported_once() -> 
     assert other.run(30, reads=25.0) == found, "a restart changes nothing"
     several = together.run(30, reads=25.0, hosts=(1, 2, 3))
     assert len({a.time_ns for a in several}) == len(several), "of hosts of one work the one that goes furthest"
-    new.detector.wipe([1])
+    new.detector.reset([1])
     assert new.run(30, reads=25.0) == [], "a host with other work starts again"
 
 
@@ -82,19 +81,22 @@ def test_room_for_more_hosts_changes_nothing() -> None:
     hosts.run(100)
     more.run(100)
     more.detector.resize(2 * N)
-    assert len(more.detector.peak) == 2 * N
-    np.testing.assert_array_equal(more.detector.model.form[..., :N], hosts.detector.model.form)
+    assert len(more.detector.model.peak) == 2 * N
+    np.testing.assert_array_equal(more.detector.model.usual.form[..., :N], hosts.detector.model.usual.form)
 
 
 def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_start_again() -> None:
     hosts = Hosts()
-    hosts.detector.change({1: "training", 2: "training"})
+    hosts.detector.change_work({1: "training", 2: "training"})
     hosts.run(DAY)
-    hosts.detector.change({1: ""})
-    hosts.detector.change({1: "training", 2: "serving", 5: "training"})
+    hosts.detector.change_work({1: ""})
+    hosts.detector.change_work({1: "training", 2: "serving"})
     assert hosts.run(20, reads=25.0) == [], "the means are not known yet"
     hosts.run(20)
-    assert (hosts.detector.model.seen_s[1], hosts.detector.model.seen_s[2]) == (60.0 * (DAY + 40), 60.0 * 40)
+    assert (hosts.detector.model.usual.seen_s[1], hosts.detector.model.usual.seen_s[2]) == (
+        60.0 * (DAY + 40),
+        60.0 * 40,
+    )
     found = hosts.again().run(60, reads=25.0, hosts=(1, 2))
     assert {a.subject for a in found} == {"node-1"}
 
@@ -102,21 +104,9 @@ def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_sta
 def test_the_first_work_of_a_host_that_idled_starts_it_again() -> None:
     hosts = Hosts()
     hosts.run(DAY)
-    hosts.detector.change({1: "training"})
+    hosts.detector.change_work({1: "training"})
     assert hosts.run(60, reads=200.0, hosts=(1,)) == []
-    assert hosts.detector.model.seen_s[1] == 60.0 * 60
-
-
-def test_a_snapshot_between_growth_and_the_end_of_a_window_is_read() -> None:
-    hosts, pressure = Hosts(), Pressure(CELL, N)
-    hosts.run(5)
-    other = Subspaces(CELL, N)
-    other.load(unpack(pack(hosts.detector.state())), 2 * N)
-    np.testing.assert_array_equal(other.model.mean[:, :N], hosts.detector.model.mean)
-    assert other.capacity == 2 * N
-    loaded = Pressure(CELL, N)
-    loaded.load(unpack(pack(pressure.state())), 2 * N)
-    assert loaded.capacity == loaded.ports.errors.shape[1] == 2 * N
+    assert hosts.detector.model.usual.seen_s[1] == 60.0 * 60
 
 
 def test_who_was_silent_behind_another_of_its_work_is_reported_when_that_one_is_well() -> None:

@@ -15,6 +15,8 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import NodeEvent, Symptom, Tick
 from flyball_models.anomaly import tail
+from flyball_streams.engine.budget import SILENCE_SHARE
+from flyball_streams.engine.node.detector import CellTick
 from flyball_streams.engine.packing import arrays, like
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
@@ -111,7 +113,13 @@ class Absences:
         if node in self.last_seen:
             self.stopped[node] = self.last_seen[node][1], False
 
-    def step(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
+    def step(self, seen: CellTick) -> Iterator[Symptom]:
+        """Symptoms of the nodes of a cell that are silent."""
+        for event, _ in seen.events:
+            self.note(event, seen.tick.period_ns, holds_work=seen.inventories[event.node].holds_work)
+        yield from self.silent(seen.tick, seen.inventories.keys(), SILENCE_SHARE * seen.node_rate)
+
+    def silent(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
         """Symptoms of silent nodes: the first when the limit is reached, then one every ``REPEAT_S``.
 
         ``rate`` is how often a node that will come back by itself may be reported, per second.

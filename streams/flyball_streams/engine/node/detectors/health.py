@@ -1,5 +1,6 @@
-"""Detects devices that fail, and devices that are slower than their peers."""
+"""Detects devices that fail, and devices that are slower than their peers; proposes to move work off them."""
 
+from collections.abc import Iterator
 from math import exp
 from typing import Any, NamedTuple
 
@@ -7,12 +8,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flyball_contracts.ids import record_id
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Evidence, NodeEvent
+from flyball_contracts.records import Anomaly, Evidence, NodeEvent, Proposal
 from flyball_contracts.xids import xid_of
 from flyball_models.anomaly import peers
-from flyball_streams.engine.node.attribution import MOVES, REPEATS, FaultAttribution
-from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
+from flyball_streams.engine.node.detector import CellTick, Detector
+from flyball_streams.engine.node.detectors.attribution import MOVES, REPEATS, FaultAttribution
+from flyball_streams.engine.node.detectors.gangs import Gangs
+from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 SUSPECT = "suspect"
 """Detector of devices that get no new work but keep what they run."""
@@ -28,6 +32,7 @@ CLOCK_FLOOR = np.array([0.01], np.float32)
 NEAR = exp(-0.99 * peers.FAR_Z * float(CLOCK_FLOOR[0]))
 """Ratio of two clocks, with a margin for rounding, above which neither is far from the other."""
 UNITS = tuple(GPU.metrics[int(c)].unit for c in PEER_COLUMNS)
+REPEAT_TICKS = 30
 
 _evidence = msgspec.msgpack.Encoder()
 _evidence_decoder = msgspec.msgpack.Decoder(tuple[Evidence, ...])
@@ -43,51 +48,36 @@ class Finding(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-class Health:
+class Health(Detector[peers.State]):
     """Monitors the health of the devices of one cell.
 
     ``events`` are events that require work to move off a device, ``avoided`` those that only bar new work.
     ``broken`` are devices with uncorrected errors or a requested recovery. ``recovery_requested`` are devices whose
-    driver requests a recovery action.
+    driver requests a recovery action. ``reported`` is the tick of the last report of each device.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.peers = peers.init(capacity, 1)
+    def __init__(self, gangs: Gangs, capacity: int) -> None:
+        self.gangs = gangs
+        super().__init__(capacity, lambda slots: peers.init(slots, 1))
         self.events: dict[str, NodeEvent] = {}
         self.avoided: dict[str, NodeEvent] = {}
         self.attribution = FaultAttribution()
         self.broken: dict[str, Finding] = {}
         self.recovery_requested: set[str] = set()
+        self.reported: dict[str, int] = {}
 
-    def resize(self, capacity: int) -> None:
-        """Make room for more devices."""
-        self.peers = peers.resize(self.peers, capacity)
-
-    def reset(self, slots: list[int]) -> None:
-        """Reset slots that now belong to other devices."""
-        fresh = peers.init(self.peers.history.shape[-1], 1)
-        self.peers = wiped(self.peers, fresh, slots)
-
-    def note(self, device: str, event: NodeEvent, workload: str) -> None:
-        """Apply an event of a device; ``workload`` is the one on it, empty for none.
-
-        The driver's verdict outranks statistics, and holds until the device is reset or its node boots.
-        """
-        verdict = self.attribution.attribute(device, event, workload)
-        if verdict == "move":
-            self.events[device] = event
-            self.avoided.pop(device, None)
-        elif verdict == "avoid" and device not in self.events:
-            self.avoided[device] = event
-
-    def forget(self, devices: list[str]) -> None:
+    def retire(self, subjects: list[str]) -> None:
         """Drop all findings about some devices: they were reset, or are gone."""
-        for device in devices:
+        for device in subjects:
             self.events.pop(device, None)
             self.avoided.pop(device, None)
             self.attribution.forget(device)
             self.broken.pop(device, None)
             self.recovery_requested.discard(device)
+
+    def boot(self, devices: list[str]) -> None:
+        """Drop all findings about devices whose node has booted."""
+        self.retire(devices)
 
     def failing(self) -> set[str]:
         """Devices that are known to fail; they are not compared with peers."""
@@ -100,45 +90,57 @@ class Health:
         }
         events = {device: pack_struct(e) for device, e in self.events.items()}
         return {
-            "peers": arrays(self.peers),
+            **super().state(),
             "events": events,
             "avoided": {device: pack_struct(e) for device, e in self.avoided.items()},
             "attribution": self.attribution.state(),
             "broken": broken,
             "recovery_requested": sorted(self.recovery_requested),
+            "reported": self.reported,
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Replace the state by that of a snapshot."""
-        self.peers = like(peers.init(capacity, 1), state["peers"])
+        super().load(state, capacity)
         self.events = {device: unpack_struct(raw, NodeEvent) for device, raw in state["events"].items()}
         self.avoided = {device: unpack_struct(raw, NodeEvent) for device, raw in state["avoided"].items()}
         self.attribution.load(state["attribution"])
-        self.recovery_requested = set(state["recovery_requested"])
+        self.recovery_requested, self.reported = set(state["recovery_requested"]), dict(state["reported"])
         self.broken = {
             device: Finding(slot, detector, score, reason, _evidence_decoder.decode(raw))
             for device, (slot, detector, score, reason, raw) in state["broken"].items()
         }
 
-    def findings(
-        self,
-        values: NDArray[np.float32],
-        mask: NDArray[np.bool_],
-        group: NDArray[np.int32],
-        slots: dict[str, int],
-        names: list[str],
-        skip: set[int],
-    ) -> list[Finding]:
-        """Unhealthy devices of this tick by slot, without the slots in ``skip``.
+    def step(self, seen: CellTick) -> Iterator[Anomaly | Proposal]:
+        """Unhealthy devices by slot, each at most once in ``REPEAT_TICKS``, and notices to owners of workloads.
 
-        ``group`` numbers peer groups, -1 for none.
+        The driver's verdict on an event outranks statistics, and holds until the device is reset or its node boots.
         """
+        for event, devices in seen.events:
+            for device, workload in devices.items():
+                verdict = self.attribution.attribute(device, event, workload)
+                if verdict == "move":
+                    self.events[device] = event
+                    self.avoided.pop(device, None)
+                elif verdict == "avoid" and device not in self.events:
+                    self.avoided[device] = event
+        for finding in self._findings(seen) if seen.gpus.mask.any() else ():
+            self.reported[seen.gpus.names[finding.slot]] = seen.tick.index
+            anomaly = seen.anomaly(seen.gpus, finding.slot, finding.detector, finding.score, finding.evidence)
+            yield anomaly
+            yield _proposal(finding, anomaly, seen)
+        yield from self._notices(seen)
+
+    def _findings(self, seen: CellTick) -> list[Finding]:
+        values, mask, slots, names = seen.gpus.values, seen.gpus.mask, seen.gpus.slots, seen.gpus.names
+        self.reported = {d: i for d, i in self.reported.items() if 0 <= seen.tick.index - i < REPEAT_TICKS}
+        skip, group = {slots[d] for d in self.reported if d in slots}, self.gangs.whole(seen.tenancy)
         found: dict[int, Finding] = {}
         if (group >= 0).any():
             found.update(self._stragglers(values, mask, group, skip))
         for device in sorted(self.recovery_requested):
             if device in slots and values[slots[device], RECOVERY] == 0:
-                self.forget([device])  # the driver no longer requests a recovery: it has been done
+                self.retire([device])  # the driver no longer requests a recovery: it has been done
         faults = values.take(FAULTS, axis=1) > 0
         for slot in (mask & faults.any(axis=1)).nonzero()[0].tolist() if faults.any() else ():
             if values[slot, RECOVERY] > 0:
@@ -156,16 +158,36 @@ class Health:
                 found[slot] = _reported(slot, event, "failing")
         return [found[slot] for slot in sorted(found)]
 
+    def _notices(self, seen: CellTick) -> Iterator[Anomaly]:
+        """Anomalies for the owners of workloads: errors of their programs, which move no work."""
+        for workload, event, devices in self.attribution.take_notices():
+            code = event.code or 0
+            yield Anomaly(
+                id=record_id("Anomaly", seen.cell, workload, "application", code, event.id),
+                subject=workload,
+                cell=seen.cell,
+                node=event.node,
+                time_ns=seen.tick.end_ns,
+                detector="application",
+                score=0.5,
+                evidence=(
+                    Evidence(name="xid", value=float(code), record=event.id),
+                    Evidence(name="devices", value=float(devices), unit="{device}"),
+                ),
+                workload=workload,
+                since_ns=event.time_ns,
+            )
+
     def _stragglers(
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], skip: set[int]
     ) -> dict[int, Finding]:
-        if not np.asarray(self.peers.history).any() and _are_alike(values[mask & (group >= 0), PEER_COLUMNS[CLOCK]]):
+        if not np.asarray(self.model.history).any() and _are_alike(values[mask & (group >= 0), PEER_COLUMNS[CLOCK]]):
             return {}  # most ticks: nobody was slow lately, and nobody is now
         clock = values[:, PEER_COLUMNS[:1]]
         relative = np.log(clock, out=np.full_like(clock, np.nan), where=clock > 0)
         z = peers.deviations(relative, group, mask, CLOCK_FLOOR)
-        self.peers, alarm = peers.persist(
-            self.peers, z, mask, k=peers.SLOW_TICKS, m=peers.OF_TICKS, threshold=peers.FAR_Z
+        self.model, alarm = peers.persist(
+            self.model, z, mask, k=peers.SLOW_TICKS, m=peers.OF_TICKS, threshold=peers.FAR_Z
         )
         slow = alarm[:, 0] & (z[:, 0] < 0) & mask
         found: dict[int, Finding] = {}
@@ -186,6 +208,22 @@ class Health:
             score = 1.0 - 1.0 / (1.0 + abs(float(z[slot, 0])))
             found[slot] = Finding(slot, "straggling", score, reason, evidence)
         return found
+
+
+def _proposal(finding: Finding, anomaly: Anomaly, seen: CellTick) -> Proposal:
+    holder = seen.tenancy.replica_of_slot.get(finding.slot, ("", ""))
+    workload, replica = ("", "") if finding.detector == SUSPECT else holder
+    return Proposal(
+        id=record_id("Proposal", "migrate", seen.cell, anomaly.subject, seen.tick.index),
+        action="migrate",
+        workload=workload,
+        reason=f"device {anomaly.subject} of {anomaly.node} is {finding.detector}: {finding.reason}",
+        replica=replica,
+        node=anomaly.node,
+        device=anomaly.subject,
+        confidence=0.95 if finding.detector == "failing" else 0.8,
+        evidence=(*finding.evidence, Evidence(name="anomaly", value=finding.score, record=anomaly.id)),
+    )
 
 
 def _are_alike(clock: NDArray[np.float32]) -> bool:

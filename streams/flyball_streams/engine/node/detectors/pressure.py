@@ -12,19 +12,20 @@ rules' own limits apply. Of hosts that do the same work and wait together only t
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST
 from flyball_contracts.records import Anomaly, Evidence, Tick
 from flyball_models.anomaly import link_errors, tail
-from flyball_streams.engine.node.table import SubjectTable
-from flyball_streams.engine.node.window import Means
-from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.budget import HELD_UP_SHARE
+from flyball_streams.engine.node.detector import CellTick, Detector
+from flyball_streams.engine.node.detectors.neighbours import Neighbours
+from flyball_streams.engine.packing import arrays, like
 
 RESOURCES = ("cpu", "memory", "io")
 WAITS = tuple(f"system.linux.psi.total_time{{resource={kind},stall=some}}" for kind in RESOURCES)
@@ -33,6 +34,7 @@ WAIT_COLUMNS, ERROR_COLUMNS = (np.array([HOST.column(key) for key in keys]) for 
 KINDS = len(WAITS) + len(ERRORS)
 LEAST, TIMES = 0.2, 4.0
 """Share of time in which some task waits, and its ratio to the usual share."""
+SCORE = 0.8
 LASTS_S, WARM_S, USUAL_S, ACCEPT_S = 60.0, 300.0, 3600.0, 3600.0
 """``USUAL_S`` is the time constant of the usual share, which does not learn a high share before ``ACCEPT_S``."""
 AGAIN_NS = 300 * NS_PER_S
@@ -47,15 +49,14 @@ with the default budget the rules' limits apply. In one fleet of a thousand, hea
 often; two waits in its first hours show which fleet it is."""
 MOST = 20.0
 """A host that waits for twenty minutes is always reported."""
-NoisyNeighbour = Callable[[str, str], Evidence | None]
-"""Returns evidence of a noisy neighbour for a node and a resource."""
 
 
 class State(NamedTuple):
     """Float32 [3, N]: usual share of waits, and how long it has been high, s.
 
     [N]: ``seen_s``, how long it was observed, s. ``peak`` float32 [5, N], waits and ports, is the largest size of what
-    lasts; ``doubt_s`` float32 [5, N] is the time until the tail learns again from a reported host.
+    lasts; ``doubt_s`` float32 [5, N] is the time until the tail learns again from a reported host. ``ports`` are the
+    errors of ports.
     """
 
     usual: NDArray[np.float32]
@@ -63,63 +64,40 @@ class State(NamedTuple):
     seen_s: NDArray[np.float32]
     peak: NDArray[np.float32]
     doubt_s: NDArray[np.float32]
+    ports: link_errors.State
 
 
 def init(n: int) -> State:
     """State of ``n`` hosts without observations."""
     shapes = (len(WAITS), n), (len(WAITS), n), (n,), (KINDS, n), (KINDS, n)
-    return State._make(np.zeros(shape, np.float32) for shape in shapes)
+    return State._make((*(np.zeros(shape, np.float32) for shape in shapes), link_errors.init(n)))
 
 
-def resize(state: State, n: int) -> State:
-    """The state with room for ``n`` hosts, at least as many as before."""
-    fresh = init(n)
-    for new, old in zip(fresh, state, strict=True):
-        new[..., : old.shape[-1]] = old
-    return fresh
+class Pressure(Detector[State]):
+    """Monitors the hosts of one cell; ``reported`` is the time of the last report, by detector and name, ns.
 
+    ``neighbours`` names the workload that takes a resource of a node from others.
+    """
 
-class Pressure:
-    """Monitors the hosts of one cell; ``reported`` is the time of the last report, by detector and name, ns."""
-
-    def __init__(self, cell: str, capacity: int) -> None:
-        self.cell = cell
-        self.waits = init(capacity)
-        self.ports = link_errors.init(capacity)
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity, init)
         self.tail = _unseen()
         self.reported: dict[str, int] = {}
+        self.neighbours = Neighbours()
 
-    @property
-    def capacity(self) -> int:
-        """Number of slots."""
-        return len(self.waits.seen_s)
+    def change_work(self, kinds: dict[int, str]) -> None:
+        """Start hosts with other work again."""
+        self.reset(list(kinds))
 
-    def resize(self, capacity: int) -> None:
-        """Make room for more hosts."""
-        self.waits = resize(self.waits, capacity)
-        self.ports = link_errors.resize(self.ports, capacity)
-
-    def wipe(self, slots: list[int]) -> None:
-        """Reset slots that belong to another host now, or do other work."""
-        if slots := [slot for slot in slots if slot < self.capacity]:
-            self.waits = wiped(self.waits, init(self.capacity), slots)
-            self.ports = wiped(self.ports, link_errors.init(self.ports.errors.shape[1]), slots)
-
-    def step(
-        self,
-        tick: Tick,
-        table: SubjectTable,
-        means: Means,
-        work: NDArray[np.int32],
-        rate: float,
-        noisy_neighbour: NoisyNeighbour,
-    ) -> Iterator[Anomaly]:
-        """Hosts that slow down work, each repeated every five minutes.
-
-        ``work`` [N] numbers the work of hosts, equal numbers for the same work, -1 for none. ``rate`` is how often a
-        healthy host may be reported, per second. ``noisy_neighbour`` names the workload that takes a resource of a node
-        from others.
-        """
+    def step(self, seen: CellTick) -> Iterator[Anomaly]:
+        """Hosts that slow down work, each repeated every five minutes."""
+        for inventory, frame in seen.usage:
+            self.neighbours.note(inventory, frame.values, frame.period_ns / NS_PER_S, frame.time_ns)
+        means = seen.hosts.means
+        if means is None:
+            return
+        tick, table, work = seen.tick, seen.hosts, seen.work_of_hosts
+        self.neighbours.keep(seen.inventories)
         period_s = tick.period_ns / NS_PER_S
         share = means.values.take(WAIT_COLUMNS, axis=1).T / np.float32(period_s)
         waits = self._wait(share, means.elapsed_s)
@@ -127,10 +105,11 @@ class Pressure:
         now_s, struck = tick.end_ns / NS_PER_S, np.zeros(errors.shape, np.bool_)
         if (errors > 0).any():  # hardly ever
             new = np.nan_to_num(errors).astype(np.float64)
-            self.ports, struck = link_errors.step(self.ports, new, now_s, means.elapsed_s)
-        size = np.concatenate([self.waits.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
+            ports, struck = link_errors.step(self.model.ports, new, now_s, means.elapsed_s)
+            self.model = self.model._replace(ports=ports)
+        size = np.concatenate([self.model.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
         loud = np.concatenate([waits, struck]) & (size >= self.tail.limit[:, None]) & (work >= 0)
-        self._learn(size, work, means.elapsed_s, rate / KINDS)
+        self._learn(size, work, means.elapsed_s, HELD_UP_SHARE * seen.node_rate / KINDS)
         self.reported = {key: at_ns for key, at_ns in self.reported.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
         held_up, errors_of = loud[: len(WAITS)], loud[len(WAITS) :]
         together = self._together(share, work) if held_up.any() else {}
@@ -140,31 +119,29 @@ class Pressure:
             if held_up[:, slot].any():
                 worst = sorted(np.flatnonzero(held_up[:, slot]).tolist(), key=lambda kind: -float(share[kind, slot]))
                 if self._is_new("pressure", together.get((worst[0], int(work[slot])), name), tick):
-                    yield self._waiting(tick, slot, name, share, worst, noisy_neighbour)
+                    yield self._waiting(seen, slot, share, worst)
             if errors_of[:, slot].any() and self._is_new("network", name, tick):
                 kinds: list[int] = np.flatnonzero(errors_of[:, slot]).tolist()
-                evidence = [
-                    Evidence(name=ERRORS[k], value=float(self.ports.errors[k, slot]), expected=0.0, unit="{error}")
+                evidence = tuple(
+                    Evidence(
+                        name=ERRORS[k], value=float(self.model.ports.errors[k, slot]), expected=0.0, unit="{error}"
+                    )
                     for k in kinds
-                ]
-                yield self._anomaly(tick, name, "network", evidence, float(self.ports.since_s[kinds, slot].min()))
+                )
+                since_ns = round(float(self.model.ports.since_s[kinds, slot].min()) * NS_PER_S)
+                yield seen.anomaly(table, slot, "network", SCORE, evidence, since_ns)
 
-    def _waiting(
-        self,
-        tick: Tick,
-        slot: int,
-        name: str,
-        share: NDArray[np.float32],
-        worst: list[int],
-        noisy_neighbour: NoisyNeighbour,
-    ) -> Anomaly:
-        evidence = [
-            Evidence(name=WAITS[k], value=float(share[k, slot]), expected=float(self.waits.usual[k, slot]))
+    def _waiting(self, seen: CellTick, slot: int, share: NDArray[np.float32], worst: list[int]) -> Anomaly:
+        evidence = tuple(
+            Evidence(name=WAITS[k], value=float(share[k, slot]), expected=float(self.model.usual[k, slot]))
             for k in worst
-        ]
-        neighbour = noisy_neighbour(name, RESOURCES[worst[0]])
-        since_s = tick.end_ns / NS_PER_S - float(self.waits.high_s[worst[0], slot])
-        return self._anomaly(tick, name, "pressure", ([neighbour] if neighbour else []) + evidence, since_s)
+        )
+        end_ns, inventory = seen.tick.end_ns, seen.inventories[seen.hosts.names[slot]]
+        neighbour = self.neighbours.noisy_neighbour(inventory, RESOURCES[worst[0]], end_ns)
+        since_ns = round((end_ns / NS_PER_S - float(self.model.high_s[worst[0], slot])) * NS_PER_S)
+        return seen.anomaly(
+            seen.hosts, slot, "pressure", SCORE, (neighbour, *evidence) if neighbour else evidence, since_ns
+        )
 
     def _together(self, share: NDArray[np.float32], work: NDArray[np.int32]) -> dict[tuple[int, int], str]:
         """A common name of the hosts of a work, three or more, half of which wait for a resource at the same time."""
@@ -185,12 +162,12 @@ class Pressure:
 
     def _bursts(self, now_s: float, period_s: float) -> NDArray[np.float32]:
         """Errors of ports as they count now, in what is enough for the rule, [2, N]."""
-        faded = math.exp(-max(now_s - float(self.ports.at_s[0]), 0.0) / link_errors.WINDOW_S)
-        return (self.ports.weight * (faded / link_errors.enough(period_s))).astype(np.float32)
+        faded = math.exp(-max(now_s - float(self.model.ports.at_s[0]), 0.0) / link_errors.WINDOW_S)
+        return (self.model.ports.weight * (faded / link_errors.enough(period_s))).astype(np.float32)
 
     def _wait(self, share: NDArray[np.float32], period_s: float) -> NDArray[np.bool_]:
         """Update with a tick; return where the share is high, [3, N]."""
-        usual, high_s, seen_s = self.waits[:3]
+        usual, high_s, seen_s = self.model[:3]
         known, period = np.isfinite(share), np.float32(period_s)
         warm = seen_s >= WARM_S
         with np.errstate(invalid="ignore"):
@@ -200,12 +177,12 @@ class Pressure:
         pace = np.minimum(1.0, np.maximum(period / np.maximum(seen_s, period), period / np.float32(USUAL_S)))
         learns = known & ~(high & (high_s < ACCEPT_S))
         usual = usual + np.where(learns, pace.astype(np.float32) * (share - usual), np.float32(0.0))
-        self.waits = self.waits._replace(usual=usual, high_s=high_s, seen_s=seen_s)
+        self.model = self.model._replace(usual=usual, high_s=high_s, seen_s=seen_s)
         return high
 
     def _learn(self, size: NDArray[np.float32], work: NDArray[np.int32], period_s: float, rate: float) -> None:
         """Add what has ended to the tail; of hosts that do the same work, the largest of a tick."""
-        peak, doubt_s = np.maximum(self.waits.peak, size), np.maximum(self.waits.doubt_s - np.float32(period_s), 0.0)
+        peak, doubt_s = np.maximum(self.model.peak, size), np.maximum(self.model.doubt_s - np.float32(period_s), 0.0)
         ended = size < np.float32(0.5) * peak
         stratum, slot = np.nonzero(ended & (peak > HEALTHY.least))
         value, events = np.zeros(0), 0
@@ -220,45 +197,30 @@ class Pressure:
             stratum, place, value = stratum[order], place[order], value[order]
             first = np.append(True, (np.diff(stratum) != 0) | (np.diff(place) != 0))[: len(value)]
             stratum, value, events = stratum[first], value[first], len(np.unique(place[first]))
-        watched = float(np.count_nonzero(self.waits.seen_s >= WARM_S)) * period_s
+        watched = float(np.count_nonzero(self.model.seen_s >= WARM_S)) * period_s
         known = tail.step(self.tail, stratum, value, np.full(KINDS, watched), period_s, rate, events, HEALTHY)
         if known.limit is not self.tail.limit:
             known = known._replace(limit=np.clip(known.limit, 1.0, MOST))
         self.tail = known
-        self.waits = self.waits._replace(
+        self.model = self.model._replace(
             peak=np.where(ended, size, peak).astype(np.float32), doubt_s=doubt_s.astype(np.float32)
-        )
-
-    def _anomaly(self, tick: Tick, name: str, detector: str, evidence: list[Evidence], since_s: float) -> Anomaly:
-        return Anomaly(
-            id=record_id("Anomaly", self.cell, name, detector, tick.index),
-            subject=name,
-            cell=self.cell,
-            node=name,
-            time_ns=tick.end_ns,
-            detector=detector,
-            score=0.8,
-            evidence=tuple(evidence),
-            since_ns=max(0, min(round(since_s * NS_PER_S), tick.end_ns)),
         )
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
         return {
-            "waits": arrays(self.waits),
-            "ports": arrays(self.ports),
+            **super().state(),
             "tail": arrays(self.tail),
             "reported": self.reported,
+            "neighbours": self.neighbours.state(),
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Replace the state by that of a snapshot, which may have been written before the room for new hosts."""
-        had = state["waits"][-1].shape[-1]
-        self.waits = like(init(had), state["waits"])
-        self.ports = like(link_errors.init(had), state["ports"])
-        self.resize(capacity)
+        """Replace the state by that of a snapshot."""
+        super().load(state, capacity)
         self.tail = like(_unseen(), state["tail"])
         self.reported = dict(state["reported"])
+        self.neighbours.load(state["neighbours"])
 
 
 def _unseen() -> tail.State:

@@ -13,18 +13,18 @@ it would never be scored.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST
-from flyball_contracts.records import Anomaly, Evidence, Tick
+from flyball_contracts.records import Anomaly, Evidence
 from flyball_models.anomaly import subspace, tail
 from flyball_streams.engine.budget import BUDGET_S, SUBSPACE_SHARE, score
-from flyball_streams.engine.node.table import SubjectTable
-from flyball_streams.engine.node.window import Means
+from flyball_streams.engine.node.detector import CellTick, Detector
 from flyball_streams.engine.packing import arrays, like, wiped
 
 DETECTOR = "subspace"
@@ -61,76 +61,72 @@ SCORES = tail.Config(
 SHOWN = 3
 
 
-class Subspaces:
-    """Monitors the hosts of one cell.
+class Hosts(NamedTuple):
+    """Usual variation of hosts; ``total`` and ``known`` [M, N] sum up a window; ``peak`` [N] is what has not ended."""
 
-    ``total`` and ``count`` [M, N] sum up a window of ``elapsed_s``; ``peak`` [N] is the size of what has not ended.
+    usual: subspace.State
+    total: NDArray[np.float64]
+    known: NDArray[np.float64]
+    peak: NDArray[np.float64]
+
+
+def init(n: int) -> Hosts:
+    """State of ``n`` hosts without observations."""
+    return Hosts(subspace.init(n, len(NOISE)), np.zeros((len(NOISE), n)), np.zeros((len(NOISE), n)), np.zeros(n))
+
+
+class Subspaces(Detector[Hosts]):
+    """Monitors the hosts of one cell; a window has ``elapsed_s`` so far.
+
     ``reported`` has the time, ns, and size of the last report, by host. ``kinds`` names the kinds of work that a host
     does or did last, by slot.
     """
 
-    def __init__(self, cell: str, capacity: int) -> None:
-        self.cell = cell
-        self.model = subspace.init(capacity, len(NOISE))
-        self.total, self.count = np.zeros((len(NOISE), capacity)), np.zeros((len(NOISE), capacity))
-        self.peak = np.zeros(capacity)
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity, init)
         self.elapsed_s = 0.0
         self.tail = tail.init(1, 1.0 / BUDGET_S, SCORES)
         self.reported: dict[str, tuple[int, float]] = {}
         self.kinds: dict[int, str] = {}
 
-    @property
-    def capacity(self) -> int:
-        """Number of slots."""
-        return len(self.peak)
-
-    def resize(self, capacity: int) -> None:
-        """Make room for more hosts."""
-        more = capacity - len(self.peak)
-        self.model = subspace.resize(self.model, capacity)
-        self.total, self.count = (np.pad(sums, ((0, 0), (0, more))) for sums in (self.total, self.count))
-        self.peak = np.pad(self.peak, (0, more))
-
-    def wipe(self, slots: list[int]) -> None:
-        """Reset slots that belong to another host now."""
+    def reset(self, slots: list[int]) -> None:
+        """Start slots again that belong to other hosts now."""
         for slot in slots:
             self.kinds.pop(slot, None)
-        self.model = wiped(self.model, subspace.init(self.capacity, len(NOISE)), self._restarted(slots))
+        super().reset(slots)
 
-    def change(self, kinds: dict[int, str]) -> None:
-        """Note that the hosts at these slots have other workloads now, of these kinds of work, empty for none."""
-        new = [slot for slot, kind in kinds.items() if kind and self.kinds.get(slot, "") != kind]
-        self.wipe(new)
-        self.kinds |= {slot: kind for slot, kind in kinds.items() if kind}
-        self.model = subspace.settle(self.model, self._restarted([slot for slot in kinds if slot not in new]))
+    def change_work(self, kinds: dict[int, str]) -> None:
+        """Start hosts with other kinds of work again; those with other work of the same kinds learn only their means.
 
-    def _restarted(self, slots: list[int]) -> list[int]:
-        """Those of the slots that have state already; their window starts again."""
-        known = [slot for slot in slots if slot < self.capacity]
-        self.total[:, known] = self.count[:, known] = self.peak[known] = 0.0
-        return known
-
-    def step(
-        self, tick: Tick, table: SubjectTable, means: Means, work: NDArray[np.int32], rate: float
-    ) -> Iterator[Anomaly]:
-        """Hosts that left their usual variation, in the window that ends a minute.
-
-        ``work`` [N] numbers the work of hosts, equal numbers for the same work, -1 for none. ``rate`` is the whole
-        budget of false incidents of a host, per second.
+        Hosts without work keep the kinds that they had.
         """
-        rate *= SUBSPACE_SHARE
+        new = [slot for slot, kind in kinds.items() if kind and self.kinds.get(slot, "") != kind]
+        self.reset(new)
+        self.kinds |= {slot: kind for slot, kind in kinds.items() if kind}
+        same = [slot for slot in kinds if slot not in new]
+        usual = subspace.settle(self.model.usual, same)
+        self.model = wiped(self.model, init(self.capacity), same)._replace(usual=usual)
+
+    def step(self, seen: CellTick) -> Iterator[Anomaly]:
+        """Hosts that left their usual variation, in the window that ends a minute."""
+        means = seen.hosts.means
+        if means is None:
+            return
+        tick, table, work = seen.tick, seen.hosts, seen.work_of_hosts
+        rate = SUBSPACE_SHARE * seen.node_rate
         x = means.values.take(COLUMNS, axis=1).T / np.where(_COUNTS, tick.period_ns / NS_PER_S, 1.0)[:, None]
         known = np.isfinite(x)
-        self.total += np.where(known, x, 0.0)
-        self.count += known
+        total, count, peak = self.model[1:]
+        total += np.where(known, x, 0.0)
+        count += known
         self.elapsed_s += means.elapsed_s
         if self.elapsed_s < WINDOW_S:
             return
         with np.errstate(invalid="ignore"):
-            window: NDArray[np.float32] = (self.total / self.count).astype(np.float32)
+            window: NDArray[np.float32] = (total / count).astype(np.float32)
         elapsed_s, self.elapsed_s = self.elapsed_s, 0.0
-        self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
-        self.model, found = subspace.step(self.model, window, _NOISE, elapsed_s)
+        usual, found = subspace.step(self.model.usual, window, _NOISE, elapsed_s)
+        self.model = Hosts(usual, np.zeros_like(total), np.zeros_like(count), peak)
         size, limit = np.log10(np.maximum(found.score, 1.0)).astype(np.float64), float(self.tail.limit[0])
         self._learn(size, work, float((found.score > 0).sum()) * elapsed_s, elapsed_s, rate)
         self.reported = {name: at for name, at in self.reported.items() if 0 <= tick.end_ns - at[0] < AGAIN_NS}
@@ -140,20 +136,20 @@ class Subspaces:
             name, group = table.names[slot], int(work[slot])
             if group not in reported_work and size[slot] > self.reported.get(name, (0, 0.0))[1]:
                 self.reported[name] = tick.end_ns, float(size[slot])
-                yield self._anomaly(tick, name, window[:, slot], found, slot, rate)
+                yield self._anomaly(seen, window[:, slot], found, slot, rate)
             reported_work |= {group} - {-1}
 
     def _learn(
         self, size: NDArray[np.float64], work: NDArray[np.int32], exposure_s: float, elapsed_s: float, rate: float
     ) -> None:
         """Add what has ended, at less than half of its largest score; of hosts that do the same work, the largest."""
-        peak = np.maximum(self.peak, size)
+        peak = np.maximum(self.model.peak, size)
         slot = np.flatnonzero((size < peak - math.log10(2.0)) & (peak > SCORES.least))
         place = np.where(work[slot] >= 0, work[slot], len(work) + slot)
         order = np.lexsort((-peak[slot], place))
         first = np.append(True, np.diff(place[order]) != 0)[: len(slot)]
         value = peak[slot][order][first]
-        self.peak = np.where(size < peak - math.log10(2.0), size, peak)
+        self.model = self.model._replace(peak=np.where(size < peak - math.log10(2.0), size, peak))
         self.tail = tail.step(
             self.tail,
             np.zeros(len(value), np.int64),
@@ -166,39 +162,30 @@ class Subspaces:
         )
 
     def _anomaly(
-        self, tick: Tick, name: str, x: NDArray[np.float32], found: subspace.Found, slot: int, rate: float
+        self, seen: CellTick, x: NDArray[np.float32], found: subspace.Found, slot: int, rate: float
     ) -> Anomaly:
         part = found.part[:, slot]
         most: list[int] = np.argsort(-part, kind="stable")[:SHOWN].tolist()
         size = np.array([math.log10(float(found.score[slot]))])
         expected_false = float(tail.rates(self.tail, np.zeros(1, np.int64), size, SCORES)[0])
-        return Anomaly(
-            id=record_id("Anomaly", self.cell, name, DETECTOR, tick.index),
-            subject=name,
-            cell=self.cell,
-            node=name,
-            time_ns=tick.end_ns,
-            detector=DETECTOR,
-            score=score(expected_false, rate),
-            evidence=tuple(
-                Evidence(
-                    name=_METRICS[k].key,
-                    value=float(x[k]),
-                    expected=float(found.expected[k, slot]),
-                    unit=_METRICS[k].unit + ("/s" if _COUNTS[k] else ""),
-                )
-                for k in most
-                if part[k] > 0.0
-            ),
-            since_ns=max(0, tick.end_ns - round(WINDOW_S * NS_PER_S)),
-            false_per_1000_gpu_days=expected_false * BUDGET_S,
+        evidence = tuple(
+            Evidence(
+                name=_METRICS[k].key,
+                value=float(x[k]),
+                expected=float(found.expected[k, slot]),
+                unit=_METRICS[k].unit + ("/s" if _COUNTS[k] else ""),
+            )
+            for k in most
+            if part[k] > 0.0
         )
+        since_ns = seen.tick.end_ns - round(WINDOW_S * NS_PER_S)
+        anomaly = seen.anomaly(seen.hosts, slot, DETECTOR, score(expected_false, rate), evidence, since_ns)
+        return replace(anomaly, false_per_1000_gpu_days=expected_false * BUDGET_S)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
         return {
-            "model": arrays(self.model),
-            "sums": arrays((self.total, self.count, self.peak)),
+            **super().state(),
             "elapsed_s": self.elapsed_s,
             "tail": arrays(self.tail),
             "reported": {name: list(at) for name, at in self.reported.items()},
@@ -206,12 +193,8 @@ class Subspaces:
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
-        """Replace the state by that of a snapshot, which may have been written before the room for new hosts."""
-        had = state["sums"][-1].shape[-1]
-        sums = np.zeros((len(NOISE), had)), np.zeros((len(NOISE), had)), np.zeros(had)
-        self.model = like(subspace.init(had, len(NOISE)), state["model"])
-        self.total, self.count, self.peak = like(sums, state["sums"])
-        self.resize(capacity)
+        """Replace the state by that of a snapshot."""
+        super().load(state, capacity)
         self.elapsed_s = state["elapsed_s"]
         self.tail = like(self.tail, state["tail"])
         self.reported = {name: (at_ns, size) for name, (at_ns, size) in state["reported"].items()}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import repeat
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Demand, Features, Inventory, Profile, Record, Tick
-from flyball_models import grow
+from flyball_contracts.records import Demand, Features, Profile, Record, Tick
 from flyball_models.profile import course, features, kinds, phase, waste, waves
 from flyball_models.profile.course import FEATURES
 from flyball_models.profile.signals import AT, IDLE_BELOW, Floats, signals
-from flyball_streams.engine.fleet_index import FleetIndex
+from flyball_streams.engine.node.detector import CellTick, Detector
 from flyball_streams.engine.node.profile.memory_guard import MemoryGuard
 from flyball_streams.engine.node.profile.places import DECLARED, Places
 from flyball_streams.engine.node.profile.waste import WasteMeter
-from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.window import AT_ONCE
-from flyball_streams.engine.packing import arrays, like, wiped
+from flyball_streams.engine.packing import wiped
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.rows import rows
 
@@ -47,73 +45,81 @@ CERTAIN, DOUBTED, KNOWN_S = 0.9, 0.5, 300.0
 no longer does."""
 
 
-class Profiles:
+class Devices(NamedTuple):
+    """Features, waves and course of devices; the period of their load, s, NaN if unknown; whether they train, all [N].
+
+    Features and waves are those of the device whatever it does, the others those of its present work.
+    """
+
+    features: features.State
+    waves: waves.State
+    course: course.State
+    periods_s: Floats
+    trains: NDArray[np.bool_]
+
+
+def init(n: int) -> Devices:
+    """State of ``n`` devices without observations."""
+    unknown = np.full(n, np.nan, np.float32)
+    return Devices(features.init(n), waves.init(n), course.init(n), unknown, np.zeros(n, bool))
+
+
+class Profiles(Detector[Devices]):
     """Profiles by device, in the slots of the device table."""
 
-    def __init__(self, cell: str, partition: int, config: Parameters, directory: FleetIndex, capacity: int) -> None:
-        self.cell = cell
+    def __init__(self, cell: str, partition: int, config: Parameters, capacity: int) -> None:
         self.partition = partition
         self.config = config
-        self.directory = directory
-        self.capacity = capacity
-        self.features = features.init(capacity)
-        self.waves = waves.init(capacity)
-        self.course = course.init(capacity)
-        self.guard = MemoryGuard(cell, capacity)
+        super().__init__(capacity, init)
+        self.guard = MemoryGuard(capacity)
         self.meter = WasteMeter(cell, partition)
-        self.periods_s = np.full(capacity, np.nan, np.float32)
-        self.trains, self.trains_version = np.zeros(capacity, bool), 0
+        self.trains_version = 0
         self.sampled_ns = 0
         self._kept: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
         self._places: Places | None = None
         self._turns: tuple[Tenancy, int, list[int]] | None = None
 
-    def follow(self, capacity: int, recycled: list[int]) -> None:
-        """Resize to the slots of the device table, and reset the ``recycled`` ones."""
+    def resize(self, capacity: int) -> None:
+        """Make room for more devices."""
         self._add_kept()
-        if capacity != self.capacity:
-            self.capacity = capacity
-            self.features = grow(self.features, capacity, features.init)
-            self.waves = grow(self.waves, capacity, waves.init)
-            self.course = grow(self.course, capacity, course.init)
-            self.guard.resize(capacity)
-            more = capacity - len(self.periods_s)
-            self.periods_s = np.append(self.periods_s, np.full(more, np.nan, np.float32))
-            self.trains = np.append(self.trains, np.zeros(more, bool))
-        if recycled:
-            self.features = wiped(self.features, features.init(capacity), recycled)
-            self.waves = wiped(self.waves, waves.init(capacity), recycled)
-            self.forget(recycled)
+        super().resize(capacity)
+        self.guard.resize(capacity)
 
-    def forget(self, slots: list[int]) -> None:
-        """Reset devices that do other work now."""
-        if slots:
+    def reset(self, slots: list[int]) -> None:
+        """Start slots again that belong to other devices now."""
+        self.change_work(dict.fromkeys(slots, ""))
+        super().reset(slots)
+
+    def change_work(self, kinds: dict[int, str]) -> None:
+        """Start devices with other work again, but for what is known of the device alone."""
+        if slots := list(kinds):
             self._add_kept()
-            self.course = wiped(self.course, course.init(self.capacity), slots)
-            self.guard.forget(slots)
-            self.periods_s[slots] = np.nan
+            self.model = self.model._replace(course=wiped(self.model.course, course.init(self.capacity), slots))
+            self.model.periods_s[slots] = np.nan
+            self.guard.reset(slots)
             self._train(slots, np.zeros(len(slots), bool))
 
     def pauses(self, slots: list[int]) -> bool:
         """Whether most of some devices write a checkpoint, or start."""
-        part = course.State(*(x[..., slots] for x in self.course))
+        part = course.State(*(x[..., slots] for x in self.model.course))
         found = phase.phases(course.summarize(part), course.recent(part), part.seen_s)
         return 2 * int(np.isin(found, _PAUSES).sum()) > len(slots)
 
-    def step(
-        self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
-    ) -> Iterator[Record]:
+    def step(self, seen: CellTick) -> Iterator[Record]:
         """Update with a tick; yield memory warnings and, periodically, profiles and waste."""
-        self._kept.append((gpus.values, gpus.mask))
+        tick = seen.tick
+        if not seen.gpus.mask.any():
+            return
+        self._kept.append((seen.gpus.values, seen.gpus.mask))
         turn_ns = self.partition * NS_PER_S  # partitions take turns
         is_sample = (tick.end_ns + turn_ns) // SAMPLE_NS != (self.sampled_ns + turn_ns) // SAMPLE_NS
         is_due = not (tick.index + self.partition) % self.config.profile_every_ticks  # all at once are slow
         if is_sample or is_due or len(self._kept) == AT_ONCE:
             self._add_kept()
         if is_sample:
-            yield from self._sample(tick, gpus, hosts, tenancy, inventories)
+            yield from self._sample(seen)
         if is_due:
-            yield from self._profiles(tick, gpus, tenancy)
+            yield from self._profiles(seen)
 
     def annotate(self, demands: list[Demand], tick: Tick, tenancy: Tenancy) -> list[Demand]:
         """Return all demands; those of workloads whose turn it is have features."""
@@ -124,10 +130,10 @@ class Profiles:
         if now not in turns:
             return demands
         is_due = np.array([*(turn == now for turn in turns), False])[tenancy.workload_of_slot]
-        (slots,) = (is_due & (self.course.seen_s > 0.0)).nonzero()
+        (slots,) = (is_due & (self.model.course.seen_s > 0.0)).nonzero()
         if not len(slots):
             return demands
-        found = course.summarize(course.State(*(x[..., slots] for x in self.course)))
+        found = course.summarize(course.State(*(x[..., slots] for x in self.model.course)))
         annotated, owner = list(demands), tenancy.workload_of_slot[slots]
         owners: list[int] = np.unique(owner).tolist()
         for index in owners:
@@ -136,9 +142,9 @@ class Profiles:
                 annotated[index],
                 features=Features(
                     devices=len(members),
-                    seen_s=float(self.course.seen_s[slots[members]].max()),
+                    seen_s=float(self.model.course.seen_s[slots[members]].max()),
                     values=tuple(_rounded(mean_known(found[:, members]))),
-                    step_s=_known(step_s(found[:, members], self.periods_s[slots[members]])),
+                    step_s=_known(step_s(found[:, members], self.model.periods_s[slots[members]])),
                 ),
             )
         return annotated
@@ -147,26 +153,18 @@ class Profiles:
         """State for a snapshot."""
         self._add_kept()
         return {
-            "features": arrays(self.features),
-            "waves": arrays(self.waves),
-            "course": arrays(self.course),
+            **super().state(),
             "guard": self.guard.state(),
             "meter": self.meter.state(),
-            "periods_s": self.periods_s,
-            "trains": self.trains,
             "sampled_ns": self.sampled_ns,
         }
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Replace the state by that of a snapshot."""
-        self.capacity = capacity
-        self.features = like(features.init(capacity), state["features"])
-        self.waves = like(waves.init(capacity), state["waves"])
-        self.course = like(course.init(capacity), state["course"])
+        super().load(state, capacity)
+        self.trains_version += 1
         self.guard.load(state["guard"], capacity)
         self.meter.load(state["meter"])
-        self.periods_s = np.array(state["periods_s"])
-        self.trains, self.trains_version = np.array(state["trains"]), self.trains_version + 1
         self.sampled_ns = state["sampled_ns"]
         self._places = self._turns = None
         self._kept = []
@@ -176,13 +174,13 @@ class Profiles:
         names = kinds.shipped().kinds
         with np.errstate(invalid="ignore"):
             p = classes.kind[names.index("training")] + classes.kind[names.index("fine_tuning")]
-            sure, doubted = (p >= CERTAIN) & (self.course.seen_s[shown] >= KNOWN_S), p < DOUBTED
+            sure, doubted = (p >= CERTAIN) & (self.model.course.seen_s[shown] >= KNOWN_S), p < DOUBTED
             works = use >= IDLE_BELOW
-        self._train(shown, np.where(works & (sure | doubted), sure, self.trains[shown]))
+        self._train(shown, np.where(works & (sure | doubted), sure, self.model.trains[shown]))
 
     def _train(self, slots: Any, trains: NDArray[np.bool_]) -> None:
-        if (self.trains[slots] != trains).any():
-            self.trains[slots] = trains
+        if (self.model.trains[slots] != trains).any():
+            self.model.trains[slots] = trains
             self.trains_version += 1
 
     def _add_kept(self) -> None:
@@ -190,51 +188,49 @@ class Profiles:
         if not self._kept:
             return
         values, masks = zip(*self._kept, strict=True)
-        v, mask, has_sm = np.array(values), np.array(masks), self.course.weight[AT["sm"]] > 0.0
+        v, mask, has_sm = np.array(values), np.array(masks), self.model.course.weight[AT["sm"]] > 0.0
         use, sm = v[:, :, UTILIZATION], v[:, :, SM_ACTIVITY]
         inputs = features.Inputs(use, sm, v[:, :, DRAM], v[:, :, MEMORY], v[:, :, POWER])
-        self.features = features.step(self.features, inputs, mask)
-        self.waves = waves.step(self.waves, np.where(has_sm, sm, use), mask)
+        self.model = self.model._replace(
+            features=features.step(self.model.features, inputs, mask),
+            waves=waves.step(self.model.waves, np.where(has_sm, sm, use), mask),
+        )
         self._kept.clear()
 
-    def _sample(
-        self, tick: Tick, gpus: SubjectTable, hosts: SubjectTable, tenancy: Tenancy, inventories: dict[str, Inventory]
-    ) -> Iterator[Record]:
+    def _sample(self, seen: CellTick) -> Iterator[Record]:
+        tick, gpus, hosts, tenancy = seen.tick, seen.gpus, seen.hosts, seen.tenancy
         elapsed_s = min((tick.end_ns - self.sampled_ns) / NS_PER_S, LONGEST_S)
         self.sampled_ns = tick.end_ns
         places = self._places
         if places is None or places.tenancy is not tenancy:
-            places = self._places = Places(tenancy, inventories, gpus)
-        places.follow(hosts, self.directory)
+            places = self._places = Places(tenancy, seen.inventories, gpus)
+        places.follow(hosts, seen.directory)
         now = signals(places.reading(gpus, hosts, tick.period_ns / NS_PER_S))
-        self.course = course.step(self.course, now, gpus.mask, max(elapsed_s, tick.period_ns / NS_PER_S))
+        known = course.step(self.model.course, now, gpus.mask, max(elapsed_s, tick.period_ns / NS_PER_S))
+        self.model = self.model._replace(course=known)
         held = tenancy.workload_of_slot >= 0
         with np.errstate(invalid="ignore"):
-            serves_requests = (
-                self.course.total[AT["reports_requests"]] > 0.5 * self.course.weight[AT["reports_requests"]]
-            )
+            serves_requests = known.total[AT["reports_requests"]] > 0.5 * known.weight[AT["reports_requests"]]
         watched = held & (places.jobs | ((places.declared < 0) & ~serves_requests))
-        yield from self.guard.step(tick, gpus, now[AT["memory"]], watched, tenancy)
+        yield from self.guard.step(seen, now[AT["memory"]], watched)
 
-    def _profiles(self, tick: Tick, gpus: SubjectTable, tenancy: Tenancy) -> Iterator[Record]:
+    def _profiles(self, seen: CellTick) -> Iterator[Record]:
+        tick, gpus, tenancy = seen.tick, seen.gpus, seen.tenancy
         period_s = tick.period_ns / NS_PER_S
-        found, swings, seen = (
-            features.summarize(self.features),
-            waves.summarize(self.waves),
-            course.summarize(self.course),
-        )
-        self.periods_s = np.asarray(swings.period_ticks, np.float32) * np.float32(period_s)
+        found, swings = features.summarize(self.model.features), waves.summarize(self.model.waves)
+        periods_s = np.asarray(swings.period_ticks, np.float32) * np.float32(period_s)
+        self.model = self.model._replace(periods_s=periods_s)
         shown = np.flatnonzero(gpus.mask & np.isfinite(found.utilization))
         slots: list[int] = shown.tolist()
         subjects = [gpus.names[slot] for slot in slots]
         held = tenancy.workload_of_slot[shown] >= 0
-        observed = seen[:, shown]
+        observed = course.summarize(self.model.course)[:, shown]
         classes = kinds.classify(observed, kinds.shipped())
-        recent = {name: x[shown] for name, x in course.recent(self.course).items()}
-        phases = phase.phases(observed, recent, self.course.seen_s[shown])
+        recent = {name: x[shown] for name, x in course.recent(self.model.course).items()}
+        phases = phase.phases(observed, recent, self.model.course.seen_s[shown])
         self._note_training(shown, classes, recent["use"])
         if self._places is not None:
-            self._waste(tick, self._places, shown, observed, classes, found, period_s)
+            self._waste(seen, self._places, shown, observed, classes, found)
         yield from self.meter.records(tick)
 
         def known(values: Any, unit: float = 1.0) -> list[float | None]:
@@ -247,9 +243,9 @@ class Profiles:
         bound, bound_p = named(table.bounds, classes.bound, held)
         yield from rows(
             Profile,
-            id=[record_id("Profile", self.cell, subject, tick.index) for subject in subjects],
+            id=[record_id("Profile", seen.cell, subject, tick.index) for subject in subjects],
             subject=subjects,
-            cell=repeat(self.cell),
+            cell=repeat(seen.cell),
             node=[gpus.owner[slot] for slot in slots],
             time_ns=repeat(tick.end_ns),
             duty_cycle=found.duty_cycle[shown].tolist(),
@@ -275,15 +271,14 @@ class Profiles:
 
     def _waste(
         self,
-        tick: Tick,
+        seen: CellTick,
         places: Places,
         shown: NDArray[np.int64],
         observed: Floats,
         classes: kinds.Classes,
         found: features.Features,
-        period_s: float,
     ) -> None:
-        table = kinds.shipped()
+        table, period_ns = kinds.shipped(), seen.tick.period_ns
         is_known = np.isfinite(classes.kind).all(axis=0)
         kind, bound = (np.nan_to_num(p).argmax(axis=0) for p in (classes.kind, classes.bound))
         declared = places.declared[shown]
@@ -301,8 +296,8 @@ class Profiles:
             column[shown] = values
             return column
 
-        idle_s = np.minimum(found.idle_ticks * period_s, self.course.seen_s).astype(np.float32)
-        seen = waste.HeldDevices(
+        idle_s = np.minimum(found.idle_ticks * (period_ns / NS_PER_S), self.model.course.seen_s).astype(np.float32)
+        held = waste.HeldDevices(
             held=spread(places.tenancy.workload_of_slot[shown] >= 0, False),
             interactive=spread(is_kind("notebook", "interactive"), False),
             trains=spread(is_kind("training", "training", "fine_tuning"), False),
@@ -314,8 +309,8 @@ class Profiles:
             dram=spread(observed[_DRAM]),
             memory=spread(observed[_MEMORY]),
         )
-        longest_ns = 2 * self.config.profile_every_ticks * tick.period_ns
-        self.meter.note(tick, places, seen, places.needed(self.cell, self.directory), longest_ns)
+        longest_ns = 2 * self.config.profile_every_ticks * period_ns
+        self.meter.note(seen.tick, places, held, places.needed(seen.cell, seen.directory), longest_ns)
 
 
 def named(

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Anomaly, Evidence, NodeEvent, Tick
+from flyball_contracts.records import Anomaly, Evidence, NodeEvent
 from flyball_models.anomaly import link_errors
-from flyball_streams.engine.node.table import SubjectTable
-from flyball_streams.engine.node.tenancy import Tenancy
-from flyball_streams.engine.packing import arrays, like, pack_struct, unpack_struct, wiped
+from flyball_streams.engine.node.detector import CellTick, Detector
+from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 COLUMNS = np.array([GPU.column("nvidia.gpu.nvlink.errors"), GPU.column("nvidia.gpu.pcie.replays")])
 DETECTORS = ("nvlink", "pcie")
@@ -20,39 +19,30 @@ EVENT_NS = 3600 * NS_PER_S
 """Agents report a link that keeps failing at least once an hour."""
 
 
-class Links:
+class Links(Detector[link_errors.State]):
     """Monitors the links of the devices of one cell.
 
     ``events`` has the latest event of each device and NVLink, ``reported`` the time of the last anomaly, in ns.
     """
 
-    def __init__(self, cell: str, capacity: int) -> None:
-        self.cell = cell
-        self.model = link_errors.init(capacity)
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity, link_errors.init)
         self.reported: dict[str, int] = {}
         self.events: dict[str, dict[int, NodeEvent]] = {}
 
-    def resize(self, capacity: int) -> None:
-        """Make room for more devices."""
-        self.model = link_errors.resize(self.model, capacity)
-
-    def reset(self, slots: list[int]) -> None:
-        """Reset slots that now belong to other devices."""
-        self.model = wiped(self.model, link_errors.init(self.model.errors.shape[1]), slots)
-
-    def note(self, device: str, event: NodeEvent) -> None:
-        """Keep an event of one NVLink of a device."""
-        if event.kind == "nvlink_error" and event.link is not None:
-            self.events.setdefault(device, {})[event.link] = event
-
-    def forget(self, devices: list[str]) -> None:
+    def retire(self, subjects: list[str]) -> None:
         """Drop devices that are gone."""
-        for device in devices:
+        for device in subjects:
             self.events.pop(device, None)
             self.reported = {key: time_ns for key, time_ns in self.reported.items() if key.partition(" ")[2] != device}
 
-    def step(self, tick: Tick, table: SubjectTable, tenancy: Tenancy) -> Iterator[Anomaly]:
+    def step(self, seen: CellTick) -> Iterator[Anomaly]:
         """Anomalies of devices whose links have too many errors, each at most once in ``REPEAT_NS``."""
+        tick, table = seen.tick, seen.gpus
+        for event, devices in seen.events:
+            if event.kind == "nvlink_error" and event.link is not None:
+                for device in devices:
+                    self.events.setdefault(device, {})[event.link] = event
         errors = table.values.take(COLUMNS, axis=1).T
         if not (errors > 0).any():
             return  # nearly all ticks
@@ -74,18 +64,8 @@ class Links:
             count = Evidence(
                 name=metric.key, value=float(self.model.errors[kind, slot]), expected=0.0, unit=metric.unit
             )
-            yield Anomaly(
-                id=record_id("Anomaly", self.cell, subject, detector, tick.index),
-                subject=subject,
-                cell=self.cell,
-                node=table.owner[slot],
-                time_ns=tick.end_ns,
-                detector=detector,
-                score=0.8,
-                evidence=(count, *(self._links(subject, tick.end_ns) if detector == "nvlink" else ())),
-                workload=tenancy.replica_of_slot.get(slot, ("", ""))[0],
-                since_ns=max(0, min(since_ns, tick.end_ns)),
-            )
+            evidence = (count, *(self._links(subject, tick.end_ns) if detector == "nvlink" else ()))
+            yield seen.anomaly(table, slot, detector, 0.8, evidence, since_ns)
 
     def _links(self, device: str, now_ns: int) -> Iterator[Evidence]:
         """Evidence for NVLinks that the agent reported recently, the one with most errors first."""
@@ -97,11 +77,11 @@ class Links:
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
         events = {device: [pack_struct(e) for e in of.values()] for device, of in self.events.items()}
-        return {"model": arrays(self.model), "reported": self.reported, "events": events}
+        return {**super().state(), "reported": self.reported, "events": events}
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Replace the state by that of a snapshot."""
-        self.model = like(link_errors.init(capacity), state["model"])
+        super().load(state, capacity)
         self.reported = dict(state["reported"])
         events = {device: [unpack_struct(raw, NodeEvent) for raw in raws] for device, raws in state["events"].items()}
         self.events = {device: {e.link: e for e in of if e.link is not None} for device, of in events.items()}

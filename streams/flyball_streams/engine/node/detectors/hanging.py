@@ -1,0 +1,111 @@
+"""Detects workloads that hang: their devices spin without work, or stand still.
+
+There is one finding for each workload, as the ranks of a gang wait together.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from flyball_contracts.ids import NS_PER_S, record_id
+from flyball_contracts.metrics import GPU
+from flyball_contracts.records import Anomaly, Evidence
+from flyball_models.anomaly import hang
+from flyball_streams.engine.node.detector import CellTick, Detector
+from flyball_streams.engine.node.detectors.standstills import Standstills
+from flyball_streams.engine.node.profile import Profiles
+from flyball_streams.engine.node.tenancy import POWER, UTILIZATION
+from flyball_streams.engine.node.training import TrainingWorkloads
+
+SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
+POWER_LIMIT = GPU.column("nvidia.gpu.power.limit{type=enforced}")
+SCORE = 0.9
+REPEAT_S = 300.0
+
+
+class Hanging(Detector[hang.State]):
+    """Both kinds of hang in one cell; a workload is reported once for both, at the time in ``reported``, ns."""
+
+    def __init__(self, training: TrainingWorkloads, profiles: Profiles, capacity: int) -> None:
+        self.training = training
+        self.profiles = profiles
+        super().__init__(capacity, hang.init)
+        self.standstills = Standstills()
+        self.reported: dict[str, int] = {}
+
+    def change_work(self, kinds: dict[int, str]) -> None:
+        """Start slots with other work again; the workload rows of this window belong to others from now on."""
+        self.reset(list(kinds))
+        self.standstills.forget_pages()
+
+    def step(self, seen: CellTick) -> Iterator[Anomaly]:
+        """Anomalies at the end of a window; each names its workload and its first device."""
+        tick, tenancy, means = seen.tick, seen.tenancy, seen.gpus.means
+        if seen.gpus.mask.any():  # else no window ends that would take them
+            self.standstills.note(tenancy.values)
+        if means is None:
+            return
+        trains = self.training.of(tenancy)
+        owner = np.where(means.mask, tenancy.workload_of_slot[: len(means.mask)], np.int32(-1))
+        x = hang.Inputs(*(means.values[:, column] for column in (UTILIZATION, SM_ACTIVITY, POWER, POWER_LIMIT)))
+        self.model, hung = hang.step(self.model, x, means.elapsed_s)
+        reported: set[str] = set()
+        workloads: list[int] = np.unique(owner[hung & (owner >= 0)]).tolist() if hung.any() else []
+        for index in workloads:
+            workload = tenancy.workloads[index]
+            if not self._is_news(workload, tick.end_ns):
+                continue
+            spec = seen.directory.spec(workload)
+            if not trains[index] and (spec is None or spec.kind != "batch"):
+                continue  # a server with few requests is as busy, and does as little
+            reported.add(workload)
+            slots: list[int] = np.flatnonzero(hung & (owner == index)).tolist()
+            usual, now = float(self.model.power_w[slots[0]]), means.values[slots[0]]
+            power = Evidence(name="hw.power", value=float(now[POWER]), expected=usual, unit="W")
+            since_s = float(self.model.hung_s[slots].max())
+            yield _anomaly(seen, workload, slots, since_s, float(now[UTILIZATION]), power)
+        step_s = tick.period_ns / NS_PER_S
+        shown = means.values, means.mask, tenancy, trains, self.profiles.model.periods_s
+        for still in self.standstills.step(*shown, self.profiles.pauses, means.elapsed_s, step_s):
+            workload = tenancy.workloads[still.workload]
+            if workload not in reported and self._is_news(workload, tick.end_ns):
+                use = _mean(means.values[still.slots, UTILIZATION])
+                name = "ranks.idle" if still.idle else "without.step"
+                pause = Evidence(name=name, value=still.since_s, expected=still.limit_s, unit="s")
+                yield _anomaly(seen, workload, still.slots, still.since_s, use, pause)
+
+    def _is_news(self, workload: str, now_ns: int) -> bool:
+        """Whether a workload that hangs is to be reported now; it is not again for ``REPEAT_S``."""
+        self.reported = {w: t for w, t in self.reported.items() if 0 <= now_ns - t < REPEAT_S * 1e9}
+        return self.reported.setdefault(workload, now_ns) == now_ns
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot."""
+        return {**super().state(), "standstills": self.standstills.state(), "reported": self.reported}
+
+    def load(self, state: dict[str, Any], capacity: int) -> None:
+        """Replace the state by that of a snapshot."""
+        super().load(state, capacity)
+        self.standstills.load(state["standstills"])
+        self.reported = dict(state["reported"])
+
+
+def _anomaly(seen: CellTick, workload: str, slots: list[int], since_s: float, use: float, of: Evidence) -> Anomaly:
+    """Anomaly of a workload, or of its device if it is only one."""
+    evidence = (
+        Evidence(name="hw.gpu.utilization{task=general}", value=use),
+        of,
+        Evidence(name="devices", value=float(len(slots)), unit="{device}"),
+    )
+    since_ns = seen.tick.end_ns - round(since_s * NS_PER_S)
+    first = seen.anomaly(seen.gpus, slots[0], "hang", SCORE, evidence, since_ns)
+    one = record_id("Anomaly", seen.cell, workload, "hang", seen.tick.index)
+    return replace(first, id=one, subject=first.subject if len(slots) == 1 else workload, workload=workload)
+
+
+def _mean(x: NDArray[np.float32]) -> float:
+    known = x[np.isfinite(x)]
+    return float(known.mean()) if len(known) else 0.0
