@@ -35,7 +35,6 @@ from flyball_actuators.platforms import (
     Running,
     Served,
     Superseded,
-    expected_of,
 )
 from flyball_actuators.platforms.calls import check_stop
 from flyball_actuators.report import ActuatorReport
@@ -240,7 +239,7 @@ class Double:
         self._fails("before")
         if self._lost("conflict"):
             return Rejected("conflict", "changed meanwhile; decide again")
-        expected = expected_of(decision, observed)
+        expected = decision.expected_state(observed)
         if not (account.tracks and decision.id in account.operations):
             if account.state[decision.workload].version != observed.version:
                 return Rejected("conflict", "changed meanwhile; decide again")

@@ -28,10 +28,9 @@ from flyball_actuators.platforms.kueue.entry import GROUP, Entry, entry_of
 from flyball_actuators.platforms.kueue.operation import Queued, decode, queued
 from flyball_actuators.platforms.kueue.place import conflicting_labels, place_of
 from flyball_actuators.platforms.kueue.plan import changes, describe, unsupported
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Scale, SetsReplicas, SubjectState
 
 RBAC = "infra/kubernetes/kueue.yaml"
 _TRIES = 4
@@ -96,7 +95,7 @@ class KueuePlatform:
         problem = unsupported(target, obj, entry, decision)
         if problem is not None:
             return problem
-        assert not isinstance(decision, Migrate | Check)
+        assert isinstance(decision, SetsReplicas)
         place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
         if isinstance(place, Rejected):
             return place
@@ -119,7 +118,7 @@ class KueuePlatform:
         operation = msgspec.structs.replace(operation, moves=evicted)
         return Handle(
             operation="" if dry_run else operation.encode(),
-            expected=expected_of(decision, SubjectState()),
+            expected=decision.expected_state(SubjectState()),
             answer=describe(target, obj, entry, decision, place, to_write, dry_run=dry_run),
         )
 
@@ -148,10 +147,10 @@ class KueuePlatform:
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
-        if isinstance(decision, Migrate | Check):
+        if not isinstance(decision, SetsReplicas):
             return None
         target, obj, entry = found
-        expected = expected_of(decision, SubjectState())
+        expected = decision.expected_state(SubjectState())
         if managed_by(entry.obj, manager(decision.id)):
             place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
             if isinstance(place, Rejected):

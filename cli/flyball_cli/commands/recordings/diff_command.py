@@ -82,8 +82,6 @@ def _by_target(pairs: "list[Pair]", replicas: "dict[str, Replicas]") -> Table:
 
 
 def _listed(pairs: "list[Pair]") -> Table:
-    from flyball_streams.recording.difference import action
-
     times = [datetime.fromtimestamp(pair.either.time_ns // NS_PER_S, UTC) for pair in pairs]
     days = {time.date() for time in times}
     table = Table(box=None, header_style="bold")
@@ -102,7 +100,7 @@ def _listed(pairs: "list[Pair]") -> Table:
             f"[{STYLES[pair.verdict]}]{pair.verdict}[/]",
             pair.either.target,
             type(pair.either).__name__,
-            action(pair.old) if pair.old is not None else "",
-            action(pair.new) + shift if pair.new is not None else "",
+            pair.old.change() if pair.old is not None else "",
+            pair.new.change() + shift if pair.new is not None else "",
         )
     return table

@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_contracts.records import AnyDecision, Check, Inventory, Migrate, NodeCondition
+from flyball_contracts.records import Inventory, NodeCondition
 from flyball_streams.dashboard.charts.history import Lines, history_options
 from flyball_streams.dashboard.links import node_link, workload_link
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, describe, head, panel, patch, show, text
@@ -216,13 +216,6 @@ def place_facts(node: str, workload: str) -> list[Fact]:
         Fact("node", node, node_link(node) if node else ""),
         Fact("workload", workload or "free", workload_link(workload) if workload else ""),
     ]
-
-
-def concerns_node(decision: AnyDecision, node: str) -> bool:
-    """Whether a decision is about a node."""
-    if isinstance(decision, Check):
-        return decision.node == node
-    return isinstance(decision, Migrate) and node in (decision.from_node, decision.to_node)
 
 
 def describe_gone(title: Title, label: str) -> None:
