@@ -199,7 +199,7 @@ class Account:
         self.faults = Counter[str]()
         self.chance = chance
 
-    def somebody(self, workload: str, replicas: int) -> None:
+    def scale_by_another_client(self, workload: str, replicas: int) -> None:
         """Change a workload as others do."""
         version = str(int(self.state[workload].version) + 1)
         self.state[workload] = SubjectState(replicas=replicas, ready=replicas, version=version)
@@ -209,7 +209,7 @@ class Account:
         count = state.replicas if isinstance(decision, Migrate | Check) else decision.replicas
         taken = max(0, (state.replicas or 0) - (count or 0))
         self.effects.append(Effect(decision.id, actuator, wrong, decision.cell, taken))
-        self.somebody(decision.workload, count or 0)
+        self.scale_by_another_client(decision.workload, count or 0)
         self.operations[decision.id] = self.state[decision.workload]
 
 
@@ -217,7 +217,7 @@ class Double:
     """The platform as one actuator sees it; ``wrong`` says why nothing may be done at this moment, or is empty.
 
     Where it tracks operations, a Preempt is a saga: it is marked first, then replicas write their checkpoints for some
-    polls, and only then they go, unless somebody has changed the workload since.
+    polls, and only then they go, unless another client has changed the workload since.
     """
 
     name = "double"
@@ -381,7 +381,7 @@ class Process:
         self.kill()
 
     def kill(self) -> None:
-        """End it as a crash does: nothing more is said, and nobody is told."""
+        """End it as a crash does: nothing more is published."""
         self.alive = False
         self._ledger.close()
         self._trail.close()

@@ -136,9 +136,9 @@ class Actuators(RuleBasedStateMachine):
         self.site.account.faults[what] += 1
 
     @rule()
-    def somebody(self) -> None:
-        """Somebody else scales."""
-        self.chaos.somebody()
+    def another_client(self) -> None:
+        """Another client scales."""
+        self.chaos.another_client()
 
     @rule(on=st.booleans(), times=st.integers(1, 3))
     def stop(self, on: bool, times: int) -> None:

@@ -143,7 +143,7 @@ class AutoscalerPlatform:
         target = operation.target
         obj = self._targets.read(target)
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; somebody deleted it")
+            return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)
         if shown.replicas == operation.replicas:
             return poll_count(self._api, operation, now_ns)

@@ -160,7 +160,7 @@ class KueuePlatform:
             return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
         if not changes(decision, obj, entry) or (observed is not None and entry.version == observed.version):
             return None
-        answer = f"{target} was changed in Kueue by somebody else since the decision was claimed; look at it"
+        answer = f"{target} was changed in Kueue by another client since the decision was claimed; look at it"
         return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
 
     def _find(self, workload: str) -> tuple[Target, Object, Entry] | Rejected:
@@ -219,7 +219,7 @@ class KueuePlatform:
         target = operation.target
         obj = self._targets.read(target)
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; somebody deleted it")
+            return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)
         state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
         if shown.finished:

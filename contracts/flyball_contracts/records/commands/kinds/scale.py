@@ -42,12 +42,8 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
     @property
     def besides(self) -> tuple[str, ...]:
         """Power limit, machines and resources."""
-        asked = {
-            "a power limit": self.power_limit_w,
-            "a choice of machines": self.mix,
-            "other resources": self.resources,
-        }
-        return tuple(what for what, value in asked.items() if value)
+        fields = ("a power limit", self.power_limit_w), ("a choice of machines", self.mix), ("other resources", self.resources)
+        return tuple(what for what, value in fields if value)
 
     def invalid(self, spec: WorkloadSpec | None) -> str:
         """Error in the number, the resources or the mix."""
