@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.actuators.memory import Process, Site, started
+from tests.actuators.in_memory.site import Process, Site, started
 from tests.actuators.samples import NOW, S, migrate, preempt, scale
 
 from flyball_contracts.records import Stop

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.actuators.in_memory.site import Site, started, still_time
 from tests.actuators.loop import (
     FilePlatform,
     config_for,
@@ -17,7 +18,6 @@ from tests.actuators.loop import (
     statuses_of,
     wait_for,
 )
-from tests.actuators.memory import Site, started, still_time
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, migrate, scale, spec
 

@@ -1,4 +1,4 @@
-"""Whatever a client may write into a specification, a curve, a demand or a proposal: the lanes go on, and what they send
+"""Whatever a client writes into a specification, a curve, a demand or a proposal: the lanes go on, and what they send
 can be read."""
 
 from typing import Any

@@ -42,8 +42,9 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
     @property
     def besides(self) -> tuple[str, ...]:
         """Power limit, machines and resources."""
-        fields = ("a power limit", self.power_limit_w), ("a choice of machines", self.mix), ("other resources", self.resources)
-        return tuple(what for what, value in fields if value)
+        values = self.power_limit_w, self.mix, self.resources
+        words = "a power limit", "a choice of machines", "other resources"
+        return tuple(what for what, value in zip(words, values, strict=True) if value)
 
     def invalid(self, spec: WorkloadSpec | None) -> str:
         """Error in the number, the resources or the mix."""
