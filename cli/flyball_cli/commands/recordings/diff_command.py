@@ -73,9 +73,9 @@ def _by_target(pairs: "list[Pair]", replicas: "dict[str, Replicas]") -> Table:
     for pair in pairs:
         counts.setdefault(pair.either.target, Counter())[pair.verdict] += 1
     for target, count in sorted(counts.items()):
-        cells = [f"[{style}]{count[verdict]}[/]" if count[verdict] else "" for verdict, style in STYLES.items()]
+        entries = [f"[{style}]{count[verdict]}[/]" if count[verdict] else "" for verdict, style in STYLES.items()]
         means = replicas.get(target)
-        table.add_row(target, *cells, *(("", "") if means is None else (f"{means.old:.2f}", f"{means.new:.2f}")))
+        table.add_row(target, *entries, *(("", "") if means is None else (f"{means.old:.2f}", f"{means.new:.2f}")))
     total = sum(counts.values(), Counter[str]())
     table.add_row("[bold]all[/]", *(str(total[verdict]) for verdict in STYLES), "", "")
     return table

@@ -81,14 +81,14 @@ class FactPanel:
 
 
 class Table:
-    """A small table with a head; a cell is a text, with or without a link.
+    """A small table with a head; an entry is a text, with or without a link.
 
     Rows with the same links only change texts.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._shown: list[list[str]] = []
-        self._cells: list[TextElement] = []
+        self._entries: list[TextElement] = []
         with box("frame"), box("table", "table"):
             with box(tag="thead"), box(tag="tr"):
                 for name in columns:
@@ -97,20 +97,20 @@ class Table:
 
     def update(self, rows: Rows) -> None:
         """Show these rows."""
-        cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
-        shape = [[link for _, link in row] for row in cells]
+        entries = [[entry if isinstance(entry, tuple) else (entry, "") for entry in row] for row in rows]
+        shape = [[link for _, link in row] for row in entries]
         if shape == self._shown:
-            for element, (label, _) in zip(self._cells, chain.from_iterable(cells), strict=True):
+            for element, (label, _) in zip(self._entries, chain.from_iterable(entries), strict=True):
                 element.set_text(label)
             return
-        self._shown, self._cells = shape, []
+        self._shown, self._entries = shape, []
         self._body.clear()
         with self._body:
-            for row in cells:
+            for row in entries:
                 with box(tag="tr"):
                     for label, link in row:
                         with box(tag="td"):
-                            self._cells.append(anchor(label, link))
+                            self._entries.append(anchor(label, link))
 
 
 class HistoryPanel:
