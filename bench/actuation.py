@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.common.report import machine
 from tests.actuators.chaos import Chaos
+from tests.actuators.in_memory.site import Site, still_time
 from tests.actuators.loop import PARTITIONS
-from tests.actuators.memory import Site, still_time
 from tests.actuators.samples import NOW, S, inventory, scale, spec
 from tests.actuators.service.test_stateful import CONFIG
 from tests.brokers import kafka

@@ -1,13 +1,13 @@
-"""Forecasts of demand, judged by rolling origin: our experts and their mix beside statsforecast.
+"""Forecasts of demand, judged by rolling origin: our experts and their ensemble beside statsforecast.
 
     python bench/forecast.py [--quick] [--data DIR] [--json PATH] [--peer-python PYTHON] [--parts ...]
 
 Ten-minute series, 10 and 60 minutes ahead. Settings are tuned on week 1 with the same number of settings per model, and
-for each series on the other series only (leave-series-out, four folds); then frozen and judged on week 2. "mix" is the
-mix as it ships, "mix tuned" has its learning rates tuned in that way. Gaps (total load below 0.15 of its median) are
-missing to our models, interpolated from the past for statsforecast, and never scored. MASE and pinball loss are in
-units of week 1's mean |y[t] - y[t-1]|. Coverage is the share of values below a quantile, ties by half. Intervals are
-95 % of a bootstrap over series and days, paired. Accuracy is 1 - WAPE, an hour ahead, series of equal weight;
+for each series on the other series only (leave-series-out, four folds); then frozen and judged on week 2. "ensemble" is
+the one that ships, "ensemble tuned" has its learning rates tuned in that way. Gaps (total load below 0.15 of its
+median) are missing to our models, interpolated from the past for statsforecast, and never scored. MASE and pinball loss
+are in units of week 1's mean |y[t] - y[t-1]|. Coverage is the share of values below a quantile, ties by half. Intervals
+are 95 % of a bootstrap over series and days, paired. Accuracy is 1 - WAPE, an hour ahead, series of equal weight;
 unexpected days are the tenth of all series' days that are least like the day before.
 
 statsforecast is run by `--peer-python`, an interpreter that has it (its pins differ from ours: `python -m venv`, `pip
@@ -52,7 +52,15 @@ PEER_EVERY = 65
 """Ticks between the origins at which statsforecast forecasts: all times of day come up."""
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 PARTS = ("peers", "held-out", "minutes", "speed")
-MODELS = ("last", "seasonal naive", "damped as shipped", "damped tuned", "regression tuned", "mix", "mix tuned")
+MODELS = (
+    "last",
+    "seasonal naive",
+    "damped as shipped",
+    "damped tuned",
+    "regression tuned",
+    "ensemble",
+    "ensemble tuned",
+)
 
 
 @functools.cache
@@ -147,7 +155,7 @@ def grids(budget: int, experts: int) -> dict[str, list[Any]]:
         weighting.Config(experts, JUDGED, h, eta, share, trust_eta=trust)
         for eta, share, trust in product((0.05, 0.1, 0.2, 0.4), (0.001, 0.01), (0.03, 0.3))
     ]
-    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "mix": ensembles}
+    every: dict[str, Sequence[Any]] = {"damped": flat, "regression": regression, "ensemble": ensembles}
     return {
         name: [g[i] for i in np.unique(np.linspace(0, len(g) - 1, budget).astype(int))] for name, g in every.items()
     }
@@ -303,14 +311,14 @@ def judge_peers(
 
 
 def speed(config: ensemble.Config, ticks: int) -> dict[str, Any]:
-    """Time the whole online tick of N series: forecasts, mix and bands, arrays from and to the host."""
+    """Time the whole online tick of N series: forecasts, ensemble and bands, arrays from and to the host."""
     n = SPEED_SERIES
     y = np.random.default_rng(0).gamma(2, 30, (ticks, n)).astype(np.float32)
     known = np.ones(n, np.bool_)
     band = conformal.Config(HORIZONS, HORIZONS, LEVELS, growth=GROWTH)
     out: dict[str, Any] = {"series": n, "load_average": os.getloadavg()[0], "cpus": os.cpu_count()}
     smooth = damped.Config(horizons=HORIZONS)
-    for name, model, settings in (("damped", damped, smooth), ("mix", ensemble, config)):
+    for name, model, settings in (("damped", damped, smooth), ("ensemble", ensemble, config)):
         made: Any = model
         state, calibrated = made.init(n, settings), conformal.init(n, band)
         taken: list[float] = []
@@ -318,7 +326,7 @@ def speed(config: ensemble.Config, ticks: int) -> dict[str, Any]:
         for row in y:
             start, cpu = time.perf_counter(), time.process_time()
             state, found = made.ahead(state, row, known, config=settings)
-            point = found.logs if name == "mix" else found
+            point = found.logs if name == "ensemble" else found
             calibrated, result = conformal.around(calibrated, row, known, point, config=band)
             np.asarray(result.quantiles)
             taken.append(time.perf_counter() - start)
@@ -355,18 +363,18 @@ def experts(data: Panel, config: ensemble.Config) -> Floats:
 
 
 def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, Any], NDArray[np.float64]]:
-    """Tune every model on week 1; return forecasts, what was chosen, and the mix's weights [S, J, K] in week 2."""
+    """Tune every model on week 1; return forecasts, what was chosen, and the weights [S, J, K] in week 2."""
     config = ensemble.configure(HORIZONS, JUDGED, SEASON)
     made, grid = simple(data), grids(budget, config.weights.experts)
     forecasts = experts(data, config)
     found = {
         "damped tuned": tune(damped, grid["damped"], data),
         "regression tuned": tune(rls, grid["regression"], data),
-        "mix tuned": tune(weighting, grid["mix"], data, forecasts),
+        "ensemble tuned": tune(weighting, grid["ensemble"], data, forecasts),
     }
     out = play(weighting, config.weights, data, len(data.y), forecasts)
     made |= {name: tuned.forecasts for name, tuned in found.items()}
-    made["mix"] = out.forecast
+    made["ensemble"] = out.forecast
     chosen = {name: {"tried": t.tried, "frozen": t.frozen._asdict()} for name, t in found.items()}
     return {name: made[name] for name in MODELS}, chosen, mean(out.weights[WEEK:])
 
@@ -374,21 +382,23 @@ def everything(data: Panel, budget: int) -> tuple[dict[str, Floats], dict[str, A
 def untuned(data: Panel) -> dict[str, Floats]:
     """Forecast a source that nothing is tuned on."""
     config = ensemble.configure(HORIZONS, JUDGED, SEASON)
-    return simple(data) | {"mix": play(weighting, config.weights, data, len(data.y), experts(data, config)).forecast}
+    return simple(data) | {
+        "ensemble": play(weighting, config.weights, data, len(data.y), experts(data, config)).forecast
+    }
 
 
 def minutes(data: Panel) -> dict[str, list[float]]:
     """Return the geometric mean over series of the error over the last value's, with the engine's horizons.
 
-    The damped smoothing as shipped, and the mix with it as one of few experts: none knows a season.
+    The damped smoothing as shipped, and the ensemble with it as one of few experts: none knows a season.
     """
     horizons, judged = 60, (1, 10, 60)
     smooth = damped.Config(0.3, 0.05, 0.9, horizons)
     config = ensemble.configure(horizons, judged, 0, smooth)
-    mixed = weighting.Config(config.weights.experts, judged, horizons)
-    point = play(weighting, mixed, data, len(data.y), experts(data, config)).forecast
+    combined = weighting.Config(config.weights.experts, judged, horizons)
+    point = play(weighting, combined, data, len(data.y), experts(data, config)).forecast
     out: dict[str, list[float]] = {}
-    for name, forecast in (("damped", play(damped, smooth, data, len(data.y))), ("mix", point)):
+    for name, forecast in (("damped", play(damped, smooth, data, len(data.y))), ("ensemble", point)):
         out[name] = []
         for h in judged:
             scored = data.both(h)

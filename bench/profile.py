@@ -153,8 +153,8 @@ def main(arguments: list[str] | None = None) -> int:
         found, confidence, strange = predicted(of, data)
         right = accuracy(found, data)
         rows[title] = {**right, "said_of_kind": confidence["kind"], "strange": strange}
-        cells = [f"{right[name]:.1%}" for name in LABELS]
-        shown.add_row(title, *cells, f"{confidence['kind']:.1%}", f"{strange:.1%}")
+        entries = [f"{right[name]:.1%}" for name in LABELS]
+        shown.add_row(title, *entries, f"{confidence['kind']:.1%}", f"{strange:.1%}")
         return right
 
     known = row("held out", held, table)

@@ -136,9 +136,9 @@ def main(arguments: list[str] | None = None) -> int:
     runs = [run(copies, size.ticks, options.seed, Console(stderr=True)) for copies in size.copies]
     for row in runs:
         lanes = [row["lanes_mean_ms"][name] for name in LANES]
-        cells = [row["p50_ms"], row["p90_ms"], row["mean_ms"], row["most_ms"], *lanes, row["mean_ms"] - sum(lanes)]
+        entries = [row["p50_ms"], row["p90_ms"], row["mean_ms"], row["most_ms"], *lanes, row["mean_ms"] - sum(lanes)]
         each_us = 1000.0 * row["mean_ms"] / row["gpus"]
-        table.add_row(f"{row['gpus']:,}", *(f"{value:.1f}" for value in cells), f"{each_us:.1f}")
+        table.add_row(f"{row['gpus']:,}", *(f"{value:.1f}" for value in entries), f"{each_us:.1f}")
     console.print(table)
     about = machine()
     console.print(machine_line(about))

@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+FOLDERS = {path.name for path in ROOT.iterdir()}
 PATHS = sorted({path for path in re.findall(r"`([a-z]+/[\w./]*)`", TEXT)})
 
 
@@ -26,6 +27,19 @@ def test_names_in_rooms_are_there() -> None:
     named = re.findall(r"`([A-Z]\w+)` in `([\w./]+\.py)`", TEXT)
     assert len(named) >= 3
     assert [(name, path) for name, path in named if name not in (ROOT / path).read_text()] == []
+
+
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
+def test_a_decision_has_one_form_and_names_what_is_there(path: Path) -> None:
+    text = path.read_text()
+    assert re.match(r"# [^\d\s]", text), "its number is in the name of its file alone"
+    assert "\n**Context.** " in text
+    assert "\n**Decision.**" in text
+    files = re.findall(r"`((?:[a-z]+/)+[\w.-]+\.\w+)`", text)
+    assert [one for one in files if one.split("/")[0] in FOLDERS and not (ROOT / one).exists()] == []
 
 
 BANNED_NAMES = frozenset(

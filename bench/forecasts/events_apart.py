@@ -34,7 +34,7 @@ SHIFT, BURST, OUTAGE = 1.5, 2.0, 0.5
 WORST = 0.1
 FEWEST = 10
 CLASSES = ("ordinary", "burst", "outage", "level shift")
-MODELS = ("last value", "mean of 15 min", "yesterday", "mix")
+MODELS = ("last value", "mean of 15 min", "yesterday", "ensemble")
 
 Floats = NDArray[np.float64]
 
@@ -79,19 +79,19 @@ def forecasts(y: Floats, leads: tuple[int, ...]) -> dict[str, dict[int, Floats]]
     lax: Any = jax.lax
 
     def tick(state: Any, row: Any) -> Any:
-        state, mixed = steps.step(ensemble, state, *row, config=config)
-        return state, mixed.forecast
+        state, combined = steps.step(ensemble, state, *row, config=config)
+        return state, combined.forecast
 
     def over_time(start: Any, x: Any) -> Any:
         return lax.scan(tick, start, x)[1]
 
     found = cast("Any", jax).jit(over_time)(ensemble.init(n, config), rows)
-    mixed = np.asarray(found, np.float64)[:, :s]
+    combined = np.asarray(found, np.float64)[:, :s]
     total = np.cumsum(np.concatenate([np.zeros((1, s)), y]), axis=0)
     mean = np.stack([(total[k + 1] - total[max(0, k - 14)]) / min(k + 1, 15) for k in range(t)])
     made: dict[str, dict[int, Floats]] = {name: {} for name in MODELS}
     for lead in leads:
-        for name, source in zip(MODELS, (y, mean, y, mixed[:, :, lead - 1]), strict=True):
+        for name, source in zip(MODELS, (y, mean, y, combined[:, :, lead - 1]), strict=True):
             late = DAY if name == "yesterday" else lead
             placed = np.full(y.shape, np.nan)
             placed[late:] = source[: t - late]
@@ -142,6 +142,6 @@ def table(rows: list[dict[str, Any]]) -> Table:
         shown.add_column(name, justify="right")
     for row in rows:
         lead = f"{row['lead_minutes']} min" if row["lead_minutes"] else ""
-        cells = ("-" if not math.isfinite(x) else f"{x:.1%}" for x in row["accuracy"].values())
-        shown.add_row(row["model"], lead, *cells, style="bold" if row["model"] == "mix" else None)
+        entries = ("-" if not math.isfinite(x) else f"{x:.1%}" for x in row["accuracy"].values())
+        shown.add_row(row["model"], lead, *entries, style="bold" if row["model"] == "ensemble" else None)
     return shown

@@ -8,7 +8,7 @@ from flyball_models.forecast import conformal, ensemble, last, weighting
 from flyball_models.forecast._scale import as_logs, in_units
 
 
-class Mix(NamedTuple):
+class Combined(NamedTuple):
     """The forecast [N, H], and the weights [N, J, K] that it was made with."""
 
     forecast: Any
@@ -16,7 +16,7 @@ class Mix(NamedTuple):
 
 
 def step(model: Any, state: Any, y: Any, mask: Any, *inputs: Any, config: Any) -> tuple[Any, Any]:
-    """Update with `y[N]` where `mask[N]`; return forecasts [N, H] or [N, H, G], quantiles [N, H, Q] or a `Mix`.
+    """Update with `y[N]` where `mask[N]`; return forecasts [N, H] or [N, H, G], quantiles [N, H, Q] or a `Combined`.
 
     ``inputs`` are forecasts at this tick: [K - 1, N, H] for ``weighting``, [N, H] for ``conformal``; what ``pooled``
     takes is as its ``ahead`` has it.
@@ -25,12 +25,12 @@ def step(model: Any, state: Any, y: Any, mask: Any, *inputs: Any, config: Any) -
         state, bands = conformal.around(state, y, mask, as_logs(inputs[0]), config=config)
         return state, bands._replace(quantiles=in_units(bands.quantiles), coverage=bands.coverage.T)
     if model is weighting:
-        state, mix = weighting.combine(state, y, mask, (as_logs(inputs[0]),), config=config)
+        state, combined = weighting.combine(state, y, mask, (as_logs(inputs[0]),), config=config)
     elif model is ensemble:
-        state, mix = ensemble.ahead(state, y, mask, config)
+        state, combined = ensemble.ahead(state, y, mask, config)
     else:
         state, logs = model.ahead(state, y, mask, *inputs, config=config)
         if model is last:
             logs = jnp.broadcast_to(logs, (len(logs), config.horizons, logs.shape[-1]))
         return state, in_units(logs)
-    return state, Mix(in_units(mix.logs), mix.weights.transpose(2, 1, 0))
+    return state, Combined(in_units(combined.logs), combined.weights.transpose(2, 1, 0))

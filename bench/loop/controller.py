@@ -25,11 +25,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from bench.common.controlplane import add_option, programs
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, read_keyed
 from tests.brokers.embedded import EmbeddedBroker
 from tests.kubernetes.cluster import pod
-from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPlane, missing
+from tests.kubernetes.controlplane import CONTROLLER, CONTROLLER_USER, ControlPlane
 
 from flyball_contracts.topics import INVENTORY
 
@@ -46,13 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run and print; the exit status is 1 when a node or a pod was not seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="50 nodes, and a short quiet time")
-    parser.add_argument("--controlplane", type=Path, metavar="FOLDER", help="what infra/controlplane/fetch prints")
+    add_option(parser)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
-    built = sorted((ROOT / ".cache" / "controlplane").glob("*"))
-    binaries = options.controlplane or (built[-1] if built else ROOT / ".cache" / "controlplane")
-    if (reason := missing(binaries)) is not None:
-        parser.error(reason)
+    binaries = programs(parser, options.controlplane)
     nodes, quiet_s = (QUICK_NODES, QUICK_QUIET_S) if options.quick else (NODES, QUIET_S)
     with tempfile.TemporaryDirectory(prefix="flyball-controller-") as name, EmbeddedBroker(PARTITIONS) as broker:
         folder = Path(name)

@@ -36,6 +36,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from bench.common.controlplane import add_option, programs
 from bench.common.report import machine
 from tests.actuators.loop import PARTITIONS, config_for, outcomes
 from tests.actuators.samples import scale
@@ -43,7 +44,7 @@ from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.server import LOOPBACK, free_ports
 from tests.faults.testbed import Service, wait_until
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.controlplane import ACTUATOR, ACTUATOR_USER, CONTROLLER, CONTROLLER_USER, ControlPlane, missing
+from tests.kubernetes.controlplane import ACTUATOR, ACTUATOR_USER, CONTROLLER, CONTROLLER_USER, ControlPlane
 
 from flyball_actuators.platforms import PlatformError, Rejected
 from flyball_actuators.platforms.simulated import SimulatedPlatform
@@ -83,13 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_NODES} nodes, and a shorter time")
     parser.add_argument("--nodes", type=int, help=f"nodes ({NODES})")
-    parser.add_argument("--controlplane", type=Path, metavar="FOLDER", help="what infra/controlplane/fetch prints")
+    add_option(parser)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
-    built = sorted((ROOT / ".cache" / "controlplane").glob("*"))
-    binaries = options.controlplane or (built[-1] if built else ROOT / ".cache" / "controlplane")
-    if (reason := missing(binaries)) is not None:
-        parser.error(reason)
+    binaries = programs(parser, options.controlplane)
     nodes = options.nodes or (QUICK_NODES if options.quick else NODES)
     with tempfile.TemporaryDirectory(prefix="flyball-kwok-") as name:
         figures = _run(binaries, Path(name), nodes, QUICK_MEASURED_S if options.quick else MEASURED_S)

@@ -32,7 +32,7 @@ from tests.streams.engine.storms import Target, storms
 from flyball_contracts.codec import decode_record
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.kafka import consumer_settings
-from flyball_contracts.records import AnyDecision, DemandTick, Migrate, Outcome, Preempt, Scale
+from flyball_contracts.records import AnyDecision, DemandTick, Outcome
 from flyball_contracts.topics import DECISIONS, DEMAND, OUTCOMES
 from flyball_streams.engine.parameters import SizingParameters
 
@@ -77,7 +77,7 @@ class Reader:
         self._consumer.close()
 
     def _take(self, record: Any) -> None:
-        if isinstance(record, Scale | Migrate | Preempt):
+        if isinstance(record, AnyDecision):
             self.decisions.setdefault(record.id, record)
         elif isinstance(record, Outcome):
             self.outcomes.append(record)

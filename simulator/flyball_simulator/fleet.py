@@ -11,8 +11,7 @@ from flyball_contracts.errors import RecordError
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Account, AnyDecision, Inventory, SubjectState, WorkloadSpec
 from flyball_contracts.records.events import node_event
-from flyball_contracts.records.nodes import node_of
-from flyball_contracts.records.pools import pool_of
+from flyball_contracts.records.subjects import node_of, pool_of
 from flyball_contracts.simulated import CellState, NodeState, Submission
 from flyball_contracts.topics import EVENTS, INVENTORY, TELEMETRY
 from flyball_simulator.cell.accounts import Meter

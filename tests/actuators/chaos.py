@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.actuators.memory import Process, Site, started
+from tests.actuators.in_memory.site import Process, Site, started
 from tests.actuators.samples import NOW, S, migrate, preempt, scale
 
 from flyball_contracts.records import Stop
@@ -14,7 +14,7 @@ JUMPS = (-172_800, -60, 0, 0, 30, 3_600)
 FAULTS = ("before", "after", "after", "observe", "find", "poll", "conflict", "slow", "slow")
 _MOVES = (
     *("send",) * 10, "again", "again", *("step",) * 6, *("turn",) * 8, "crash", "crash", "restart", "wait", "jump",
-    "hold", "let go", "let go", "fail", "fail", "somebody", "stop", "slow",
+    "hold", "let go", "let go", "fail", "fail", "another client", "stop", "slow",
 )  # fmt: skip
 
 
@@ -92,9 +92,9 @@ class Chaos:
             path.write_bytes(b"".join(lines[: 1 + at % len(lines)]))
         started(process)
 
-    def somebody(self) -> None:
-        """Somebody else scales a workload."""
-        self.site.account.somebody(self.chance.choice(self.workloads), self.chance.randrange(7))
+    def another_client(self) -> None:
+        """Another client scales a workload."""
+        self.site.account.scale_by_another_client(self.chance.choice(self.workloads), self.chance.randrange(7))
 
     def stop(self, on: bool) -> None:
         """A person stops everything, or lets it go on."""
@@ -129,8 +129,8 @@ class Chaos:
             process.held = False
         elif what == "fail":
             site.account.faults[chance.choice(FAULTS)] += 1
-        elif what == "somebody":
-            self.somebody()
+        elif what == "another client":
+            self.another_client()
         elif what == "slow":
             site.slowly = chance.choice([0.0, 0.5, 1.0])
         elif what == "stop":

@@ -17,7 +17,7 @@ from flyball_actuators.execution.effect import difference
 from flyball_actuators.platforms.base import Capabilities
 from flyball_actuators.platforms.table import DRIVERS
 from flyball_cli.platforms.observed import Row, rows
-from flyball_cli.platforms.shown import HEADER as HEADER, cells
+from flyball_cli.platforms.shown import HEADER as HEADER, entries
 from flyball_contracts.codec import decode_message
 from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt, Scale
 from flyball_contracts.topics import DECISIONS
@@ -102,7 +102,7 @@ def merged(seen: Iterable[Seen]) -> dict[str, Row]:
 
 def table(seen: Mapping[str, Row]) -> list[str]:
     """The head and a line for each driver that was seen."""
-    shown = [cells(driver, can, seen[driver], observed=True) for driver, can in DRIVERS.items() if driver in seen]
+    shown = [entries(driver, can, seen[driver], observed=True) for driver, can in DRIVERS.items() if driver in seen]
     return [" | ".join(cell.replace("\n", ", ") for cell in row) for row in (HEADER, *shown)]
 
 

@@ -51,7 +51,7 @@ def test_managers_faults_and_events_have_their_figures(figures: dict[str, Any]) 
     share, *models = figures["apart"]
     parts = ("ordinary", "burst", "outage", "level shift")
     assert sum(share["accuracy"][name] for name in parts) == pytest.approx(1.0)
-    assert {row["model"] for row in models} >= {"last value", "mix"}
+    assert {row["model"] for row in models} >= {"last value", "ensemble"}
 
 
 def test_single_requests_have_their_say_on_every_configuration(figures: dict[str, Any]) -> None:

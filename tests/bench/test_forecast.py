@@ -40,9 +40,9 @@ def test_it_reports_every_row_and_its_figures_are_right(
     assert report["held_out"] == {}
     assert report["peers"].startswith("left out")
     rows = report["servegen"]
-    assert rows["mix"]["mase_60min"] < 0.8 * rows["last"]["mase_60min"]
-    assert 0.85 < rows["mix"]["coverage_60min"][1] < 0.95
-    assert rows["mix"]["accuracy_60min"]["regular"] > rows["last"]["accuracy_60min"]["regular"]
+    assert rows["ensemble"]["mase_60min"] < 0.8 * rows["last"]["mase_60min"]
+    assert 0.85 < rows["ensemble"]["coverage_60min"][1] < 0.95
+    assert rows["ensemble"]["accuracy_60min"]["regular"] > rows["last"]["accuracy_60min"]["regular"]
     assert rows["last"]["mase_60min_vs_last"]["medians"] == [1.0, 1.0, 1.0]
     assert sum(report["weights_60min"].values()) == pytest.approx(1.0, abs=1e-3)
 

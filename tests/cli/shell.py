@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 NOBODY = "127.0.0.1:1"
-"""A broker address where nobody listens."""
+"""A broker address where no server listens."""
 
 _STARTING = threading.Lock()
 

@@ -16,7 +16,7 @@ from tests.cli.shell import flyball
 from flyball_actuators.platforms.table import DRIVERS
 from flyball_cli.commands.setup.platforms_command import command
 from flyball_cli.platforms.observed import Row, rows
-from flyball_cli.platforms.shown import HEADER, cells
+from flyball_cli.platforms.shown import HEADER, entries
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.records import AnyDecision, Outcome, SubjectState
 from flyball_contracts.topics import TOPICS
@@ -37,7 +37,7 @@ def state(replicas: int, ready: int | None = None) -> SubjectState:
 def test_each_driver_has_a_row_and_each_row_a_driver() -> None:
     assert set(DRIVERS) == set(get_args(get_type_hints(PlatformConfig)["driver"]))
     for name, can in DRIVERS.items():
-        assert len(cells(name, can, None, observed=False)) == len(HEADER)
+        assert len(entries(name, can, None, observed=False)) == len(HEADER)
 
 
 def test_a_row_is_what_was_seen() -> None:
@@ -62,7 +62,7 @@ def test_a_row_is_what_was_seen() -> None:
         driver="kueue", verbs={"Migrate": (0, 1), "Preempt": (2, 2), "Scale": (2, 3)}, planned=1, victims=(1, 2),
         checkpoints=2, gang=(3, 3), rollback=(1, 2), effect=(3, 4), effect_after_s=5.0,
     )  # fmt: skip
-    shown = cells("kueue", DRIVERS["kueue"], found["kueue"], observed=True)
+    shown = entries("kueue", DRIVERS["kueue"], found["kueue"], observed=True)
     assert shown[2:] == (
         "Preempt 2/2\nScale 2/3", "platform: 1", "no", "no", "yes: 1 of 2 failures", "yes: 3 of 3 whole",
         "no", "no", "seen: 3 of 4, 5.0 s",

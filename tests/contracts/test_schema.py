@@ -140,7 +140,7 @@ def test_every_topic_is_a_channel_with_its_kafka_binding() -> None:
             assert key["type"] == "string"
             assert key["description"]
         used = [o["action"] for o in DOCUMENT["operations"].values() if resolve(o["channel"]["$ref"]) is channels[name]]
-        assert {"send", "receive"} <= set(used), f"nobody says or nobody hears {name}"
+        assert {"send", "receive"} <= set(used), f"{name} has no sender or no receiver"
 
 
 def test_every_record_type_is_a_message_of_its_topic() -> None:

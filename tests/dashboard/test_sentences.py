@@ -10,7 +10,6 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Effect, Outcome, Portion, Resources, Scale, SubjectState
 from flyball_streams.dashboard import sentences
 from flyball_streams.dashboard.preferences import Preferences
-from flyball_streams.dashboard.text import UNKNOWN
 
 PREFERENCES = Preferences()
 OUTCOME = Outcome(
@@ -23,7 +22,7 @@ def test_changes_and_outcomes() -> None:
     decisions = scene.decisions()
     assert [sentences.change(d, PREFERENCES) for d in decisions[:3]] == [
         "6 → 9 replicas",
-        "→ gpu-0046",
+        "pretrain-llm-5: GPU-0005-3 of gpu-0005 → gpu-0046",
         "2 → 0 replicas until 19 Mar 06:03",
     ]
     assert sentences.outcome_text(None) == ("awaiting", "awaiting outcome")
@@ -33,21 +32,20 @@ def test_resizing_reports_from_what_to_what() -> None:
     wanted = Resources(cpu=1.5, memory_bytes=24 * 10**9, gpu_profile="1g.10gb")
     before = Resources(cpu=8.0, memory_bytes=64 * 10**9, gpu_profile="")
     expected = "CPU 8 → 1.5, memory 64 GB → 24 GB, whole GPU → 1g.10gb"
-    assert sentences.resize(wanted, before) == expected
-    assert sentences.resize(Resources(cpu=2.0), None) == f"CPU {UNKNOWN} → 2"
+    assert wanted.change(before) == expected
+    assert Resources(cpu=2.0).change() == "CPU 2"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
-    decision = replace(decision, resources=wanted, resources_before=before)
-    assert sentences.change(decision, PREFERENCES) == expected
+    decision = replace(decision, resources=wanted, resources_before=before, replicas=4)
+    assert sentences.change(decision, PREFERENCES) == f"{expected} for each of 4 replicas"
 
 
 def test_an_allocation_reports_where_replicas_run() -> None:
     allocation = tuple(
         Portion(offer=name, replicas_before=was, replicas=n) for name, was, n in (("od", 4, 1), ("spot", 3, 3))
     )
-    assert sentences.mix_text(allocation) == "4 → 1 on od, 3 on spot"
     decision = next(d for d in scene.decisions() if isinstance(d, Scale))
     decision = replace(decision, replicas_before=7, replicas=4, mix=allocation, resources=None, power_limit_w=None)
-    assert sentences.change(decision, PREFERENCES) == "7 → 4 replicas (4 → 1 on od, 3 on spot)"
+    assert sentences.change(decision, PREFERENCES) == "7 → 4 replicas, 4 → 1 on od, 3 on spot"
 
 
 def test_effects_report_whether_they_are_welcome() -> None:

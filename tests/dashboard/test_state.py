@@ -14,6 +14,7 @@ from tests.dashboard.scenes import scene
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import (
+    DECISION_TYPES,
     AnyDecision,
     DemandTick,
     MachineChoice,
@@ -27,7 +28,6 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_contracts.topics import INVENTORY, WORKLOADS
-from flyball_streams.dashboard.panels.decisions import KINDS
 from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.fleet import FleetView
@@ -259,10 +259,10 @@ def test_a_cordon_of_gpus_that_left_their_node_keeps_no_work_away() -> None:
 
 
 def test_every_kind_of_decision_is_shown() -> None:
-    view = viewed([replace(samples()[kind][0], id=kind) for kind in KINDS])
-    assert set(view.journal.kinds) == set(KINDS) == {kind.__name__ for kind in get_args(AnyDecision)}
+    view = viewed([replace(samples()[kind][0], id=kind) for kind in DECISION_TYPES])
+    assert set(view.journal.kinds) == set(DECISION_TYPES) == {kind.__name__ for kind in get_args(AnyDecision)}
     style = files("flyball_streams.dashboard").joinpath("static", "flyball.css").read_text()
-    assert all(f".kind-{kind}" in style for kind in KINDS)
+    assert all(f".kind-{kind}" in style for kind in DECISION_TYPES)
 
 
 def test_an_informational_event_is_no_finding() -> None:

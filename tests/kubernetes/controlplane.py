@@ -124,7 +124,7 @@ class ControlPlane:
         return [call for call in calls if call["user"]["username"] == user]
 
     def writes(self, path: str) -> list[dict[str, Any]]:
-        """Writes of anybody at the path of a Deployment's scale so far, as the audit log has them."""
+        """Writes of all clients at the path of a Deployment's scale so far, as the audit log has them."""
         calls = [json.loads(line) for line in self.audit.read_text().splitlines()]
         return [call for call in calls if call["verb"] != "get" and call["requestURI"].split("?")[0] == path]
 

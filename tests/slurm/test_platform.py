@@ -162,7 +162,7 @@ def test_a_crash_at_any_point_settles(cluster: SlurmCluster, monkeypatch: pytest
     assert cluster.queue().count("flyball:crash:") == 1
     assert cluster.platform().find(decision, claimed) is None
     other = preempt("p9", before=2, after=0)
-    hidden = cluster.platform().find(other, claimed)  # somebody has changed the jobs since that was claimed
+    hidden = cluster.platform().find(other, claimed)  # another user has changed the jobs since that was claimed
     assert isinstance(hidden, Handle)
     assert isinstance(cluster.platform().poll(hidden), Failed)
     limit = 9
@@ -241,7 +241,7 @@ def test_a_hold_by_somebody_else_wins(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "hold", str(job))
     last = platform.poll(handle)
     assert isinstance(last, Superseded)
-    assert "held by somebody else" in last.answer
+    assert "held by another user" in last.answer
     assert cluster.show(job)["Priority"] == "0"
     assert cluster.show(blocker)["JobState"] == "RUNNING"
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Migrate, Scale
-from flyball_streams.recording.difference import Replicas, action, compare, read_decisions, requested_replicas
+from flyball_streams.recording.difference import Replicas, compare, read_decisions, requested_replicas
 
 TARGETS = ("west/chat", "west/search")
 
@@ -96,11 +96,6 @@ def test_mean_replicas_are_over_time() -> None:
         TARGETS[1]: Replicas(4.0, 4.0),
     }
     assert requested_replicas([], []) == {}
-
-
-def test_actions_are_reported_in_a_few_words() -> None:
-    assert action(scale("a", 0, 3)) == "1 -> 3"
-    assert action(migrate("a", 0)) == "chat-1: n1 -> any node"
 
 
 def test_lines_are_read_by_time_and_each_id_once(tmp_path: Path) -> None:

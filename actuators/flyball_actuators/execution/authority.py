@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from flyball_contracts.config import DecisionKey
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.records import AnyDecision
-from flyball_contracts.records.pools import covered
+from flyball_contracts.records.subjects import covered
 from flyball_contracts.topics import DECISIONS
 
 Headers = Sequence[tuple[str, bytes | None]]

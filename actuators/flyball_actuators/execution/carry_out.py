@@ -39,11 +39,10 @@ from flyball_actuators.platforms import (
     Rejected,
     Running,
     Served,
-    expected_of,
 )
 from flyball_actuators.platforms.calls import StoppedError, recording_calls
 from flyball_actuators.session import Session
-from flyball_contracts.records import AnyDecision, Effect, Outcome, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
 
 _LOG = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.25
@@ -216,7 +215,7 @@ class Carrier:
         def written(offset: int) -> None:
             task.claim = offset
 
-        expected = expected_of(task.decision, task.observed or SubjectState())
+        expected = task.decision.expected_state(task.observed or SubjectState())
         accepted = self._outcomes.outcome(task, "accepted", self._judge.now_ns(task.decision), expected=expected)
         self._session.publish(task.partition, self._trail.published(accepted), written)
         task.step = "claimed"
@@ -442,7 +441,4 @@ class Carrier:
 
 def _granted(task: Task) -> AnyDecision:
     """The granted part of a decision, as it is submitted to the platform."""
-    decision = task.decision
-    if task.grant is None or not isinstance(decision, Scale) or decision.resources is None:
-        return decision
-    return msgspec.structs.replace(decision, batch_size=task.grant.taken)
+    return task.decision if task.grant is None else task.decision.part(task.grant.taken)

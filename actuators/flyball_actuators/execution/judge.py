@@ -5,7 +5,7 @@ from threading import Lock
 
 import msgspec
 
-from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s, subject_of
+from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.session import Session
 from flyball_actuators.world import RecentlyHeld, stop_reason
@@ -124,7 +124,7 @@ class Judge:
     def go_on(self, decision: AnyDecision, refused: AnyDecision) -> bool:
         """Let a decision stand again for what a newer, refused one had replaced; return whether nothing is newer."""
         with self._turn:
-            subject = subject_of(decision)
+            subject = decision.subject
             if self._state.newest.get(subject) != refused.time_ns:
                 return False
             self._state = self._state._replace(newest={**self._state.newest, subject: decision.time_ns})

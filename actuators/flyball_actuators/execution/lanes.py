@@ -6,15 +6,14 @@ from typing import NamedTuple
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.supersede import still_wanted
 from flyball_actuators.execution.task import Delivery, Task
-from flyball_actuators.guard import subject_of, urgency_of
+from flyball_actuators.guard import urgency_of
 from flyball_actuators.ledger import DecisionOutcomes, Ledger
 from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session
-from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, SubjectState
-from flyball_contracts.records.pools import PREFIX, pool_of
+from flyball_contracts.records import AnyDecision, Outcome, SetsReplicas, SubjectState
+from flyball_contracts.records.subjects import POOL, pool_of
 
 MOST_UNDER_WAY = 64
 MOST_WAITING = 512
@@ -79,7 +78,7 @@ class Lanes:
             return
         outcomes = self._session.log.index.outcomes_of(partition, decision.id)
         entry = self._ledger.get(decision.id)
-        task = Task(decision, partition, [delivery], self._platforms.of(decision), subject_of(decision), moved=moved)
+        task = Task(decision, partition, [delivery], self._platforms.of(decision), decision.subject, moved=moved)
         self._add_assumed(task)
         if outcomes is not None and outcomes.final is not None:
             self._note_expired(task, outcomes.final)
@@ -115,7 +114,7 @@ class Lanes:
 
     def _note_expired(self, task: Task, final: Outcome) -> None:
         """Remember an expired decision: decisions made before that was known may have relied on it."""
-        if final.code == "expired" and not isinstance(task.decision, Migrate | Check):
+        if final.code == "expired" and isinstance(task.decision, SetsReplicas):
             self._expired[task.subject] = _Expired(final.time_ns, (task.decision.replicas_before, *task.assumed))
 
     def _add_assumed(self, task: Task) -> None:
@@ -133,7 +132,7 @@ class Lanes:
         for older in self._lanes[_queue_of(newer.decision)]:
             if older is newer or older.subject != newer.subject or older.submitted or older.step == "ending":
                 continue
-            if not isinstance(older.decision, Migrate | Check):
+            if isinstance(older.decision, SetsReplicas):
                 assumed = (*newer.assumed, older.decision.replicas_before, *older.assumed)
                 newer.assumed = tuple(dict.fromkeys(assumed))
             if older.step == "waiting" and not older.maybe_submitted and older.aside is None:
@@ -157,7 +156,7 @@ class Lanes:
             if other.decision.time_ns < refused.decision.time_ns and not other.submitted and other.step != "ending"
         ]
         last = max(older, key=lambda other: other.decision.time_ns, default=None)
-        if last is not None and still_wanted(last.decision, refused.decision):
+        if last is not None and last.decision.is_step_to(refused.decision):
             self._carrier.go_on(last, refused.decision)
 
     def _on_subject(self, task: Task) -> list[Task]:
@@ -258,7 +257,7 @@ class Lanes:
 
 def _queue_of(decision: AnyDecision) -> str:
     """Key of a decision's queue; decisions with the same key run one after the other."""
-    return f"{decision.cell}/{PREFIX}" if pool_of(decision.workload) else decision.target
+    return f"{decision.cell}/{POOL}" if pool_of(decision.workload) else decision.target
 
 
 def _resume(task: Task, outcomes: DecisionOutcomes | None) -> None:

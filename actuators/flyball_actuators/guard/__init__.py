@@ -13,7 +13,6 @@ from flyball_actuators.guard.state import (
     Placed as Placed,
     Verdict as Verdict,
     World as World,
-    subject_of as subject_of,
     urgency_of as urgency_of,
 )
 from flyball_actuators.guard.sums import (

@@ -1,6 +1,6 @@
 """Time checks: the decision is neither too old nor in the future, and no newer one has been seen."""
 
-from flyball_actuators.guard.state import Context, Verdict, refuse, subject_of
+from flyball_actuators.guard.state import Context, Verdict, refuse
 
 MAX_AHEAD_S = 60.0
 
@@ -36,7 +36,7 @@ def not_yet_valid(context: Context) -> Verdict | None:
 
 def superseded(context: Context) -> Verdict | None:
     """Supersede a decision that is older than one already seen for the same subject."""
-    newest = context.state.newest.get(subject_of(context.decision))
+    newest = context.state.newest.get(context.decision.subject)
     if newest is None or newest <= context.decision.time_ns:
         return None
     behind_s = (newest - context.decision.time_ns) / 1e9

@@ -17,18 +17,17 @@ from flyball_actuators.guard.state import (
     Verdict,
     World,
     added_usd_per_hour,
-    subject_of,
     urgency_of,
 )
 from flyball_actuators.guard.sums import Sums
 from flyball_actuators.guard.switches import kill_switch, mode_off
 from flyball_actuators.guard.target import not_allowed, unknown_target
-from flyball_actuators.guard.tenants import starts_on, tenant_mixed
+from flyball_actuators.guard.tenants import tenant_mixed
 from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.records import AnyDecision, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, SetsReplicas, SubjectState
 
 # Switches first: nothing else matters while they are on. Then checks without side effects. Limits last, so that
 # a decision refused for another reason never counts toward them.
@@ -146,7 +145,7 @@ class Guard:
         grant = Grant(
             cell=decision.cell,
             target=decision.target,
-            subject=subject_of(decision),
+            subject=decision.subject,
             decided_ns=decision.time_ns,
             at_ns=at_ns,
             taken=granted_by(context),
@@ -156,12 +155,12 @@ class Guard:
             workload=decision.workload,
             type=type(decision).__name__,
             usd_per_hour=added_usd_per_hour(context),
-            starts=None if context.pool is not None else starts_on(context),
-            replicas=decision.replicas if context.pool is None and isinstance(decision, Scale | Preempt) else None,
+            starts=None if context.pool is not None else context.starts_on,
+            replicas=decision.replicas if context.pool is None and isinstance(decision, SetsReplicas) else None,
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})
 
 
 def _seen(state: GuardState, decision: AnyDecision) -> GuardState:
-    return state._replace(newest={**state.newest, subject_of(decision): decision.time_ns})
+    return state._replace(newest={**state.newest, decision.subject: decision.time_ns})

@@ -9,7 +9,7 @@ from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.config.constants import with_constants
-from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision
 
 _at_ns = attrgetter("at_ns")
 UNSEEN_S = 600.0
@@ -35,7 +35,7 @@ def blast_radius(context: Context) -> Verdict | None:
     use up the limit of urgent decisions.
     """
     decision, limit = context.decision, context.config.blast_radius
-    takes = taken_by(decision, context.world, context.observed)
+    takes = context.takes
     if not takes:
         return None
     room = blast_room(context)
@@ -61,39 +61,12 @@ def blast_room(context: Context) -> int:
 
 def least_of(decision: AnyDecision, takes: int) -> int:
     """Replicas for which a limit must have room: one, if the platform can carry out a part."""
-    return min(takes, 1) if in_batches(decision) else takes
+    return min(takes, 1) if decision.in_batches else takes
 
 
 def remedy(room: int) -> str:
     """What to do if a limit has room for fewer replicas than requested."""
     return f"wait, take at most {room} now" if room > 0 else "wait"
-
-
-def in_batches(decision: AnyDecision) -> bool:
-    """Whether the platform may carry out part of a decision and leave the rest to later ones."""
-    return isinstance(decision, Scale) and decision.resources is not None
-
-
-def taken_by(decision: AnyDecision, world: World, observed: SubjectState | None = None) -> int:
-    """Replicas that stop because of a decision.
-
-    "Before" is the largest of what the decision assumes, what the inventories show and what the platform shows, so that
-    a decision on stale data cannot take away more than it states. New resources restart all replicas, or a batch of
-    them. A migration takes all replicas that the platform says move together.
-    """
-    if isinstance(decision, Check):
-        return 0
-    if isinstance(decision, Migrate):
-        return 1 if observed is None else max(1, len(observed.nodes))
-    shown = (0, 0) if observed is None else (observed.replicas or 0, observed.ready or 0)
-    before = max(decision.replicas_before, world.running(decision.cell, decision.workload), *shown)
-    if isinstance(decision, Scale) and decision.resources is not None:
-        return min(max(before, 1), decision.batch_size or before or 1)
-    mix = decision.mix if isinstance(decision, Scale) else ()
-    runs = {} if observed is None else {part.offer: part.replicas for part in observed.mix}
-    was = ((max(part.replicas_before, runs.get(part.offer, 0)), part.replicas) for part in mix)
-    moved = sum(max(0, n - left) for n, left in was)  # they stop, though others start
-    return max(0, before - decision.replicas, moved)
 
 
 def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:

@@ -2,8 +2,8 @@
 
 from flyball_actuators.guard.state import Context, Verdict, added_usd_per_hour, refuse
 from flyball_contracts.config import ActuatorConfig, PlatformConfig, PoolConfig
-from flyball_contracts.records import AnyDecision, Scale
-from flyball_contracts.records.pools import pool_of
+from flyball_contracts.records import AnyDecision, Scale, SetsReplicas
+from flyball_contracts.records.subjects import pool_of
 
 
 def pool_in(config: ActuatorConfig, decision: AnyDecision) -> PoolConfig | None:
@@ -34,7 +34,7 @@ def over_budget(context: Context) -> Verdict | None:
     The platform reports the present cost; without it nothing is bought in mode live.
     """
     decision, pool = context.decision, context.pool
-    if pool is None or not isinstance(decision, Scale):
+    if pool is None or not isinstance(decision, SetsReplicas):
         return None
     shown = None if context.observed is None else context.observed.replicas
     if decision.replicas <= (decision.replicas_before if shown is None else shown):
@@ -62,7 +62,7 @@ def _entry(config: ActuatorConfig, cell: str, pool: str) -> PlatformConfig:
     return next(found, PlatformConfig())
 
 
-def _no_budget(decision: Scale) -> Verdict:
+def _no_budget(decision: AnyDecision) -> Verdict:
     return refuse(
         "limit",
         f"nothing may be bought in cell {decision.cell!r}: its entry in actuator.platforms has no budget_usd_per_hour; "
@@ -70,7 +70,7 @@ def _no_budget(decision: Scale) -> Verdict:
     )
 
 
-def _no_cost(decision: Scale) -> Verdict:
+def _no_cost(decision: AnyDecision) -> Verdict:
     return refuse(
         "limit",
         f"the platform does not show what the pools of cell {decision.cell!r} cost, so no budget can be kept; decide "

@@ -1,6 +1,6 @@
 """How much of a decision is let through."""
 
-from flyball_actuators.guard.limits import blast_room, in_batches, taken_by
+from flyball_actuators.guard.limits import blast_room
 from flyball_actuators.guard.policies import room_of
 from flyball_actuators.guard.state import Context
 
@@ -10,8 +10,8 @@ def granted_by(context: Context) -> int:
 
     The room is the smallest that ``actuator.blast_radius`` and the limits of the policies leave.
     """
-    takes = taken_by(context.decision, context.world, context.observed)
-    if not in_batches(context.decision):
+    takes = context.takes
+    if not context.decision.in_batches:
         return takes
     return max(1, min(takes, room(context)))
 

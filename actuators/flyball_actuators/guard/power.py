@@ -1,27 +1,27 @@
 """Bounds of a power limit, from what the inventories report of the GPUs it applies to."""
 
 from flyball_actuators.guard.state import World
-from flyball_contracts.records import Scale
+from flyball_contracts.records import AnyDecision, Scale
 
 LEAST_SHARE = 1 / 3
 """Share of the largest known limit; below it GPUs hardly work, and some drivers refuse it."""
 
 
-def power_limit(scale: Scale, world: World) -> str:
+def power_limit(decision: AnyDecision, world: World) -> str:
     """Error in a decision's power limit; empty if there is none."""
-    limit_w = scale.power_limit_w
+    limit_w = decision.power_limit_w if isinstance(decision, Scale) else None
     if limit_w is None:
         return ""
-    most_w = world.power_w.get(scale.cell, {}).get(scale.workload)
+    most_w = world.power_w.get(decision.cell, {}).get(decision.workload)
     if most_w is None:
         return (
             f"power_limit_w is {limit_w:g}, and no inventory reports the power limits of the GPUs where workload "
-            f"{scale.workload!r} runs; leave it out, or let the agents of its nodes report them first"
+            f"{decision.workload!r} runs; leave it out, or let the agents of its nodes report them first"
         )
     least_w = LEAST_SHARE * most_w
     if least_w <= limit_w <= most_w:
         return ""
     return (
-        f"power_limit_w is {limit_w:g}; the GPUs where workload {scale.workload!r} runs take {least_w:g} to {most_w:g} "
-        "W, from a third of the largest limit known to all of it: choose one between"
+        f"power_limit_w is {limit_w:g}; the GPUs where workload {decision.workload!r} runs take {least_w:g} to "
+        f"{most_w:g} W, from a third of the largest limit known to all of it: choose one between"
     )

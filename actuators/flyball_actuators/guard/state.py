@@ -13,14 +13,13 @@ from flyball_contracts.records import (
     AnyDecision,
     Approval,
     Evidence,
-    Migrate,
-    Preempt,
-    Scale,
+    SetsReplicas,
     Stop,
     SubjectState,
     WorkloadSpec,
 )
-from flyball_contracts.records.commands.outcomes import RefusalCode, Urgency
+from flyball_contracts.records.commands.kinds.base import Urgency
+from flyball_contracts.records.commands.outcomes import RefusalCode
 from flyball_contracts.records.events import EventKind
 
 VerdictStatus = Literal["accepted", "refused", "superseded"]
@@ -114,7 +113,7 @@ class World(NamedTuple):
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that was let through, as the limits count it.
 
-    ``subject`` is what a later decision would supersede (see :func:`subject_of`), ``decided_ns`` the decision's time,
+    ``subject`` is what a later decision would supersede, ``decided_ns`` the decision's time,
     ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
     :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type, ``usd_per_hour`` the cost it expected
     to add, ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts none,
@@ -221,6 +220,16 @@ class Context(NamedTuple):
     pool: PoolConfig | None = None
     keeps_to_node: bool = False
 
+    @property
+    def takes(self) -> int:
+        """Replicas that stop because of the decision, given what the inventories and the platform show."""
+        return self.decision.stops(self.world.running(self.decision.cell, self.decision.workload), self.observed)
+
+    @property
+    def starts_on(self) -> str | None:
+        """Node on which the decision starts a replica, empty if the platform may choose; ``None`` if it starts none."""
+        return self.decision.starts_on(self.observed, keeps_to_node=self.keeps_to_node)
+
 
 Check = Callable[[Context], Verdict | None]
 
@@ -230,54 +239,37 @@ def refuse(code: RefusalCode, detail: str, policy: str = "", allowed: int | None
     return Verdict("refused", code, detail, policy, allowed=allowed)
 
 
-def subject_of(decision: AnyDecision) -> str:
-    """What a newer decision would supersede.
-
-    A target's number of replicas, its resources, or the place of one replica.
-    """
-    if isinstance(decision, Migrate):
-        return f"{decision.target}#{decision.replica}"
-    vertical = isinstance(decision, Scale) and decision.resources is not None
-    return f"{decision.target}#" if vertical else decision.target
-
-
 def urgency_of(decision: AnyDecision) -> Urgency:
     """Which limits a decision counts toward; a ``deferral`` must leave room for more urgent decisions.
 
     A decision has limits of its own only for a reason that it proves: a rescue cites the fault of its device or the
     notice of its node, a deferral the curve for which work waits. All else is ``normal``, whatever it says.
     """
-    if _claims_rescue(decision) and decision.confidence >= LEAST_CONFIDENCE and any(map(_is_fault, decision.evidence)):
-        return "rescue"
-    if _claims_deferral(decision) and any(e.name.startswith(CURVES) for e in decision.evidence):
-        return "deferral"
-    return "normal"
+    claimed = decision.claimed_urgency
+    return claimed if _PROVEN[claimed](decision) else "normal"
 
 
 def unproven(decision: AnyDecision) -> str:
     """Evidence that the claimed urgency requires and the decision lacks; empty if it claims none."""
-    if urgency_of(decision) != "normal":
-        return ""
-    if _claims_rescue(decision):
-        return (
-            f"; it counts as normal: a rescue has a confidence of {LEAST_CONFIDENCE:g} or more, and evidence of a "
-            "fault of its device or a notice of its node"
-        )
-    if _claims_deferral(decision):
-        return "; it counts as normal: a deferral has evidence of the carbon for which work waits"
-    return ""
-
-
-def _claims_rescue(decision: AnyDecision) -> bool:
-    return isinstance(decision, Migrate) and bool(decision.from_device)
+    return "" if urgency_of(decision) == decision.claimed_urgency else _PROOF[decision.claimed_urgency]
 
 
 def _is_fault(evidence: Evidence) -> bool:
     return (evidence.name in FAULTS and bool(evidence.record)) or (evidence.name in COUNTERS and evidence.value > 0)
 
 
-def _claims_deferral(decision: AnyDecision) -> bool:
-    return isinstance(decision, Preempt) and decision.until_ns is not None and not decision.beneficiary
+_PROVEN: Mapping[Urgency, Callable[[AnyDecision], bool]] = {
+    "rescue": lambda decision: decision.confidence >= LEAST_CONFIDENCE and any(map(_is_fault, decision.evidence)),
+    "deferral": lambda decision: any(e.name.startswith(CURVES) for e in decision.evidence),
+    "normal": lambda _: True,
+}
+_PROOF: Mapping[Urgency, str] = {
+    "rescue": (
+        f"; it counts as normal: a rescue has a confidence of {LEAST_CONFIDENCE:g} or more, and evidence of a "
+        "fault of its device or a notice of its node"
+    ),
+    "deferral": "; it counts as normal: a deferral has evidence of the carbon for which work waits",
+}
 
 
 def added_usd_per_hour(context: Context) -> float:
@@ -288,18 +280,11 @@ def added_usd_per_hour(context: Context) -> float:
     """
     decision, pool = context.decision, context.pool
     expected = decision.expected.cost_usd_per_hour or 0.0
-    if not isinstance(decision, Scale):
+    if not isinstance(decision, SetsReplicas):
         return max(0.0, expected)
-    stated, starts = decision.replicas - decision.replicas_before, decision.replicas - starts_from(context)
+    stated = decision.replicas - decision.replicas_before
+    starts = decision.replicas - decision.starts_from(context.observed)
     if pool is not None:
         return max(0.0, expected, starts * pool.price_usd_per_hour)
     of_all = abs(expected / stated) * starts if stated and starts > max(0, stated) else 0.0
     return max(0.0, expected, of_all)
-
-
-def starts_from(context: Context) -> int:
-    """Replicas from which a decision about a number starts: those observed, or fewer if it states fewer."""
-    decision, observed = context.decision, context.observed
-    assert isinstance(decision, Scale | Preempt)
-    shown = None if observed is None else observed.ready if observed.replicas is None else observed.replicas
-    return decision.replicas_before if shown is None else min(shown, decision.replicas_before)

@@ -1,8 +1,7 @@
 """Target checks: it is known, in the decision's cell, and allowed."""
 
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
-from flyball_contracts.records import Check, Migrate
-from flyball_contracts.records.pools import covered, pool_of
+from flyball_contracts.records.subjects import covered, pool_of
 
 
 def unknown_target(context: Context) -> Verdict | None:
@@ -16,22 +15,18 @@ def unknown_target(context: Context) -> Verdict | None:
             "unknown_target",
             f"cell {decision.cell!r} has no pool {pool!r}; name it in pools of the cell's entry in actuator.platforms",
         )
-    if isinstance(decision, Check):
-        return _unknown_node(decision.node, decision.cell, world)
     spec = world.workloads.get(decision.workload)
-    if spec is None or spec.removed:
+    if decision.about == "workload" and (spec is None or spec.removed):
         return refuse(
             "unknown_target", f"workload {decision.workload!r} has no specification; publish its WorkloadSpec first"
         )
-    if spec.cell != decision.cell:
+    if spec is not None and spec.cell != decision.cell:
         return refuse(
             "unknown_target",
             f"workload {decision.workload!r} belongs to cell {spec.cell!r}, the decision to {decision.cell!r}; "
             "only its own cell may decide over it",
         )
-    if not isinstance(decision, Migrate):
-        return None
-    nodes = [decision.from_node, decision.to_node] if decision.to_node else [decision.from_node]
+    nodes = decision.named_nodes
     return next((verdict for node in nodes if (verdict := _unknown_node(node, decision.cell, world))), None)
 
 

@@ -3,23 +3,8 @@
 from collections.abc import Iterator
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
-from flyball_actuators.guard.state import Context, Gpu, Verdict, refuse, starts_from
+from flyball_actuators.guard.state import Context, Gpu, Verdict, refuse
 from flyball_actuators.guard.sums import gpus_of, may_come, tenant_of
-from flyball_contracts.records import Check, Migrate, Preempt
-
-
-def starts_on(context: Context) -> str | None:
-    """Node on which a decision starts a replica, empty if the platform may choose one; ``None`` if it starts none."""
-    decision, observed = context.decision, context.observed
-    if isinstance(decision, Check | Preempt):
-        return None
-    if isinstance(decision, Migrate):
-        return decision.to_node if context.keeps_to_node else ""
-    more = [(decision.replicas, starts_from(context)), *((p.replicas, p.replicas_before) for p in decision.mix)]
-    if observed is not None and observed.mix:
-        shown = {part.offer: part.replicas for part in observed.mix}
-        more += ((part.replicas, shown.get(part.offer, 0)) for part in decision.mix)
-    return "" if any(after > before for after, before in more) else None
 
 
 def tenant_mixed(context: Context) -> Verdict | None:
@@ -31,7 +16,7 @@ def tenant_mixed(context: Context) -> Verdict | None:
     the inventories, and those that decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts
     as another tenant's.
     """
-    named, world = starts_on(context), context.world
+    named, world = context.starts_on, context.world
     if context.pool is not None or named is None or not gpus_of(context.decision.workload, world.workloads):
         return None
     found = _beside_shown_on(context, named) if named else _beside_shown(context)
@@ -48,7 +33,7 @@ def _beside_shown(context: Context) -> Iterator[Verdict]:
 
 
 def _beside_shown_on(context: Context, node: str) -> Iterator[Verdict]:
-    named = starts_on(context)
+    named = context.starts_on
     for gpu in context.world.gpus.get(node, ()):
         if _may_come(context, gpu) or (named and len(gpu.workloads) > 1):
             for other in gpu.workloads:

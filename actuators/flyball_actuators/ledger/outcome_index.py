@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from flyball_actuators.guard import Grant
 from flyball_contracts.records import Counted, Outcome, SubjectState
-from flyball_contracts.records.pools import pool_of
+from flyball_contracts.records.subjects import pool_of
 
 MOST_SETTLED = 20_000
 

@@ -29,14 +29,12 @@ from flyball_actuators.platforms.live import check_live
 from flyball_actuators.platforms.pools import CLOUDS as CLOUDS, POOLED, Busy as Busy, cloud, pools_of as pools_of
 from flyball_actuators.platforms.simulated import SimulatedPlatform as SimulatedPlatform
 from flyball_actuators.platforms.slurm import SlurmPlatform as SlurmPlatform, power_pools
-from flyball_actuators.platforms.states import expected_of as expected_of
 from flyball_actuators.platforms.webhook import WebhookPlatform as WebhookPlatform, token_of
 from flyball_actuators.world.kill_switch import stop_reason
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, WorkloadSpec
-from flyball_contracts.records.nodes import node_of
-from flyball_contracts.records.pools import covered, pool_of
+from flyball_contracts.records.subjects import covered, node_of, pool_of
 
 Declared = Callable[[str], WorkloadSpec | None]
 """Returns the specification of a workload, ``None`` if it has none."""

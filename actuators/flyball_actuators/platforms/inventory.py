@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from flyball_actuators.platforms.base import Capabilities, Failed, Handle, Progress, Rejected
-from flyball_actuators.platforms.describe import describe
-from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.records import AnyDecision, SubjectState
 
 ReplicaNodes = Callable[[str, str], Mapping[str, str]]
@@ -25,7 +23,7 @@ class InventoryPlatform:
         replica_nodes = self._replica_nodes(decision.cell, decision.workload)
         if not replica_nodes:
             return SubjectState()
-        named = named_replicas(decision)
+        named = decision.named_replicas
         return SubjectState(
             replicas=len(replica_nodes),
             ready=len(replica_nodes),
@@ -36,8 +34,8 @@ class InventoryPlatform:
         """Describe what would be done; a live submission is refused."""
         if not dry_run:
             return Rejected("unsupported", "platform inventory can plan, not act; name another in actuator.platforms")
-        answer = f"would have {describe(decision)}; nothing was changed"
-        return Handle(operation="", expected=expected_of(decision, observed), answer=answer)
+        answer = f"would {decision.sentence()}; nothing was changed"
+        return Handle(operation="", expected=decision.expected_state(observed), answer=answer)
 
     def poll(self, handle: Handle) -> Progress:
         """Always failed: nothing was ever submitted."""

@@ -22,7 +22,6 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.calls import record_call
 from flyball_actuators.platforms.endpoint import checked, is_local, trusted
-from flyball_actuators.platforms.states import named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, SubjectState
@@ -92,7 +91,7 @@ class WebhookPlatform:
         if status == http.client.NOT_FOUND:
             return _refused(self._read(status, body, Rejection, status))
         state = self._read(status, body, SubjectState, 200)
-        named = {name: state.nodes[name] for name in named_replicas(decision) if name in state.nodes}
+        named = {name: state.nodes[name] for name in decision.named_replicas if name in state.nodes}
         return msgspec.structs.replace(state, nodes=named)
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:

@@ -73,7 +73,7 @@ class _Trial:
     def unknown_workload(self) -> str:
         found = self._platform.observe(self._scale(f"no-such/{uuid.uuid4().hex[:8]}"))
         if not isinstance(found, Rejected):
-            raise _Broken("it shows a state of a workload that nobody runs")
+            raise _Broken("it shows a state of a workload that does not exist")
         return found.detail
 
     def unknown_operation(self) -> str:
@@ -115,7 +115,7 @@ class _Trial:
             self._anonymous.cell()
         except PlatformError as error:
             return str(error)
-        raise _Broken("it takes commands from anybody")
+        raise _Broken("it takes commands without the token")
 
     def _scale(self, workload: str) -> Scale:
         now_ns, before = time.time_ns(), self._seen.replicas or 0

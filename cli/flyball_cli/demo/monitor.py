@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 _PARTICULARS = re.compile(r"'[^']*'|\d+")
 UNDER_WAY_NS = 900 * 1_000_000_000
 """How long an operation may be in progress, in event time."""
-KINDS = ("Scale", "Migrate", "Preempt", "Check")
 
 
 class RecentDecision(NamedTuple):

@@ -11,12 +11,13 @@ from rich.markup import escape
 
 from flyball_cli.demo.broker import embedded
 from flyball_cli.demo.children import stop_all
-from flyball_cli.demo.monitor import KINDS, Monitor, RecentDecision
+from flyball_cli.demo.monitor import Monitor, RecentDecision
 from flyball_cli.demo.services import Options, Services, plan_of, settings_of, signing, write_config
 from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
 from flyball_contracts.config import Config
 from flyball_contracts.errors import TransportError
+from flyball_contracts.records import DECISION_TYPES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
 
 SETTLE_S = 30.0
@@ -110,7 +111,7 @@ def _watch(
 
 
 def _status(options: Options, monitor: Monitor, wall_s: float) -> str:
-    total = ", ".join(f"{monitor.kinds[kind]} {kind}" for kind in KINDS)
+    total = ", ".join(f"{monitor.kinds[kind]} {kind}" for kind in DECISION_TYPES)
     done = sum(o.status == "done" for o in monitor.outcomes.values())
     span = f"{wall_s:.0f} s" if options.for_s is None else f"{wall_s:.0f} of {options.for_s:.0f} s"
     return f"{span}: {total}; {done} effects observed, {len(monitor.open_decisions())} under way"

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flyball_cli.demo.monitor import KINDS, Monitor
+from flyball_cli.demo.monitor import Monitor
 from flyball_cli.demo.worth import comparison
-from flyball_contracts.records import Account
+from flyball_contracts.records import DECISION_TYPES, Account
 from flyball_contracts.simulated import Operation
 from flyball_contracts.topics import INSIGHTS, TELEMETRY
 
@@ -71,7 +71,7 @@ def show(
     frames = monitor.sent(TELEMETRY.name)
     table.add_row("telemetry frames", str(frames), f"{frames / wall_s:.0f}/s over {wall_s:.0f} s")
     table.add_row("insights", str(monitor.sent(INSIGHTS.name)), "profiles, forecasts, anomalies, plans, accounts")
-    for kind in KINDS:
+    for kind in DECISION_TYPES:
         example = next((s for s in monitor.decisions.values() if s.kind == kind), None)
         table.add_row(f"{kind} decisions", str(monitor.kinds[kind]), escape(_short(example.reason)) if example else "")
     under_way = len(monitor.under_way())

@@ -1,7 +1,6 @@
 """One decision on one screen: reason, expected change, actions, and observed effect."""
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -13,16 +12,11 @@ from flyball_actuators.audit import AnyEntry
 from flyball_cli.explain.records import DecisionRecords
 from flyball_cli.explain.trail import calls, looks
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Check, Effect, Evidence, Migrate, Outcome, Record, Scale
+from flyball_contracts.records import AnyDecision, Evidence, Outcome, Record
+from flyball_contracts.records.commands.kinds.base import utc
+from flyball_streams.dashboard.sentences import effect_rows
 
 STYLES = {"done": "green", "planned": "cyan", "failed": "red", "refused": "yellow", "superseded": "dim"}
-_EFFECTS = (
-    ("gpus", "GPUs", ""),
-    ("cost_usd_per_hour", "cost", " USD/h"),
-    ("carbon_g_per_hour", "carbon", " g/h"),
-    ("power_w", "power", " W"),
-    ("slo", "requests in time", ""),
-)
 
 
 def screen(found: DecisionRecords, trail: Sequence[AnyEntry] = ()) -> RenderableType:
@@ -34,7 +28,7 @@ def screen(found: DecisionRecords, trail: Sequence[AnyEntry] = ()) -> Renderable
     )
     parts: list[RenderableType] = [
         title,
-        Text(f"{requested_change(decision)}, decided {_clock(decision.time_ns)} by {decision.policy}", "dim"),
+        Text(f"{decision.change()}, decided {utc(decision.time_ns)} by {decision.policy}", "dim"),
         Text(f"id {decision.id}, confidence {decision.confidence:.0%}", "dim"),
         _part("why", Text(decision.reason)),
     ]
@@ -48,33 +42,13 @@ def screen(found: DecisionRecords, trail: Sequence[AnyEntry] = ()) -> Renderable
     submitted = calls(trail)
     if submitted is not None:
         parts.append(_part("what was sent to the platform", submitted))
-    effects = list(_effects(decision.expected, last.effect if last else None))
+    effects = effect_rows(decision.expected, last.effect if last else None)
     if effects:
         table = Table("", "expected", "observed", box=None, pad_edge=False)
         for row in effects:
             table.add_row(*row)
         parts.append(_part("effect", table))
     return Group(*parts)
-
-
-def requested_change(decision: AnyDecision) -> str:
-    """The change that a decision requests, as text."""
-    if isinstance(decision, Migrate):
-        device = f", device {decision.from_device}" if decision.from_device else ""
-        where = decision.to_node or "a node of the scheduler's choice"
-        return f"{decision.replica} from {decision.from_node}{device} to {where}"
-    if isinstance(decision, Check):
-        gpus = f", GPUs {', '.join(decision.devices)}" if decision.devices else ""
-        return f"check {decision.attempt} of node {decision.node}{gpus}"
-    text = f"{decision.replicas_before} to {decision.replicas} replicas"
-    if isinstance(decision, Scale):
-        allocation = ", ".join(f"{part.replicas} on {part.offer}" for part in decision.mix)
-        return (
-            text + (f": {allocation}" if allocation else "") + (" with other resources" if decision.resources else "")
-        )
-    victims = f" ({', '.join(decision.victims)})" if decision.victims else ""
-    until = f" until {_clock(decision.until_ns)}" if decision.until_ns else ""
-    return text + victims + until + (f" for {decision.beneficiary}" if decision.beneficiary else "")
 
 
 def _part(title: str, body: RenderableType) -> RenderableType:
@@ -95,7 +69,7 @@ def _source(evidence: Evidence, record: Record | None) -> str:
     if record is None:
         return f"{evidence.name} {evidence.record[:8]}"
     subject, time_ns = getattr(record, "subject", ""), getattr(record, "time_ns", 0)
-    return escape(f"{type(record).__name__} of {subject} at {_clock(time_ns)}")
+    return escape(f"{type(record).__name__} of {subject} at {utc(time_ns)}")
 
 
 def _timeline(decision: AnyDecision, outcomes: list[Outcome]) -> Table:
@@ -113,21 +87,5 @@ def _timeline(decision: AnyDecision, outcomes: list[Outcome]) -> Table:
     return table
 
 
-def _effects(expected: Effect, observed: Effect | None) -> Iterator[tuple[str, str, str]]:
-    for name, title, unit in _EFFECTS:
-        wanted = getattr(expected, name)
-        seen = None if observed is None else getattr(observed, name)
-        if wanted is not None or seen is not None:
-            yield title, _change(wanted, unit), _change(seen, unit)
-
-
 def _number(value: float, unit: str) -> str:
     return f"{value:.4g}" if unit == "1" else f"{value:.4g} {unit}"
-
-
-def _clock(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _change(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{value:+.3g}{unit}"

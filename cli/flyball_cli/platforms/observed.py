@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 
 from flyball_actuators.execution.effect import difference
-from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome, Preempt
+from flyball_contracts.records import AnyDecision, Outcome, Preempt, SetsReplicas
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ def _all_stopped(stop: Preempt, outcome: Outcome) -> bool:
 
 
 def _all_or_none(decision: AnyDecision | None) -> bool:
-    if decision is None or isinstance(decision, Migrate | Check):
+    if not isinstance(decision, SetsReplicas):
         return False
     return 0 in (decision.replicas, decision.replicas_before) and decision.replicas != decision.replicas_before
 

@@ -1,4 +1,4 @@
-"""A driver's promises, and the observed behaviour, as table cells."""
+"""A driver's promises, and the observed behaviour, as entries of a table."""
 
 from flyball_actuators.platforms.base import Capabilities
 from flyball_cli.platforms.observed import Row
@@ -6,7 +6,7 @@ from flyball_cli.platforms.observed import Row
 HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "scrub", "node", "effect")
 
 
-def cells(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
+def entries(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
     """One row; with ``observed``, each promise has its observed behaviour."""
     row = seen or Row(driver=name)
     promises = can.promises

@@ -10,7 +10,7 @@ from flyball_actuators.world import WorldTables
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.errors import DecodeError, RecordingError
-from flyball_contracts.records import Check, Migrate, Preempt, Record, Scale
+from flyball_contracts.records import AnyDecision, Record
 from flyball_contracts.topics import CONTROLS, DECISIONS, INVENTORY, WORKLOADS
 from flyball_streams.recording import Recording
 
@@ -61,7 +61,7 @@ def judge_recorded(
                 record = decode_message(message.topic, message.value, message.headers)
             except DecodeError:
                 continue  # it went to the dead letters
-            if isinstance(record, Scale | Migrate | Preempt | Check):
+            if isinstance(record, AnyDecision):
                 if record.id not in seen:
                     seen.add(record.id)
                     state, verdict = guard.authorise(state, record, record.time_ns, tables.view(""))

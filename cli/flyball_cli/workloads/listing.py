@@ -22,11 +22,11 @@ def tabulated(specs: Sequence[WorkloadSpec]) -> Table:
     ]
     table = Table(*columns, box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for spec in specs:
-        cells = (
+        values = (
             spec.workload, spec.cell, spec.kind, spec.tenant, str(spec.priority), _replicas(spec),
             f"{spec.gpus_per_replica:g}", _objective(spec), _deadline(spec),
         )  # fmt: skip
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(Text, values))
     return table
 
 

@@ -82,7 +82,7 @@ def _need_an_output(config: Config) -> None:
     export = config.agent.export
     if not (config.kafka.bootstrap or export.metrics_listen or export.otlp_endpoint):
         raise ConfigError(
-            "kafka.bootstrap is empty and agent.export names no output: nobody would receive what is measured; "
+            "kafka.bootstrap is empty and agent.export names no output: no reader would receive what is measured; "
             "set one of kafka.bootstrap, agent.export.metrics_listen and agent.export.otlp_endpoint"
         )
 

@@ -76,7 +76,7 @@ def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
     known = config.workloads
     if not (any(one.workload for one in known.targets) or known.logs or known.listen or known.discover):
-        return Absent("nobody to ask", "name targets, logs, listen or discover in agent.workloads")
+        return Absent("no source is configured", "name targets, logs, listen or discover in agent.workloads")
     from flyball_collectors.workload import WorkloadCollector
 
     return WorkloadCollector(config.workloads, node, root=Path(config.root), attribution=config.attribution)
@@ -84,7 +84,7 @@ def _workload(config: AgentConfig, node: str) -> Collector | Absent:
 
 def _gateway(config: AgentConfig, node: str) -> Collector | Absent:
     if not any(one.workloads for one in config.workloads.targets):
-        return Absent("nobody to ask", "name workloads of a gateway in agent.workloads.targets")
+        return Absent("no source is configured", "name workloads of a gateway in agent.workloads.targets")
     from flyball_collectors.gateway import GatewayCollector, gateways_of
 
     return GatewayCollector(gateways_of(config.workloads, node))

@@ -49,7 +49,7 @@ def open_kmsg(node: str, root: Path = Path("/")) -> "KernelLog | Absent":
 class KernelLog:
     """Events of the lines that the kernel writes from now on; equal ones between two calls of :meth:`events` are one.
 
-    Lines that processes write to the log are ignored: anybody could write them. The device of an event is
+    Lines that processes write to the log are ignored: any process could write them. The device of an event is
     ``PCI:dddd:bb:dd``. ``reader`` counts missed lines. Raises :class:`OSError` when the log cannot be opened.
     """
 

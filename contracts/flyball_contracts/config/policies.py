@@ -5,7 +5,8 @@ from functools import cache
 from typing import Literal, NamedTuple, cast
 
 from flyball_contracts.config.base import Count, NotNegative, Positive, Section
-from flyball_contracts.records.commands.outcomes import DecisionType, Urgency
+from flyball_contracts.records.commands.decisions import DecisionType
+from flyball_contracts.records.commands.kinds.base import Urgency
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Patterns = tuple[str, ...]

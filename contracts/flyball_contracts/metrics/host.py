@@ -49,7 +49,7 @@ HOST = Layout(
         count("flyball.agent.records", "{record}", "messages that the agent made", state="produced"),
         count("flyball.agent.records", "{record}", "messages that Kafka confirmed", state="delivered"),
         count("flyball.agent.records", "{record}", "messages put into the spool", state="spooled"),
-        count("flyball.agent.ticks", "{tick}", "ticks that nobody took, for want of time", state="skipped"),
+        count("flyball.agent.ticks", "{tick}", "ticks that were skipped, for want of time", state="skipped"),
         count("flyball.agent.export.requests", "{request}", "OTLP requests that were taken", state="delivered"),
         count("flyball.agent.export.requests", "{request}", "OTLP requests given up", state="dropped"),
     ),

@@ -7,6 +7,7 @@ from flyball_contracts.records.accounts import (
 )
 from flyball_contracts.records.base import (
     Evidence as Evidence,
+    Part as Part,
     Record as Record,
     TableOffsets as TableOffsets,
     Tick as Tick,
@@ -14,19 +15,20 @@ from flyball_contracts.records.base import (
 from flyball_contracts.records.commands.alternatives import Alternatives as Alternatives
 from flyball_contracts.records.commands.controls import Approval as Approval, Stop as Stop
 from flyball_contracts.records.commands.decisions import (
+    DECISION_TYPES as DECISION_TYPES,
     AnyDecision as AnyDecision,
-    Check as Check,
+)
+from flyball_contracts.records.commands.kinds.base import (
     Decision as Decision,
     Effect as Effect,
-    Migrate as Migrate,
-    Preempt as Preempt,
-    Scale as Scale,
+    Wording as Wording,
 )
-from flyball_contracts.records.commands.outcomes import (
-    Counted as Counted,
-    Outcome as Outcome,
-    SubjectState as SubjectState,
-)
+from flyball_contracts.records.commands.kinds.check import Check as Check
+from flyball_contracts.records.commands.kinds.migrate import Migrate as Migrate
+from flyball_contracts.records.commands.kinds.preempt import Preempt as Preempt
+from flyball_contracts.records.commands.kinds.replicas import SetsReplicas as SetsReplicas
+from flyball_contracts.records.commands.kinds.scale import Scale as Scale
+from flyball_contracts.records.commands.outcomes import Counted as Counted, Outcome as Outcome
 from flyball_contracts.records.commands.portion import Portion as Portion
 from flyball_contracts.records.commands.proposals import (
     Action as Action,
@@ -34,6 +36,7 @@ from flyball_contracts.records.commands.proposals import (
     ProposalTick as ProposalTick,
 )
 from flyball_contracts.records.commands.resources import Resources as Resources
+from flyball_contracts.records.commands.states import SubjectState as SubjectState
 from flyball_contracts.records.demand import (
     Arrivals as Arrivals,
     Clocks as Clocks,

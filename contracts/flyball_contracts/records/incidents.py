@@ -3,7 +3,8 @@
 from typing import Literal
 
 from flyball_contracts.records.base import Evidence, Part, Record, TimeNs
-from flyball_contracts.records.commands.outcomes import DecisionType, OutcomeStatus
+from flyball_contracts.records.commands.decisions import DecisionType
+from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.records.events import Severity
 
 Cause = Literal[

@@ -1,16 +1,12 @@
-"""Machines that can be bought and returned: pools, and how decisions name them."""
+"""Machines that can be bought and returned."""
 
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 import msgspec
 
 from flyball_contracts.records.base import Record, TimeNs
 from flyball_contracts.records.commands.decisions import AnyDecision
-from flyball_contracts.records.nodes import PREFIX as NODE, node_of
 
-PREFIX = "pool:"
 Market = Literal["on_demand", "spot"]
 Machines = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
@@ -38,21 +34,6 @@ class Pool(Record, frozen=True, kw_only=True):
     gpu_model: str = ""
     gpus: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     start_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 300.0
-
-
-def pool_of(workload: str) -> str:
-    """The pool that a decision's ``workload`` names as ``pool:NAME``, empty where it names a workload."""
-    return workload[len(PREFIX) :] if workload.startswith(PREFIX) else ""
-
-
-def covered(workload: str, patterns: Iterable[str]) -> bool:
-    """Whether a glob pattern matches a decision's ``workload``.
-
-    A pool is matched only by a pattern that begins with ``pool:``, and a node by one with ``node:``: permission for all
-    workloads is no permission to buy machines or to open nodes.
-    """
-    prefix = PREFIX if pool_of(workload) else NODE if node_of(workload) else ""
-    return any(fnmatchcase(workload, pattern) for pattern in patterns if pattern.startswith(prefix))
 
 
 def decision_key(decision: AnyDecision) -> str:

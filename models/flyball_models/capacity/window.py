@@ -19,7 +19,7 @@ LEAST_SHARE = 0.8
 KEEP = 0.9
 """Weight of the past in the mean work of a request, for windows without one."""
 APART = 1.1
-"""Served work may be at most this many times the token estimate, because the mix of requests changes."""
+"""Served work may be at most this many times the token estimate, because requests change."""
 CREEP = 1.002
 """Growth per window of the minimum latency: it adapts to a change within hours."""
 _READY, _WORK, _REQUESTS, _ACTIVE, _QUEUED, _BUSY, _LATENCY, _TOKENS, _FAILED, _FIRST, _NEXT, _CACHE = range(

@@ -97,13 +97,13 @@ def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` series: the last value has its prior, the others share the rest evenly."""
     judged = config.judged
     if not judged or list(judged) != sorted(set(judged)) or judged[0] < 1:
-        raise ValueError(f"mix: judged horizons are {judged}; pass ascending ones from 1")
+        raise ValueError(f"weighting: judged horizons are {judged}; pass ascending ones from 1")
     if judged[-1] > config.horizons:
-        raise ValueError(f"mix: judged horizons are {judged}; pass none above the {config.horizons} horizons")
+        raise ValueError(f"weighting: judged horizons are {judged}; pass none above the {config.horizons} horizons")
     if config.experts < 1:
-        raise ValueError(f"mix: experts is {config.experts}; pass 1 or more besides the last value")
+        raise ValueError(f"weighting: experts is {config.experts}; pass 1 or more besides the last value")
     if not (0 <= config.share < 1 and 0 <= config.trust_share < 1):
-        raise ValueError(f"mix: shares are {config.share} and {config.trust_share}; pass shares below 1")
+        raise ValueError(f"weighting: shares are {config.share} and {config.trust_share}; pass shares below 1")
     k, j = config.experts + 1, len(judged)
     return State(
         tick=counts(()),
@@ -189,7 +189,7 @@ def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config
     floor, known = jnp.log1p(last), jnp.isfinite(last)
     experts = [floor[None], *experts_of(parts)]
     if len(experts) != config.experts + 1:
-        raise ValueError(f"mix: there are {len(experts) - 1} experts, the settings are for {config.experts}")
+        raise ValueError(f"weighting: there are {len(experts) - 1} experts, the settings are for {config.experts}")
     made = [jnp.isfinite(rows) & known for rows in experts]
     change: list[Array] = []
     for j, (start, stop) in enumerate(pairwise((0, *judged[:-1], config.horizons))):

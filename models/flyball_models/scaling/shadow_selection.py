@@ -309,7 +309,7 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         serving = state[_SERVING + (tick - behind) % LAG]
     state[_SERVING + tick % LAG] = seen.ready
     waits = 0.0
-    if seen.backlog == seen.backlog:  # where nobody knows what waits (NaN) nothing is judged
+    if seen.backlog == seen.backlog:  # where it is unknown what waits (NaN) nothing is judged
         waits = seen.backlog
         state[_WORK] += work
         state[_LATE] += work * _late(state[_WAITED], waits, knobs[_DELAY] * serving)

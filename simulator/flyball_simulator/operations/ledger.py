@@ -4,8 +4,7 @@ from msgspec.structs import replace
 
 from flyball_contracts.errors import RecordError
 from flyball_contracts.records import Check, Migrate, Preempt, Scale, SubjectState
-from flyball_contracts.records.nodes import node_of
-from flyball_contracts.records.pools import pool_of
+from flyball_contracts.records.subjects import node_of, pool_of
 from flyball_contracts.simulated import Operation, OperationStatus, Submission
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.operations.base import Progress, Refused, Task

@@ -1,68 +1,31 @@
 """Decisions, their effects and their outcomes, as text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import (
-    AnyDecision,
-    Check,
-    Effect,
-    Migrate,
-    Outcome,
-    Portion,
-    Preempt,
-    Resources,
-    Scale,
-    SubjectState,
-)
+from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState, Wording
 from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.journal import Verdict, verdict
-from flyball_streams.dashboard.text import UNKNOWN, number, quantity, signed, span
+from flyball_streams.dashboard.text import number, quantity, signed, span
 
 _LABELS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}
 
 
+def wording(prefs: Preferences, device: Callable[[str], str] | None = None) -> Wording:
+    """How the page writes a decision; ``device`` gives a device's place by its id."""
+
+    def clock(time_ns: int) -> str:
+        return prefs.clock(time_ns, day=True)
+
+    def place(name: str, node: str) -> str:
+        return f"{name} of {node}" if device is None else device(name)
+
+    return Wording(clock, place)
+
+
 def change(decision: AnyDecision, prefs: Preferences) -> str:
-    """What a decision does, in a few characters."""
-    arrow = "\N{RIGHTWARDS ARROW}"
-    match decision:
-        case Scale(resources=Resources() as wanted):
-            return resize(wanted, decision.resources_before)
-        case Scale():
-            limit = f", limit {quantity(decision.power_limit_w, 'W')}" if decision.power_limit_w else ""
-            where = f" ({mix_text(decision.mix)})" if decision.mix else ""
-            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{limit}{where}"
-        case Migrate():
-            return f"{arrow} {decision.to_node or 'any healthy node'}"
-        case Check():
-            return f"check {decision.attempt} of {decision.node}"
-        case Preempt():
-            until = f" until {prefs.clock(decision.until_ns, day=True)}" if decision.until_ns else ""
-            return f"{decision.replicas_before} {arrow} {decision.replicas} replicas{until}"
-
-
-def resize(wanted: Resources, before: Resources | None) -> str:
-    """The requested change of each replica's resources, in a few characters."""
-    before = before or Resources()
-    arrow = "\N{RIGHTWARDS ARROW}"
-    sizes = (("CPU", "", wanted.cpu, before.cpu), ("memory", "By", wanted.memory_bytes, before.memory_bytes))
-    parts = [
-        f"{name} {quantity(old, unit)} {arrow} {quantity(new, unit)}"
-        for name, unit, new, old in sizes
-        if new is not None
-    ]
-    if wanted.gpu_profile is not None:
-        parts.append(f"{before.gpu_profile or 'whole GPU'} {arrow} {wanted.gpu_profile}")
-    return ", ".join(parts)
-
-
-def mix_text(mix: Sequence[Portion]) -> str:
-    """Replicas by offer, with the previous number where it changes."""
-    arrow = "\N{RIGHTWARDS ARROW}"
-    changes = (
-        f"{p.replicas_before} {arrow} {p.replicas}" if p.replicas != p.replicas_before else f"{p.replicas}" for p in mix
-    )
-    return ", ".join(f"{change} on {part.offer}" for change, part in zip(changes, mix, strict=True))
+    """What a decision does, in a few words."""
+    return decision.change(wording(prefs))
 
 
 def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
@@ -172,7 +135,7 @@ def _state(state: SubjectState | None) -> dict[str, str]:
     if state.power_limit_w is not None:
         rows["power limit"] = quantity(state.power_limit_w, "W")
     if state.resources is not None:
-        rows["resources"] = resize(state.resources, None).replace(f"{UNKNOWN} \N{RIGHTWARDS ARROW} ", "")
+        rows["resources"] = state.resources.change()
     if state.mix:
         rows["machines"] = ", ".join(f"{part.replicas} on {part.offer}" for part in state.mix)
     if state.suspended is not None:

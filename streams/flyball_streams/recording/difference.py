@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from flyball_contracts.codec import decode_message
 from flyball_contracts.errors import DecodeError, RecordingError
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
+from flyball_contracts.records import AnyDecision, SetsReplicas
 from flyball_contracts.topics import DECISIONS
 from flyball_streams.recording.reader import Recording, begins_as_parquet
 
@@ -93,22 +93,6 @@ def requested_replicas(old: Sequence[AnyDecision], new: Sequence[AnyDecision]) -
     return found
 
 
-def action(decision: AnyDecision) -> str:
-    """Text of what a decision does."""
-    if isinstance(decision, Migrate):
-        return f"{decision.replica}: {decision.from_node} -> {decision.to_node or 'any node'}"
-    if isinstance(decision, Check):
-        return f"checks {decision.node}"
-    text = f"{decision.replicas_before} -> {decision.replicas}"
-    if isinstance(decision, Preempt):
-        return f"{text} for {decision.beneficiary}" if decision.beneficiary else f"{text}, paused"
-    if decision.resources is not None:
-        text += ", other resources"
-    if decision.power_limit_w is not None:
-        text += f", {decision.power_limit_w:g} W"
-    return f"{text} on {len(decision.mix)} offers" if decision.mix else text
-
-
 def _recorded(path: Path) -> Iterable[AnyDecision]:
     for batch in Recording.open(path).messages():
         for message in batch:
@@ -155,31 +139,20 @@ def _paired(old: list[AnyDecision], new: list[AnyDecision], within_ns: int) -> I
 
 
 def _judged(old: AnyDecision, new: AnyDecision) -> Pair:
-    if _content(old) != _content(new):
+    if old.content() != new.content():
         return Pair("changed", old, new)
     return Pair("same" if old.time_ns == new.time_ns else "moved", old, new)
 
 
-def _content(decision: AnyDecision) -> tuple[Any, ...]:
-    if isinstance(decision, Migrate):
-        return decision.replica, decision.from_node, decision.from_device, decision.to_node
-    if isinstance(decision, Check):
-        return decision.node, decision.devices, decision.attempt
-    content = decision.replicas_before, decision.replicas
-    if isinstance(decision, Preempt):
-        return *content, decision.victims, decision.beneficiary, decision.until_ns, decision.checkpoint
-    return *content, decision.power_limit_w, decision.resources, decision.mix
-
-
-def _steps(decisions: Iterable[AnyDecision]) -> dict[str, list[Scale | Preempt]]:
-    found: dict[str, list[Scale | Preempt]] = {}
+def _steps(decisions: Iterable[AnyDecision]) -> dict[str, list[SetsReplicas]]:
+    found: dict[str, list[SetsReplicas]] = {}
     for decision in sorted(decisions, key=lambda d: d.time_ns):
-        if isinstance(decision, Scale | Preempt):
+        if isinstance(decision, SetsReplicas):
             found.setdefault(decision.target, []).append(decision)
     return found
 
 
-def _mean(steps: Sequence[Scale | Preempt], start: int, span: tuple[int, int]) -> float:
+def _mean(steps: Sequence[SetsReplicas], start: int, span: tuple[int, int]) -> float:
     first, last = span
     total, level, since = 0, start, first
     for step in steps:

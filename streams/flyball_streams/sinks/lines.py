@@ -21,20 +21,17 @@ from flyball_contracts.records import (
     Account,
     Anomaly,
     Capacity,
-    Check,
     Decision,
     Demand,
     DemandTick,
     Forecast,
     Inventory,
-    Migrate,
     Outcome,
+    Part,
     Plan,
     PlatformStatus,
-    Preempt,
     Profile,
     Record,
-    Scale,
     Snapshot,
     Waste,
     WorkloadProfile,
@@ -71,7 +68,6 @@ def _same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-_DECISION_TAGS = _same("cell", "workload", "target")
 _SHAPES: Mapping[type[Record], _Shape] = {
     Profile: _Shape(
         "flyball.profile",
@@ -99,22 +95,6 @@ _SHAPES: Mapping[type[Record], _Shape] = {
         ),
     ),
     Plan: _Shape("flyball.plan", {"cell": "cell", "zone": "zone", "workload": "subject"}, ("saving", "feasible")),
-    Scale: _Shape(
-        "flyball.decision",
-        _DECISION_TAGS,
-        ("id", "reason", "confidence", "policy", "replicas", "replicas_before", "power_limit_w"),
-    ),
-    Migrate: _Shape(
-        "flyball.decision",
-        _DECISION_TAGS,
-        ("id", "reason", "confidence", "policy", "replica", "from_node", "from_device", "to_node"),
-    ),
-    Preempt: _Shape(
-        "flyball.decision",
-        _DECISION_TAGS,
-        ("id", "reason", "confidence", "policy", "replicas", "replicas_before", "beneficiary"),
-    ),
-    Check: _Shape("flyball.decision", _DECISION_TAGS, ("id", "reason", "confidence", "policy", "node", "attempt")),
     Account: _Shape(
         "flyball.account",
         _same("cell", "scenario"),
@@ -152,6 +132,8 @@ def _lines(record: Record | Frame | Snapshot, inventory: Inventory | None) -> It
         yield from _forecast_lines(record)
     elif isinstance(record, DemandTick):
         yield from _demand_lines(record)
+    elif isinstance(record, Decision):
+        yield _decision_line(record)
     elif not isinstance(record, Snapshot) and (shape := _SHAPES.get(type(record))) is not None:
         yield _shaped_line(record, shape)
 
@@ -159,15 +141,20 @@ def _lines(record: Record | Frame | Snapshot, inventory: Inventory | None) -> It
 def _shaped_line(record: Record, shape: _Shape) -> str | None:
     tags = {key: str(getattr(record, attribute)) for key, attribute in shape.tags.items()}
     fields: dict[str, Field] = {name: getattr(record, name) for name in shape.fields}
-    if isinstance(record, Decision):
-        tags["type"] = type(record).__name__
-        effect = record.expected
-        fields |= {f"expected_{name}": getattr(effect, name) for name in effect.__struct_fields__}
-        if isinstance(record, Scale) and record.resources is not None:
-            fields |= {name: getattr(record.resources, name) for name in record.resources.__struct_fields__}
-        if isinstance(record, Scale) and record.mix:
-            fields["mix"] = ", ".join(f"{part.replicas} {part.offer}" for part in record.mix)
     return line(shape.measurement, tags, fields, BINDINGS[type(record)].time_ns(record))
+
+
+def _decision_line(decision: Decision) -> str | None:
+    """All numbers and texts of a decision, whatever its kind."""
+    tags = {"type": type(decision).__name__} | {key: getattr(decision, key) for key in ("cell", "workload", "target")}
+    fields: dict[str, Field] = {name: getattr(decision, name) for name in ("id", "reason", "confidence", "policy")}
+    fields["change"] = decision.change()
+    for name, value in {**decision.content(), "expected": decision.expected}.items():
+        if isinstance(value, Part):
+            fields |= {f"{name}_{part}": getattr(value, part) for part in value.__struct_fields__}
+        elif isinstance(value, bool | int | float | str):
+            fields[name] = value
+    return line("flyball.decision", tags, fields, decision.time_ns)
 
 
 def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from flyball_actuators.guard import Guard, GuardState
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import GuardPolicy
 from flyball_contracts.records import Approval, SubjectState
-from flyball_contracts.records.pools import covered
+from flyball_contracts.records.subjects import covered
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("target of another", scale(target="cell-a/other"), {}, "invalid", r"'cell-a/other' is not workload 'chat'"),
     ("foreign replica", migrate(replica="b-0"), {"running": {"b": 1}}, "invalid", r"belongs to workload 'b', not 'c"),
     ("foreign victim", preempt(victims=("b-0",)), {"running": {"b": 1}}, "invalid", r"belongs to workload 'b'"),
-    ("kept", preempt(after=1), {"specs": [spec(min_replicas=2)]}, "invalid", r"keeps at least 2"),
-    ("above most", preempt(before=30, after=21), {}, "invalid", r"21 replicas would stay.* at most 20; leave fewer"),
+    ("kept", preempt(after=1), {"specs": [spec(min_replicas=2)]}, "invalid", r"1 replicas lie outside 2 to 20"),
+    ("above most", preempt(before=30, after=21), {}, "invalid", r"21 replicas lie outside 0 to 20"),
     ("blast", preempt(before=5, after=0), {}, "blast_radius", r"5 replicas after 0 .* 4: wait, take at most 4 now"),
     ("stale claim", scale(before=1, after=0), {"running": {"chat": 9}}, "blast_radius", r"takes away 9 replicas"),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.actuators.in_memory.site import Site, started, still_time
 from tests.actuators.loop import (
     FilePlatform,
     config_for,
@@ -20,7 +21,6 @@ from tests.actuators.loop import (
     statuses_of,
     wait_for,
 )
-from tests.actuators.memory import Site, started, still_time
 from tests.actuators.samples import CELL, NOW, S, inventory, preempt, scale, spec, world
 
 from flyball_actuators.execution.judge import Judge

@@ -111,7 +111,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     assert "it was put here" in str(broken(path, b"".join([*lines[:8], lines[3], *lines[8:]])))
     cut = b"".join(lines[:-3])
     path.write_bytes(cut)
-    assert verified(path).anchored == 0, "without an anchor nobody can tell"
+    assert verified(path).anchored == 0, "without an anchor it cannot be told"
     assert str(broken(path, cut, anchor)).startswith(f"{path}:14: this is the last line, and the outcome of d2 was")
     assert "3 lines or more were cut off the end" in str(broken(path, cut, anchor))
     forged = tmp_path / "forged"

@@ -52,7 +52,7 @@ def test_a_scale_in_while_replicas_are_on_their_way_starts_none() -> None:
         "more": ((3, 3), 5, ""),
         "more than was requested": ((3, 5), 4, ""),
         "no more than is there already": ((5, 3), 5, None),
-        "nobody knows": ((None, None), 5, ""),
+        "unknown": ((None, None), 5, ""),
     }
     for name, ((replicas, ready), after, _) in cases.items():
         index.add(0, outcome(name, "accepted", "b", state(replicas=replicas, ready=ready), state(replicas=after)), 0)

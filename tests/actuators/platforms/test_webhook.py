@@ -137,9 +137,9 @@ def test_an_operation_is_known_after_a_restart_of_the_server(edge: Edge) -> None
     assert platform.find(scale("more", before=1, after=3), None) == handle
     again = platform.submit(scale("more", before=1, after=3), SubjectState(version="0"), dry_run=False)
     assert again == handle
-    nobody = submitted(platform, preempt("less", before=3, after=2, victims=("none",)))
-    assert isinstance(nobody, Rejected)
-    assert (nobody.code, nobody.detail) == ("invalid", "no process none runs; name others or none")
+    refused = submitted(platform, preempt("less", before=3, after=2, victims=("none",)))
+    assert isinstance(refused, Rejected)
+    assert (refused.code, refused.detail) == ("invalid", "no process none runs; name others or none")
     assert edge.alive() == 3
 
 
@@ -213,7 +213,7 @@ class Sloppy(PlatformServer):
     breaks = ""
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
-        if self.breaks == "nobody" and "no-such" in path:
+        if self.breaks == "unknown" and "no-such" in path:
             return 200, SubjectState(replicas=1, version="1")
         if self.breaks == "bare" and path.startswith("/v1/workloads/no-such"):
             return 404, {}
@@ -230,7 +230,7 @@ class Sloppy(PlatformServer):
 @pytest.mark.parametrize(
     ("breaks", "rule", "found"),
     [
-        ("nobody", "it knows what it does not run", "it shows a state of a workload that nobody runs"),
+        ("unknown", "it knows what it does not run", "it shows a state of a workload that does not exist"),
         ("bare", "it knows what it does not run", "the answer is no Rejection"),
         ("plan", "a plan changes nothing", "after the plan it shows"),
         ("any", "a Scale under another version", "it plans under any version"),
@@ -250,12 +250,12 @@ def test_a_broken_rule_is_named(breaks: str, rule: str, found: str) -> None:
     assert all(found in one.found for one in broken)
 
 
-def test_a_server_that_takes_anybody_is_named() -> None:
+def test_a_server_that_needs_no_token_is_named() -> None:
     server = PlatformServer()
     server.has("chat", 4)
     try:
         rules = trial(WebhookPlatform(server.url, 5.0, token=SECRET), "chat", WebhookPlatform(server.url, 5.0))
-        assert [one.found for one in rules if not one.kept] == ["it takes commands from anybody"]
+        assert [one.found for one in rules if not one.kept] == ["it takes commands without the token"]
     finally:
         server.close()
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from tests.actuators.in_memory.site import Site, still_time
 from tests.actuators.loop import live, outcomes, publish, read_all, running, statuses_of, wait_for
-from tests.actuators.memory import Site, still_time
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, scale, spec
 from tests.actuators.service.test_stateful import CONFIG

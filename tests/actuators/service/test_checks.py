@@ -82,7 +82,7 @@ def test_a_dry_run_plans_on_the_inventories(bootstrap: str, unique: Unique) -> N
         publish(bootstrap, check("c", node=made.nodes[0].node, cell=CELL), check("d", node="absent", cell=CELL))
         wait_for(ended(bootstrap, 2), "the plan")
     planned = of(bootstrap, "c", "planned")
-    assert planned.answer.startswith(f"would have checked node {made.nodes[0].node!r}")
+    assert planned.answer.startswith(f"would check cell-1/node:{made.nodes[0].node}: attempt 1")
     assert planned.expected is not None
     assert planned.expected.suspended is False
     assert statuses_of(bootstrap, "d") == ["refused unknown_target"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.actuators.in_memory.site import Site, started, still_time
 from tests.actuators.loop import (
     FilePlatform,
     config_for,
@@ -17,7 +18,6 @@ from tests.actuators.loop import (
     statuses_of,
     wait_for,
 )
-from tests.actuators.memory import Site, started, still_time
 from tests.actuators.platform_server import platform_server
 from tests.actuators.samples import NOW, S, migrate, scale, spec
 
@@ -200,7 +200,7 @@ def test_a_rescue_goes_before_what_waits(bootstrap: str, unique: Unique, tmp_pat
     assert server.log == ["first", "rescue", "resized"]
 
 
-def test_a_decision_stands_for_one_that_expired_before_anybody_could_know(
+def test_a_decision_stands_for_one_that_expired_before_it_was_known(
     bootstrap: str, unique: Unique, tmp_path: Path
 ) -> None:
     """What a minute without an actuator leaves behind: each decision starts where the one before would have ended."""

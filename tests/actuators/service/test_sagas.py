@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.actuators.chaos import Chaos
-from tests.actuators.memory import SAGA_STEPS, Process, Site, still_time
+from tests.actuators.in_memory.platform import SAGA_STEPS
+from tests.actuators.in_memory.site import Process, Site, still_time
 from tests.actuators.samples import NOW, preempt, spec
 from tests.actuators.service.test_stateful import ACTUATORS, CONFIG, LEFT, NAMES, Actuators
 

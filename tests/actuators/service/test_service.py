@@ -62,7 +62,7 @@ def test_each_decision_is_planned_on_the_real_state_and_committed(bootstrap: str
         status="planned", mode="dry_run", driver="inventory", actuator=planned.actuator, answer=planned.answer,
         before=SubjectState(replicas=4, ready=4), expected=SubjectState(replicas=6, ready=6),
     )  # fmt: skip
-    assert planned.answer.startswith("would have scaled target 'cell-a/chat'")
+    assert planned.answer.startswith("would scale cell-a/chat: ")
     assert actuator.report is not None
     assert actuator.report.decisions == 4
     assert actuator.report.statuses == {"planned": 3, "refused": 1}

@@ -26,12 +26,12 @@ def test_who_begins_with_more_partitions_than_the_group_had_stands_back(
         return bool(beats)
 
     try:
-        assert not begin(), "nobody has acted"
+        assert not begin(), "no actuator has acted"
         consumer.commit(offsets=committed_with({0: 1}, 1), asynchronous=False)
         assert begin()
         assert "has 2 partitions, and the group acted when it had 1" in caplog.text
         consumer.commit(offsets=committed_with({1: 1}, 2), asynchronous=False)
-        assert not begin(), "somebody has acted with two, and has waited before"
+        assert not begin(), "an actuator has acted with two, and has waited before"
     finally:
         consumer.close()
 

@@ -20,8 +20,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.actuators.chaos import DAMAGE, FAULTS, JUMPS, Chaos
+from tests.actuators.in_memory.site import Site, started, still_time
 from tests.actuators.loop import config_for
-from tests.actuators.memory import Site, started, still_time
 from tests.actuators.samples import CELL, S, scale, spec
 
 from flyball_actuators.audit import anchor_of, verified
@@ -136,9 +136,9 @@ class Actuators(RuleBasedStateMachine):
         self.site.account.faults[what] += 1
 
     @rule()
-    def somebody(self) -> None:
-        """Somebody else scales."""
-        self.chaos.somebody()
+    def another_client(self) -> None:
+        """Another client scales."""
+        self.chaos.another_client()
 
     @rule(on=st.booleans(), times=st.integers(1, 3))
     def stop(self, on: bool, times: int) -> None:

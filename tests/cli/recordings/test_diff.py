@@ -22,7 +22,7 @@ def test_the_same_is_0_and_a_difference_1(files: tuple[Path, Path]) -> None:
     assert flyball("diff", old, old).returncode == 0
     done = flyball("diff", old, new)
     assert done.returncode == 1
-    assert "1 -> 3, +30 s" in done.stdout
+    assert "1 → 3 replicas, +30 s" in done.stdout
     assert "moved" in done.stdout
 
 

@@ -30,7 +30,7 @@ TRAIL = "/var/lib/flyball/audit"
 
 
 def run(line: str, bootstrap: str) -> str:
-    """Run a line for the README's reader: on a broker of its own, briefly, and with nobody to ask."""
+    """Run a line for the README's reader: on a broker of its own, briefly, and without a terminal."""
     words = shlex.split(line.replace("--for 3600", "--for 5"), comments=True)[1:]
     words, target = (words[:-2], words[-1]) if ">" in words else (words, "")
     words = [bootstrap if word == "kafka-1:9092" else word for word in words]

@@ -89,7 +89,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     with page_server() as server:
         url = server.url
     for gone in (url, f"unix://{tmp_path / 'none'}"):
-        with pytest.raises(FetchError, match="nobody listens; check url"):
+        with pytest.raises(FetchError, match="no server listens there; check url"):
             fetcher(gone).get("/a")
 
 

@@ -99,8 +99,8 @@ def test_what_an_autoscaler_would_not_do_is_refused_and_says_why(
     for decision, message in (
         (scale(before=2, after=9), f"unsupported: HorizontalPodAutoscaler {space}/chat has maxReplicas 8; raise it"),
         (preempt(before=2, after=0, victims=()), "has minReplicas 1; lower it, or scale by KEDA, which goes to zero"),
-        (preempt(before=2, after=1, victims=("chat-0",)), "cannot choose which replicas go"),
-        (scale(before=2, after=3, power_limit_w=300.0), "cannot limit the power"),
+        (preempt(before=2, after=1, victims=("chat-0",)), "a choice of the replicas that stop"),
+        (scale(before=2, after=3, power_limit_w=300.0), "a power limit"),
         (scale(workload="alone", before=2, after=3), f"no_platform: nothing scales Deployment {space}/alone"),
         (scale(workload="deaf", before=2, after=3), "does not query external metric flyball_wanted_replicas"),
         (scale(workload="nobody", before=2, after=3), "unknown_target: "),

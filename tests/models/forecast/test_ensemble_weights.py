@@ -1,4 +1,4 @@
-"""The ensemble is its experts and their mix, names the weights it shows, and works without a season."""
+"""The ensemble is its experts with their weights, names the weights it shows, and works without a season."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The mix: an independent loop, regret against the best expert, and what weights must be."""
+"""Weights of experts: an independent loop, regret against the best expert, and what weights must be."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ CONFIG = weighting.Config(experts=2, judged=(1, 3), horizons=4)
 
 
 def played(y: Floats, forecasts: Floats, config: weighting.Config, mask: Floats | None = None) -> tuple[Floats, Floats]:
-    """Return mixed forecasts [T, N, H] and weights [T, N, J, K]; forecasts are [T, K - 1, N, H]."""
+    """Return combined forecasts [T, N, H] and weights [T, N, J, K]; forecasts are [T, K - 1, N, H]."""
     state = weighting.init(y.shape[1], config)
     points: list[Floats] = []
     weights: list[Floats] = []
@@ -61,9 +61,9 @@ def test_it_is_the_rule_written_out() -> None:
                 v = w[h] * worth(CONFIG.eta * (loss[:3] - loss[:3].min()))
                 w[h] = (1 - CONFIG.share) * v / v.sum() + CONFIG.share * prior
                 least = min(loss[0], loss[3])
-                mixed = trust[h] * worth(CONFIG.trust_eta * (loss[3] - least))
+                both = trust[h] * worth(CONFIG.trust_eta * (loss[3] - least))
                 flat = (1 - trust[h]) * worth(CONFIG.trust_eta * (loss[0] - least))
-                trust[h] = (1 - CONFIG.trust_share) * mixed / (mixed + flat) + CONFIG.trust_share / 2
+                trust[h] = (1 - CONFIG.trust_share) * both / (both + flat) + CONFIG.trust_share / 2
                 seen[h] += 1
         last = value if mask[t, 0] else last
         if not np.isfinite(last):

@@ -1,4 +1,4 @@
-"""Whatever anybody may write into a specification, a curve, a demand or a proposal: the lanes go on, and what they send
+"""Whatever a client writes into a specification, a curve, a demand or a proposal: the lanes go on, and what they send
 can be read."""
 
 from typing import Any
@@ -152,7 +152,7 @@ def test_cell_lane(workloads: list[WorkloadSpec], proposals: list[Proposal]) -> 
 
 @given(st.lists(st.one_of([strategy(k) for k in (DemandTick, ProposalTick, NodeEvent, Outcome)]), max_size=8))
 @SETTINGS
-def test_records_of_anything_from_anybody_on_any_topic(records: list[Any]) -> None:
+def test_records_of_any_client_on_any_topic(records: list[Any]) -> None:
     directory = world()
     for topic, lane in lanes(directory).items():
         batch = [Incoming(topic, 0, i, m.key, m.value, m.headers) for i, m in enumerate(map(message, records))]

@@ -67,7 +67,7 @@ def test_each_is_reported_once_with_all_that_names_it_and_again_after_an_outage_
     assert alert["generatorURL"] == "https://fleet.example/incidents/a"
 
 
-def test_a_silenced_one_is_reported_to_nobody_and_one_that_is_silenced_later_ends(bootstrap: str) -> None:
+def test_a_silenced_one_is_reported_to_no_receiver_and_one_that_is_silenced_later_ends(bootstrap: str) -> None:
     publish(bootstrap, incident("a", silence="window"), incident("b"))
     with receiving(Receiver()) as pager, receiving(Receiver()) as hook:
         targets = Alertmanager(pager.url), Webhook(hook.url)
@@ -141,7 +141,7 @@ def test_one_receiver_that_is_away_does_not_keep_the_others_waiting() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_what_a_receiver_will_never_take_is_published_once_and_keeps_nobody_waiting(
+def test_what_a_receiver_will_never_take_is_published_once_and_delays_no_other(
     bootstrap: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(bootstrap, *(incident(name) for name in ("a", "b", "c", "d", "e")))
@@ -197,7 +197,7 @@ def dead_letters(bootstrap: str) -> list[tuple[str, Incident, str]]:
     return found
 
 
-def test_a_flood_of_changes_that_matter_to_nobody_is_one_message() -> None:
+def test_a_flood_of_changes_that_matter_to_no_receiver_is_one_message() -> None:
     with receiving(Receiver()) as hook:
         target = Webhook(hook.url)
         for revision in range(1, 50):

@@ -36,7 +36,7 @@ STAGES = {
 
 
 def broken(topic: str) -> Message:
-    """Bytes that are no record, with headers of somebody else's."""
+    """Bytes that are no record, with headers of another system."""
     return Message(topic, b"key of " + topic.encode(), b"\x00no record " + topic.encode(), [("trace", b"17")])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from flyball_actuators.guard.limits import least_of, remedy, taken_by, within
+from flyball_actuators.guard.limits import least_of, remedy, within
 from flyball_actuators.guard.policies.matching import counted
 from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, refuse
 from flyball_actuators.guard.sums import tenant_of
@@ -31,7 +31,7 @@ def room_of(context: Context) -> Iterator[int]:
 
 def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Verdict | None:
     decision = context.decision
-    takes = taken_by(decision, context.world, context.observed)
+    takes = context.takes
     if limit.actions is None and not (limit.replicas is not None and takes) and limit.usd_per_hour is None:
         return None
     own = _counted(context, policy, limit)

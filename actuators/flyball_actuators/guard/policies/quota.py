@@ -1,9 +1,9 @@
 """Quota of a tenant."""
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
-from flyball_actuators.guard.state import Context, Verdict, refuse, starts_from
+from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_actuators.guard.sums import gpus_of, tenant_of
-from flyball_contracts.records import Check, Migrate
+from flyball_contracts.records import SetsReplicas
 
 ROUNDING = 1e-6
 """Sums of parts of GPUs are exact to far less than this."""
@@ -18,9 +18,9 @@ def over_quota(context: Context) -> Verdict | None:
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
-    if not quotas or isinstance(decision, Migrate | Check) or decision.replicas <= starts_from(context):
+    if not quotas or context.pool is not None:  # new machines belong to no tenant yet
         return None
-    if context.pool is not None:  # new machines belong to no tenant yet
+    if not isinstance(decision, SetsReplicas) or decision.replicas <= decision.starts_from(context.observed):
         return None
     tenant = world.tenant(decision.workload)
     replicas, gpus = _held(context, tenant)

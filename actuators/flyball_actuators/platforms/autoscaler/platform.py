@@ -22,10 +22,9 @@ from flyball_actuators.platforms.kubernetes.count import poll_count
 from flyball_actuators.platforms.kubernetes.kinds import SCALED, ReplicaStatus
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, operation_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, SetsReplicas, SubjectState
 
 GIVE_UP_NS = 900 * 1_000_000_000
 """Time that an autoscaler may take to apply a number; its own stabilization window is five minutes."""
@@ -80,13 +79,13 @@ class AutoscalerPlatform:
         if isinstance(found, Rejected):
             return found
         target, obj = found
-        if isinstance(decision, Migrate | Check):
+        if not isinstance(decision, SetsReplicas):
             return Rejected("unsupported", f"an autoscaler cannot move a replica of {target}; use driver kubernetes")
         if version_of(obj) != observed.version:
             return Rejected("conflict", f"{target} was changed since it was observed; decide again on what it is now")
-        unsupported = _unsupported(decision)
-        if unsupported:
-            return Rejected("unsupported", f"an autoscaler cannot {unsupported} of {target}; decide on replicas alone")
+        if decision.besides:
+            cannot = f"an autoscaler cannot give {target} {decision.besides[0]}"
+            return Rejected("unsupported", f"{cannot}; decide on replicas alone")
         scaler = autoscaler_of(self._api, target)
         if isinstance(scaler, Rejected):
             return scaler
@@ -103,7 +102,7 @@ class AutoscalerPlatform:
             self._wanted.set(target, Desired(decision.id, wanted, until_ns))
         return Handle(
             operation="" if dry_run else operation.encode(),
-            expected=expected_of(decision, SubjectState()),
+            expected=decision.expected_state(SubjectState()),
             answer=f"{scaler} {be} told {wanted} replicas for {target}, which has {shown.replicas}",
         )
 
@@ -124,7 +123,7 @@ class AutoscalerPlatform:
         Desired numbers are in memory only. If a restart lost one, setting it again changes nothing else.
         """
         found = self._targets.find(decision.workload)
-        if isinstance(found, Rejected) or isinstance(decision, Migrate | Check):
+        if isinstance(found, Rejected) or not isinstance(decision, SetsReplicas):
             return None
         target, obj = found
         if target.controller.status(obj).replicas != decision.replicas:
@@ -136,7 +135,7 @@ class AutoscalerPlatform:
         )
         return Handle(
             operation=operation.encode(),
-            expected=expected_of(decision, SubjectState()),
+            expected=decision.expected_state(SubjectState()),
             answer=f"{target} has {decision.replicas} replicas",
         )
 
@@ -144,7 +143,7 @@ class AutoscalerPlatform:
         target = operation.target
         obj = self._targets.read(target)
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; somebody deleted it")
+            return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)
         if shown.replicas == operation.replicas:
             return poll_count(self._api, operation, now_ns)
@@ -180,17 +179,3 @@ class AutoscalerPlatform:
             or scaler.limited
             or f"{scaler} knows it, and waits for its stabilization window or the limits of its behavior"
         )
-
-
-def _unsupported(decision: AnyDecision) -> str:
-    """Requests of a decision besides a number of replicas."""
-    if isinstance(decision, Scale):
-        requested = (
-            ("limit the power", decision.power_limit_w),
-            ("choose the machines", decision.mix),
-            ("change the resources", decision.resources),
-        )
-        return next((what for what, value in requested if value), "")
-    if isinstance(decision, Migrate | Check):
-        return "move a replica"
-    return "choose which replicas go" if decision.victims and decision.replicas else ""

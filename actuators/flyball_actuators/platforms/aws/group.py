@@ -77,7 +77,7 @@ class Group:
         if isinstance(current, Rejected):
             return Failed(f"unknown outcome: {current.detail}")
         if current.machines != operation.machines:
-            return Superseded(f"group {name} is set to {current.machines} machines by somebody else", current.state)
+            return Superseded(f"group {name} is set to {current.machines} machines by another client", current.state)
         if current.ready == operation.machines:
             return Done(current.state, now_ns, f"{current.ready} machines of group {name} are in service")
         problem = self._problem(operation)

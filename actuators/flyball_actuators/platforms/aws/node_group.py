@@ -60,7 +60,7 @@ class NodeGroup:
             return Failed(failed, current.state)
         if current.machines != operation.machines:
             return Superseded(
-                f"node group {self._pool.resource} is set to {current.machines} by somebody else", current.state
+                f"node group {self._pool.resource} is set to {current.machines} by another client", current.state
             )
         if failed or issues:
             return self._give_up(operation, group, current, now_ns, failed or _issues(issues))

@@ -88,7 +88,7 @@ class ScaleSet:
             gone = operation.machines - current.machines
             return Failed(f"{gone} machines of {name} were evicted before all served; decide again", current.state)
         if current.machines != operation.machines:
-            return Superseded(f"{name} is set to {current.machines} machines by somebody else", current.state)
+            return Superseded(f"{name} is set to {current.machines} machines by another client", current.state)
         if current.ready == operation.machines:
             return Done(current.state, now_ns, f"{current.ready} machines of {name} run")
         late = now_ns >= operation.until_ns

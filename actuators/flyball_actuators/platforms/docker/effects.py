@@ -94,7 +94,7 @@ def _end(engine: Engine, plan: Plan, step: Step, found: Container, may: bool) ->
     if not state.running and not state.restarting:
         return StepStatus(f"{step.name} has ended", settled=True)
     if state.started_at != step.started_at:
-        return StepStatus(f"{step.name} was started again by somebody else", lost=True)
+        return StepStatus(f"{step.name} was started again by another client", lost=True)
     if step.verb == "pause":
         if found.paused:
             return StepStatus(f"{step.name} is paused", settled=True)

@@ -23,9 +23,8 @@ from flyball_actuators.platforms.docker.containers import Container, containers_
 from flyball_actuators.platforms.docker.effects import StepStatus, has, run_step
 from flyball_actuators.platforms.docker.engine import Engine
 from flyball_actuators.platforms.docker.plan import Plan, Step, decode, load_plan, remove_old_plans, store_plan
-from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
-from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Preempt, Scale, SetsReplicas, SubjectState
 
 GIVE_UP_S = 900.0
 AT_ONCE = 8
@@ -55,12 +54,12 @@ class DockerPlatform:
         if not containers:
             return unknown(decision.workload)
         known = {one.name for one in containers}
-        nodes = self._nodes(containers, [name for name in named_replicas(decision) if name in known])
+        nodes = self._nodes(containers, [name for name in decision.named_replicas if name in known])
         return msgspec.structs.replace(state_of(containers), nodes=nodes)
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         """Store the plan and begin, if nothing has changed since it was observed."""
-        if isinstance(decision, Migrate | Check):
+        if not isinstance(decision, SetsReplicas):
             return Rejected("unsupported", "platform docker is one machine: a replica has nowhere else to go")
         containers = containers_of(self._engine, decision.workload)
         if not containers:
@@ -116,10 +115,9 @@ class DockerPlatform:
         now_ns = self._clock()
         bodies: dict[str, dict[str, int]] = {}
         partly = False
-        if isinstance(decision, Scale):
-            problem = _unsupported(decision)
-            if problem is not None:
-                return problem
+        if isinstance(decision, Scale) and (decision.power_limit_w or decision.mix):
+            cannot = f"platform docker cannot give {decision.workload!r} {decision.besides[0]}"
+            return Rejected("unsupported", f"{cannot}; decide on replicas alone")
         if isinstance(decision, Scale) and decision.resources is not None:
             bodies_by_id = updates(containers, decision.resources)
             if isinstance(bodies_by_id, Rejected):
@@ -168,18 +166,9 @@ class DockerPlatform:
 
 
 def _expected(decision: AnyDecision, observed: SubjectState, plan: Plan) -> SubjectState:
-    expected = expected_of(decision, observed)
+    expected = decision.expected_state(observed)
     return msgspec.structs.replace(expected, resources=None) if plan.partly else expected
 
 
 def _describe(statuses: list[StepStatus]) -> str:
     return "; ".join(dict.fromkeys(one.message for one in statuses)) or "nothing has to change"
-
-
-def _unsupported(decision: Scale) -> Rejected | None:
-    """Rejection for what a Scale may request that an engine cannot do."""
-    for what, requested in (("a power limit", decision.power_limit_w), ("a choice of machines", decision.mix)):
-        if requested:
-            name = repr(decision.workload)
-            return Rejected("unsupported", f"platform docker cannot give {name} {what}; decide on replicas alone")
-    return None

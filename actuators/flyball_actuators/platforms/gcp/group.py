@@ -112,7 +112,7 @@ class InstanceGroup:
 
     def _elsewhere(self, operation: Operation, current: PoolState) -> Progress:
         """Progress when the group's target size differs from the request."""
-        answer = f"{self.pool.resource} is set to {current.machines} machines by somebody else"
+        answer = f"{self.pool.resource} is set to {current.machines} machines by another client"
         return Superseded(answer, current.state)
 
     def _machines(self) -> list[Any] | Rejected:

@@ -74,7 +74,8 @@ class ResizeRequests(InstanceGroup):
     def _elsewhere(self, operation: Operation, current: PoolState) -> Progress:
         if operation.verb == "grow" and current.machines == operation.before:
             return Running("the group does not count the machines yet")
-        return Superseded(f"{self.pool.resource} is set to {current.machines} machines by somebody else", current.state)
+        answer = f"{self.pool.resource} is set to {current.machines} machines by another client"
+        return Superseded(answer, current.state)
 
     def _request(self, name: str) -> Any:
         return self.call("requests", "get", instance_group_manager=self.pool.resource, resize_request=name)

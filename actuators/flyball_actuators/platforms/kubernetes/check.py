@@ -14,7 +14,6 @@ from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
 from flyball_actuators.platforms.kubernetes.migrate import CORDONED, cordon
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.burn_in import GPUS, RESULT, summary, unchecked
 from flyball_contracts.config import CheckConfig
 from flyball_contracts.records import Check, SubjectState
@@ -75,7 +74,7 @@ class Checks:
         does = "would check" if dry_run else "checks"
         return Handle(
             operation="" if dry_run else self._operation(decision, name).encode(),
-            expected=expected_of(decision, observed),
+            expected=decision.expected_state(observed),
             answer=f"Job {NAMESPACE}/{name} {does} {gpus} GPUs of node {decision.node}",
         )
 
@@ -113,7 +112,7 @@ class Checks:
         if not answer.ok:
             return None
         operation = self._operation(decision, name)
-        return Handle(operation=operation.encode(), expected=expected_of(decision, _CLOSED), answer="found as a Job")
+        return Handle(operation=operation.encode(), expected=decision.expected_state(_CLOSED), answer="found as a Job")
 
     def _open(self, operation: Operation, now_ns: int, text: str) -> Progress:
         """Remove Flyball's cordon, whichever decision set it; a cordon that others have set since stays."""

@@ -26,7 +26,6 @@ from flyball_actuators.platforms.kubernetes.saga import (
 )
 from flyball_actuators.platforms.kubernetes.targets import Target, version_of
 from flyball_actuators.platforms.kubernetes.volcano import last_retry, send_command
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -62,7 +61,7 @@ def count(
     operation = count_of(decision, target, obj, now_ns)
     return Handle(
         operation="" if dry_run else operation.encode(),
-        expected=expected_of(decision, SubjectState()),
+        expected=decision.expected_state(SubjectState()),
         answer=_describe(target, shown, wanted, answer, dry_run),
     )
 
@@ -164,7 +163,7 @@ def _start_preparing(
         return problem
     waits, _ = prepare(api, pods, decision.id, now_ns, now_ns, checkpoint=operation.checkpoint)
     answer = waits or f"{len(pods)} pods of {target} are ready to go"
-    return Handle(operation=operation.encode(), expected=expected_of(decision, SubjectState()), answer=answer)
+    return Handle(operation=operation.encode(), expected=decision.expected_state(SubjectState()), answer=answer)
 
 
 def _continue_preparing(api: Api, operation: Operation, obj: Object, state: SubjectState, now_ns: int) -> Progress:

@@ -23,7 +23,6 @@ from flyball_actuators.platforms.kubernetes.saga import (
     unmark_pods,
 )
 from flyball_actuators.platforms.kubernetes.targets import Target
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Migrate, SubjectState
 
 CORDONED = "flyball.dev/cordoned-for"
@@ -67,7 +66,7 @@ class Migrations:
         if problem is not None:
             unmark_pods(api, pods, decision.id, query)
             return problem
-        expected = expected_of(decision, _state(target, obj))
+        expected = decision.expected_state(_state(target, obj))
         if dry_run:
             text = "; ".join(self._evict(operation, one, dry_run=True) for one in pods)
             return Handle(operation="", expected=expected, answer=f"would be: {text}")
@@ -126,7 +125,7 @@ class Migrations:
             for pod in ([] if isinstance(own, Rejected) else own)
             if annotation_of(pod, MARK) == decision.id and pod["metadata"]["name"] != decision.replica
         ]
-        expected = expected_of(decision, _state(target, obj))
+        expected = decision.expected_state(_state(target, obj))
         if not pods:
             node = self._api.get(f"/api/v1/nodes/{decision.from_node}")
             if not node.ok or annotation_of(node.body, CORDONED) != decision.id:

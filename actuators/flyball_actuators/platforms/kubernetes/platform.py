@@ -14,7 +14,6 @@ from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_po
 from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
-from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
@@ -53,7 +52,7 @@ class KubernetesPlatform:
             return found
         target, obj = found
         nodes: dict[str, str] = {}
-        for replica in named_replicas(decision):
+        for replica in decision.named_replicas:
             pod = own_pod(self._api, target, obj["metadata"]["uid"], replica)
             if isinstance(pod, Rejected):
                 return pod
@@ -135,7 +134,7 @@ class KubernetesPlatform:
             return self._migrations.find(target, obj, decision, time.time_ns())
         if isinstance(decision, Scale) and decision.resources is not None:
             return find_resize(self._api, target, obj, decision, decision.resources)
-        expected = expected_of(decision, SubjectState())
+        expected = decision.expected_state(SubjectState())
         if is_applied(obj, target, decision.id, decision.replicas):
             operation = count_of(decision, target, obj, time.time_ns())
             return Handle(operation=operation.encode(), expected=expected, answer="found on the object")

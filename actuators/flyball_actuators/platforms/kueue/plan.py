@@ -4,14 +4,14 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_actuators.platforms.kueue.entry import PRIORITY_CLASS, Entry
-from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale
+from flyball_contracts.records import AnyDecision, Preempt, Scale, SetsReplicas
 
 PRIORITY = "flyball.dev/priority"
 
 
 def unsupported(target: Target, obj: Object, entry: Entry, decision: AnyDecision) -> Rejected | None:
     """Rejection for what Kueue cannot do."""
-    if isinstance(decision, Migrate | Check):
+    if not isinstance(decision, SetsReplicas):
         return Rejected("unsupported", f"Kueue cannot move one pod of {target}; preempt it, and start it elsewhere")
     if isinstance(decision, Scale) and (decision.power_limit_w or decision.resources):
         return Rejected("unsupported", f"Kueue gives {target} neither power nor resources; decide on replicas alone")

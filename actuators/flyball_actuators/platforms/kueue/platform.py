@@ -28,10 +28,9 @@ from flyball_actuators.platforms.kueue.entry import GROUP, Entry, entry_of
 from flyball_actuators.platforms.kueue.operation import Queued, decode, queued
 from flyball_actuators.platforms.kueue.place import conflicting_labels, place_of
 from flyball_actuators.platforms.kueue.plan import changes, describe, unsupported
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Scale, SetsReplicas, SubjectState
 
 RBAC = "infra/kubernetes/kueue.yaml"
 _TRIES = 4
@@ -96,7 +95,7 @@ class KueuePlatform:
         problem = unsupported(target, obj, entry, decision)
         if problem is not None:
             return problem
-        assert not isinstance(decision, Migrate | Check)
+        assert isinstance(decision, SetsReplicas)
         place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
         if isinstance(place, Rejected):
             return place
@@ -119,7 +118,7 @@ class KueuePlatform:
         operation = msgspec.structs.replace(operation, moves=evicted)
         return Handle(
             operation="" if dry_run else operation.encode(),
-            expected=expected_of(decision, SubjectState()),
+            expected=decision.expected_state(SubjectState()),
             answer=describe(target, obj, entry, decision, place, to_write, dry_run=dry_run),
         )
 
@@ -148,10 +147,10 @@ class KueuePlatform:
         found = self._find(decision.workload)
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
-        if isinstance(decision, Migrate | Check):
+        if not isinstance(decision, SetsReplicas):
             return None
         target, obj, entry = found
-        expected = expected_of(decision, SubjectState())
+        expected = decision.expected_state(SubjectState())
         if managed_by(entry.obj, manager(decision.id)):
             place = place_of(self._api, decision) if isinstance(decision, Scale) else {}
             if isinstance(place, Rejected):
@@ -161,7 +160,7 @@ class KueuePlatform:
             return Handle(operation=operation.encode(), expected=expected, answer="found on the entry in Kueue")
         if not changes(decision, obj, entry) or (observed is not None and entry.version == observed.version):
             return None
-        answer = f"{target} was changed in Kueue by somebody else since the decision was claimed; look at it"
+        answer = f"{target} was changed in Kueue by another client since the decision was claimed; look at it"
         return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
 
     def _find(self, workload: str) -> tuple[Target, Object, Entry] | Rejected:
@@ -220,7 +219,7 @@ class KueuePlatform:
         target = operation.target
         obj = self._targets.read(target)
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
-            return Failed(f"{target} is gone; somebody deleted it")
+            return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)
         state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
         if shown.finished:

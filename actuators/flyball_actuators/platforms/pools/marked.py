@@ -27,7 +27,7 @@ def found_marked(
         return None
     return Rejected(
         "conflict",
-        f"pool {pool.name!r} was changed by somebody else since the decision was claimed ({current.machines} machines)"
+        f"pool {pool.name!r} was changed by another client since the decision was claimed ({current.machines} machines)"
         "; look at it",
     )
 

@@ -8,7 +8,7 @@ from flyball_actuators.platforms.pools.backing import Backing, PoolState
 from flyball_actuators.platforms.pools.operation import decode, operation_of
 from flyball_contracts.config import PlatformConfig, PoolConfig
 from flyball_contracts.records import AnyDecision, Scale, SubjectState
-from flyball_contracts.records.pools import pool_of
+from flyball_contracts.records.subjects import pool_of
 
 SETTLE_S = 10.0
 """Seconds after the first query in which a cloud may not yet show an earlier request."""

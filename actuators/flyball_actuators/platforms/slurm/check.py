@@ -17,7 +17,6 @@ from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError
 from flyball_actuators.platforms.slurm.commands import Commands
 from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.operation import Operation
-from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.burn_in import GPUS
 from flyball_contracts.config import CheckConfig
 from flyball_contracts.records import Check, SubjectState
@@ -71,7 +70,7 @@ class Checks:
         problem = self._possible(decision, node, observed)
         if problem is not None:
             return problem
-        expected, job = expected_of(decision, observed), name_of(decision.id)
+        expected, job = decision.expected_state(observed), name_of(decision.id)
         what = f"{shlex.join(self._config.command)} on {decision.node}, alone in reservation {job}"
         if dry_run:
             return Handle(operation="", expected=expected, answer=f"would run {what}")
@@ -122,7 +121,7 @@ class Checks:
             begun = self._begin(operation)
             if begun is not None:
                 raise PlatformError(begun.detail)
-        return Handle(operation=operation.encode(), expected=expected_of(decision, _CLOSED), answer="found as a job")
+        return Handle(operation=operation.encode(), expected=decision.expected_state(_CLOSED), answer="found as a job")
 
     def _possible(self, decision: Check, node: _Node, observed: SubjectState) -> Rejected | None:
         if node.shown.version != observed.version:

@@ -112,7 +112,7 @@ def _unmarked(key: str, job: Job | None, mark: Mark | None) -> StepStatus:
     """Status of a job that does not have this decision's mark."""
     if job is None or job.ended:
         return StepStatus(f"job {key} has ended", settled=True)
-    whose = f"decision {mark.decision}" if mark is not None else "somebody who took its mark away"
+    whose = f"decision {mark.decision}" if mark is not None else "another user, who removed the mark"
     return StepStatus(f"{job.label} was commanded by {whose} since", lost=True)
 
 

@@ -39,7 +39,7 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
     if job.completing:
         return StepStatus(f"{job.label} is leaving {job.nodes}")
     if job.ready and job.restarts > mark.restarts:
-        return StepStatus(f"{job.label} was started again, by somebody or because its node failed", lost=True)
+        return StepStatus(f"{job.label} was started again, by a user or because its node failed", lost=True)
     if job.held or job.restarts > mark.restarts:
         return StepStatus(f"{job.label} is held", settled=True)
     if job.pending:
@@ -64,7 +64,7 @@ def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> StepStatus |
         return StepStatus(f"{job.label} is still leaving {job.nodes}")
     if job.held and mark.verb == "started":
         release_nodes(commands, job)
-        return StepStatus(f"{job.label} was held by somebody else", lost=True)
+        return StepStatus(f"{job.label} was held by another user", lost=True)
     if mark.verb == "start":
         kept = reserve_nodes(commands, job, mark.decision)
         rejected = release(commands, job, mark._replace(verb="started"), now_ns)

@@ -66,14 +66,14 @@ def poll_move(commands: Commands, operation: Operation, now_ns: int) -> Progress
     state = SubjectState(nodes={operation.replica: places[0] if places else ""})
     mark = job.mark
     if mark is None or mark.decision != operation.decision:
-        return Superseded(f"{job.label} was commanded by somebody else since: {job.comment!r}", state)
+        return Superseded(f"{job.label} was commanded by another user since: {job.comment!r}", state)
     if job.ready and operation.node not in places:
-        drained = f"; {operation.node} stays drained until somebody has checked it" if operation.drain else ""
+        drained = f"; {operation.node} stays drained until a person has checked it" if operation.drain else ""
         return Done(state, now_ns, f"{job.label} has left {operation.node} and runs on {job.nodes}{drained}")
     if job.ready and job.restarts > mark.restarts:
         return Failed(f"{job.label} was started on {operation.node} again before it was excluded; decide again", state)
     if job.held and mark.verb == "moved":
-        return Superseded(f"{job.label} was held by somebody else", state)
+        return Superseded(f"{job.label} was held by another user", state)
     status = _next_step(commands, operation, job, mark, now_ns)
     if isinstance(status, Rejected):
         return Running(status.detail) if status.code == "conflict" else Failed(status.detail, state)

@@ -15,7 +15,6 @@ from flyball_actuators.platforms.slurm.marks import Verb
 from flyball_actuators.platforms.slurm.migrate import migrate, move_of, poll_move
 from flyball_actuators.platforms.slurm.operation import decode
 from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, runs, version_of
-from flyball_actuators.platforms.states import expected_of, named_replicas
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
@@ -58,7 +57,7 @@ class SlurmPlatform:
         if isinstance(jobs, Rejected):
             return jobs
         nodes: dict[str, str] = {}
-        for replica in named_replicas(decision):
+        for replica in decision.named_replicas:
             job = _own(known, jobs, decision.workload, replica)
             if isinstance(job, Rejected):
                 return job
@@ -86,8 +85,10 @@ class SlurmPlatform:
             )
         if isinstance(decision, Migrate):
             return migrate(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
-        problem = _unsupported(decision) if isinstance(decision, Scale) else None
-        return problem or count(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
+        if isinstance(decision, Scale) and decision.besides:
+            cannot = f"platform slurm cannot give {decision.workload!r} {decision.besides[0]}"
+            return Rejected("unsupported", f"{cannot}; decide on replicas alone")
+        return count(self._commands, jobs, decision, self._clock(), dry_run=dry_run)
 
     def poll(self, handle: Handle) -> Progress:
         """Progress from the queue; does the steps that are left."""
@@ -126,10 +127,11 @@ class SlurmPlatform:
         if not isinstance(jobs, Rejected) and observed is not None and version_of(jobs) == observed.version:
             return None
         answer = f"the jobs of {decision.workload!r} were changed since the decision was claimed; look at them"
-        return Handle(operation=_OVERWRITTEN, expected=expected_of(decision, observed or SubjectState()), answer=answer)
+        expected = decision.expected_state(observed or SubjectState())
+        return Handle(operation=_OVERWRITTEN, expected=expected, answer=answer)
 
     def _found(self, decision: Scale | Migrate | Preempt, ours: list[Job]) -> Handle | None:
-        expected = expected_of(decision, SubjectState())
+        expected = decision.expected_state(SubjectState())
         if isinstance(decision, Migrate):
             operation = move_of(decision, ours[0].key, self._clock())
             return Handle(operation=operation.encode(), expected=expected, answer="found on the job")
@@ -171,16 +173,3 @@ def _begun(job: Job) -> bool:
     if mark.verb == "stop":
         return job.restarts > mark.restarts or job.held or mark.due_s is not None
     return not job.held
-
-
-def _unsupported(decision: Scale) -> Rejected | None:
-    """Rejection for what a Scale may request that Slurm cannot do."""
-    for what, requested in (
-        ("a power limit", decision.power_limit_w),
-        ("a choice of machines", decision.mix),
-        ("other resources", decision.resources),
-    ):
-        if requested:
-            name = repr(decision.workload)
-            return Rejected("unsupported", f"platform slurm cannot give {name} {what}; decide on replicas alone")
-    return None

@@ -119,7 +119,7 @@ class PowerSave:
         nodes = [node for node in found if node.name in operation.machine_ids]
         theirs = [node.name for node in nodes if _decision(node) != operation.decision]
         if theirs:
-            return Superseded(f"node {theirs[0]} was commanded by somebody else since", state)
+            return Superseded(f"node {theirs[0]} was commanded by another user since", state)
         grows = operation.verb == "grow"
         broken = [node for node in nodes if node.broken]
         if broken:
@@ -214,7 +214,7 @@ class PowerSave:
         return Rejected(
             "unknown_target",
             f"partition {self._partition!r} has no nodes; correct resource of pool {self._name!r}, and set "
-            "PrivateData=cloud in slurm.conf, or nodes that are off are shown to nobody",
+            "PrivateData=cloud in slurm.conf, or no user is shown nodes that are off",
         )
 
 

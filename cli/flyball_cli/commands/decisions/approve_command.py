@@ -45,7 +45,7 @@ def command(
     click.echo(f"{type(found).__name__} {found.target}: {found.reason}")
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody to ask: pass --yes to approve it")
+            raise click.UsageError("no terminal to ask on: pass --yes to approve it")
         click.confirm(f"Approve it for {for_s:g} s?", abort=True)
     now_ns = time.time_ns()
     until_ns = now_ns + round(for_s * 1e9)

@@ -82,7 +82,7 @@ def show(incident: str, since: float, config: Config) -> None:
 
 @command.command("ack")
 @click.argument("incident")
-@click.option("--remove", is_flag=True, help="Nobody has it any more.")
+@click.option("--remove", is_flag=True, help="No person works on it any more.")
 @_answering
 @_looking
 @with_config
@@ -99,7 +99,7 @@ def ack(incident: str, remove: bool, reason: str, by: str | None, since: float, 
         config.kafka,
         Acknowledgement(cell=one.cell, time_ns=time.time_ns(), by=name, reason=reason, incident=one.id, removed=remove),
     )
-    click.echo(f"{one.id}: {'nobody has it' if remove else f'{name} has it'}")
+    click.echo(f"{one.id}: {'no person works on it' if remove else f'{name} has it'}")
 
 
 @command.command("label")
@@ -315,7 +315,7 @@ def notify(
     from flyball_streams.notify.targets import Alertmanager, Target, Webhook
 
     if not alertmanagers and not webhooks:
-        raise click.UsageError("nobody to notify: pass --alertmanager URL or --webhook URL")
+        raise click.UsageError("no receiver to notify: pass --alertmanager URL or --webhook URL")
     token = secret(os.environ, token_env, "--token-env", in_header=True) if token_env else ""
     headers = {"Authorization": f"Bearer {token}"} if token else None
     targets: list[Target] = [

@@ -48,7 +48,7 @@ def remove(
         click.echo(f"{one.node} of cell {one.cell}: {len(one.devices)} devices")
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody to ask: pass --yes to remove them")
+            raise click.UsageError("no terminal to ask on: pass --yes to remove them")
         click.confirm(f"Remove {len(found)} from {config.kafka.bootstrap}?", abort=True)
         found = removable(config.kafka, nodes, cell)  # one may have come back while the question waited
     remove_nodes(config.kafka, [one.node for one in found])

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from flyball_cli.options import common, configured, progress_bar
 from flyball_cli.outputs import force_option, output, written
+from flyball_contracts.records import DECISION_TYPES
 
 if TYPE_CHECKING:
     from flyball_cli.policy.trial import JudgedDecision
@@ -78,11 +79,11 @@ def _by_rule(found: "list[JudgedDecision]") -> Table:
     for one in found:
         rule = f"policy {one.policy}" if one.policy else one.code or "accepted"
         groups[not one.policy, rule].append(one)
-    table = Table("rule", "decisions", "Scale", "Migrate", "Preempt", "Check", "targets", box=None, header_style="bold")
+    table = Table("rule", "decisions", *DECISION_TYPES, "targets", box=None, header_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"
     for (_, rule), of_rule in sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1]))):
-        counts = [sum(one.type == kind for one in of_rule) for kind in ("Scale", "Migrate", "Preempt", "Check")]
+        counts = [sum(one.type == kind for one in of_rule) for kind in DECISION_TYPES]
         colour = "green" if rule == "accepted" else "red"
         targets = str(len({one.target for one in of_rule}))
         table.add_row(f"[{colour}]{escape(rule)}[/]", str(len(of_rule)), *map(str, counts), targets)

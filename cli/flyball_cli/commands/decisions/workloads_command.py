@@ -166,7 +166,7 @@ def _send(config: Config, changes: "Sequence[Change]", yes: bool, dry_run: bool)
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody to ask: pass --yes to send this, or --dry-run to only see it")
+            raise click.UsageError("no terminal to ask on: pass --yes to send this, or --dry-run to only see it")
         click.confirm(f"Send {_counted(len(changes))} to {config.kafka.bootstrap}?", abort=True)
     write_topic(config.kafka, [change.after for change in changes])
     click.echo(f"{_counted(len(changes))} sent to {config.kafka.bootstrap} and acknowledged")

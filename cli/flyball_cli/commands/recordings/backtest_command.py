@@ -163,7 +163,7 @@ def _show(study: "Study") -> None:
     from rich.table import Column, Table
 
     from flyball_streams.backtest.events import text as single
-    from flyball_streams.backtest.report.text import COLUMNS, FAULT_COLUMNS, cells, fault_cells, headline, method
+    from flyball_streams.backtest.report.text import COLUMNS, FAULT_COLUMNS, entries, fault_entries, headline, method
     from flyball_streams.backtest.safety import TITLES
 
     console = Console(width=None if sys.stdout.isatty() else 132)
@@ -176,19 +176,19 @@ def _show(study: "Study") -> None:
 
     table = table_of(1, "policy", *COLUMNS)
     for row in study.rows:
-        table.add_row(row.title, *cells(row), style="bold" if row.ours else None)
+        table.add_row(row.title, *entries(row), style="bold" if row.ours else None)
     console.print(table)
     if study.safety:
         titles = {row.key: row.title for row in study.rows}
         faults = table_of(2, "policy", "fault", *FAULT_COLUMNS)
         for o in study.safety:
-            faults.add_row(titles[o.policy], TITLES[o.fault], *fault_cells(o), style=None if o.passed else "red")
+            faults.add_row(titles[o.policy], TITLES[o.fault], *fault_entries(o), style=None if o.passed else "red")
         console.print(faults)
     if study.confirmed is not None:
         console.print(single.verdict(study.confirmed), highlight=False)
         confirmed = table_of(1, "policy", *single.COLUMNS)
         for each in study.confirmed.rows:
-            confirmed.add_row(each.title, *single.cells(each), style="bold" if each.ours else None)
+            confirmed.add_row(each.title, *single.entries(each), style="bold" if each.ours else None)
         console.print(confirmed)
         for line in single.swaps(study.confirmed):
             console.print(line, highlight=False)

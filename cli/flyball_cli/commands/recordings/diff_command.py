@@ -73,17 +73,15 @@ def _by_target(pairs: "list[Pair]", replicas: "dict[str, Replicas]") -> Table:
     for pair in pairs:
         counts.setdefault(pair.either.target, Counter())[pair.verdict] += 1
     for target, count in sorted(counts.items()):
-        cells = [f"[{style}]{count[verdict]}[/]" if count[verdict] else "" for verdict, style in STYLES.items()]
+        entries = [f"[{style}]{count[verdict]}[/]" if count[verdict] else "" for verdict, style in STYLES.items()]
         means = replicas.get(target)
-        table.add_row(target, *cells, *(("", "") if means is None else (f"{means.old:.2f}", f"{means.new:.2f}")))
+        table.add_row(target, *entries, *(("", "") if means is None else (f"{means.old:.2f}", f"{means.new:.2f}")))
     total = sum(counts.values(), Counter[str]())
     table.add_row("[bold]all[/]", *(str(total[verdict]) for verdict in STYLES), "", "")
     return table
 
 
 def _listed(pairs: "list[Pair]") -> Table:
-    from flyball_streams.recording.difference import action
-
     times = [datetime.fromtimestamp(pair.either.time_ns // NS_PER_S, UTC) for pair in pairs]
     days = {time.date() for time in times}
     table = Table(box=None, header_style="bold")
@@ -102,7 +100,7 @@ def _listed(pairs: "list[Pair]") -> Table:
             f"[{STYLES[pair.verdict]}]{pair.verdict}[/]",
             pair.either.target,
             type(pair.either).__name__,
-            action(pair.old) if pair.old is not None else "",
-            action(pair.new) + shift if pair.new is not None else "",
+            pair.old.change() if pair.old is not None else "",
+            pair.new.change() + shift if pair.new is not None else "",
         )
     return table

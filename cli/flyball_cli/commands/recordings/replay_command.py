@@ -14,6 +14,7 @@ from rich.table import Table
 from flyball_cli.options import Finite, common, configured, progress_bar, until_signal
 from flyball_cli.outputs import force_option, output, written
 from flyball_contracts.config import Config
+from flyball_contracts.records import DECISION_TYPES
 
 if TYPE_CHECKING:
     from flyball_streams.recording.offline import Replayed
@@ -99,7 +100,7 @@ def _offline(
 def tabulated(result: "Replayed") -> Table:
     """What was decided, what it rests on, and what was left out and why."""
     table = Table("what", "count", box=None, header_style="bold")
-    for kind in ("Scale", "Migrate", "Preempt", "Check"):
+    for kind in DECISION_TYPES:
         table.add_row(kind, str(result.kinds[kind]))
     for label, field in (("frames used", "used"), ("duplicates", "duplicates"), ("late", "late"), ("ticks", "ticks")):
         nodes = [stats for lane, stats in result.stats.items() if lane.startswith("node/")]

@@ -39,7 +39,7 @@ def command(observed: bool, since: float, as_json: bool, config: Config) -> None
     """
     from flyball_actuators.platforms.table import DRIVERS
     from flyball_cli.platforms.observed import rows
-    from flyball_cli.platforms.shown import HEADER, cells
+    from flyball_cli.platforms.shown import HEADER, entries
 
     seen = {}
     if observed:
@@ -58,7 +58,7 @@ def command(observed: bool, since: float, as_json: bool, config: Config) -> None
         text = msgspec.json.encode(made, enc_hook=sorted, order="deterministic")
         sys.stdout.write(msgspec.json.format(text, indent=1).decode() + "\n")
         return
-    shown = [cells(name, can, seen.get(name), observed=observed) for name, can in DRIVERS.items()]
+    shown = [entries(name, can, seen.get(name), observed=observed) for name, can in DRIVERS.items()]
     console = Console()
     if not console.is_terminal:  # what reads a pipe reads lines, and cuts none
         for name, *values in shown:

@@ -125,7 +125,7 @@ class Fetcher:
         if isinstance(error, socket.gaierror):
             return "its name is not known; check url and DNS"
         if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
-            return "nobody listens; check url, and that the server runs"
+            return "no server listens there; check url, and that the server runs"
         if isinstance(error, http.client.HTTPException):
             return f"the answer broke off ({type(error).__name__}); it is requested again"
         name = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__

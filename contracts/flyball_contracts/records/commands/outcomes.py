@@ -1,12 +1,11 @@
 """Outcomes of decisions."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from flyball_contracts.records.base import Part, Record, TimeNs
-from flyball_contracts.records.commands.decisions import Effect
-from flyball_contracts.records.commands.portion import Portion
-from flyball_contracts.records.commands.resources import Resources
+from flyball_contracts.records.commands.decisions import DecisionType
+from flyball_contracts.records.commands.kinds.base import Effect, Urgency
+from flyball_contracts.records.commands.states import SubjectState
 
 OutcomeStatus = Literal["accepted", "running", "done", "failed", "refused", "superseded", "planned"]
 FINAL: frozenset[OutcomeStatus] = frozenset({"done", "failed", "refused", "superseded", "planned"})
@@ -15,10 +14,7 @@ RefusalCode = Literal[
     "rate", "blast_radius", "limit", "quota", "tenant_mixed", "approval", "duplicate", "stale", "invalid",
     "no_platform", "unsupported", "conflict", "platform",
 ]  # fmt: skip
-DecisionType = Literal["Scale", "Migrate", "Preempt", "Check"]
 Mode = Literal["off", "dry_run", "live"]
-Urgency = Literal["rescue", "normal", "deferral"]
-"""A ``rescue`` leaves a failing device, a ``deferral`` stops work until a better time, all else is ``normal``."""
 
 
 class Counted(Part, frozen=True, kw_only=True):
@@ -32,26 +28,6 @@ class Counted(Part, frozen=True, kw_only=True):
     taken: int
     decided_ns: TimeNs
     usd_per_hour: float = 0.0
-
-
-class SubjectState(Part, frozen=True, kw_only=True):
-    """State of a decision's subject as the platform shows it, or should; ``None``: unknown, or not concerned.
-
-    ``replicas`` are requested and ``ready`` of them serve. ``nodes`` are the nodes of the replicas that the decision
-    names, by replica; a replica that is stopped has an empty node. ``version`` is the platform's own version of it.
-    Of a pool, replicas are machines, and ``cost_usd_per_hour`` is what all pools of its cell cost together. Of a node,
-    replicas are those that run on it, and it is ``suspended`` while it takes no work.
-    """
-
-    replicas: int | None = None
-    ready: int | None = None
-    nodes: Mapping[str, str] = {}
-    power_limit_w: float | None = None
-    resources: Resources | None = None
-    mix: tuple[Portion, ...] = ()
-    suspended: bool | None = None
-    version: str = ""
-    cost_usd_per_hour: float | None = None
 
 
 class Outcome(Record, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A part of the machines that serve a workload."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from flyball_contracts.records.base import Part
@@ -25,3 +26,13 @@ class Portion(Part, frozen=True, kw_only=True):
     usd_per_hour: float | None = None
     carbon_g_per_hour: float | None = None
     power_w: float | None = None
+
+
+def allocation(mix: Iterable[Portion]) -> str:
+    """Replicas by offer, with the previous number where it changes, in a few words."""
+    return ", ".join(
+        f"{part.replicas} on {part.offer}"
+        if part.replicas == part.replicas_before
+        else f"{part.replicas_before} → {part.replicas} on {part.offer}"
+        for part in mix
+    )

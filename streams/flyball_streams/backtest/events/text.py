@@ -27,7 +27,7 @@ def change(measured: Measured) -> str:
     return f"{100 * (measured.ratio - 1):+.1f} %" + (" (limited)" if measured.limited else "")
 
 
-def cells(row: Compared) -> tuple[str, ...]:
+def entries(row: Compared) -> tuple[str, ...]:
     """Table row of one policy, in the order of :data:`COLUMNS`; from the third column on, of the frozen setting."""
     fluid, events = row.fluid, row.events
     return (

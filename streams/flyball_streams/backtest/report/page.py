@@ -10,8 +10,8 @@ from flyball_streams.backtest.report.text import (
     FAULT_COLUMNS,
     UNKNOWN,
     against,
-    cells,
-    fault_cells,
+    entries,
+    fault_entries,
     headline,
     method,
     percent,
@@ -111,7 +111,7 @@ def _table(study: Study) -> str:
         tone = "" if row.ratio is None or row.ratio == 1 else "good" if row.ratio < 1 else "bad"
         late = "bad" if row.attainment is not None and row.attainment < study.target else ""
         tones = {0: tone, IN_TIME: late}
-        values = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(cells(row)))
+        values = "".join(f'<td class="{tones.get(i, "")}">{_e(entry)}</td>' for i, entry in enumerate(entries(row)))
         dot = f'<i class="dot" style="background:{colour[row.key]}"></i>'
         mark = ' class="ours"' if row.ours else ""
         title = f"{dot}{_e(row.title)}<small>{_e(row.about)}</small>"
@@ -126,7 +126,7 @@ def _confirmed(study: Study) -> str:
     colour = colours(study)
     rows: list[str] = []
     for row in found.rows:
-        values = "".join(f"<td>{_e(cell)}</td>" for cell in single.cells(row))
+        values = "".join(f"<td>{_e(entry)}</td>" for entry in single.entries(row))
         mark = ' class="ours"' if row.ours else ""
         dot = f'<i class="dot" style="background:{colour[row.key]}"></i>'
         rows.append(f"<tr{mark}><td>{dot}{_e(row.title)}</td>{values}</tr>")
@@ -145,7 +145,7 @@ def _faults(study: Study) -> str:
     rows: list[str] = []
     for o in study.safety:
         tones = {0: "bad" if o.attainment < study.target else "", 5: "good" if o.passed else "bad"}
-        values = "".join(f'<td class="{tones.get(i, "")}">{_e(cell)}</td>' for i, cell in enumerate(fault_cells(o)))
+        values = "".join(f'<td class="{tones.get(i, "")}">{_e(entry)}</td>' for i, entry in enumerate(fault_entries(o)))
         dot = f'<i class="dot" style="background:{colour[o.policy]}"></i>'
         rows.append(
             f'<tr><td>{dot}{_e(titles[o.policy])}</td><td class="words">{_e(TITLES[o.fault])}</td>{values}</tr>'

@@ -52,7 +52,7 @@ def interval(row: Row) -> str:
     return f"{100 * (row.ratio_low - 1):+.1f}..{100 * (row.ratio_high - 1):+.1f}"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def entries(row: Row) -> tuple[str, ...]:
     """Table row in the order of :data:`COLUMNS`; all but the first two columns are of the frozen setting."""
     wait = UNKNOWN if row.delay_p99_s is None else f"{plain(row.delay_p99_s)} s"
     return (
@@ -73,7 +73,7 @@ def cells(row: Row) -> tuple[str, ...]:
 FAULT_COLUMNS = ("in time", "reactive-only", "points lost", "cost", "blind", "verdict")
 
 
-def fault_cells(outcome: Outcome) -> tuple[str, ...]:
+def fault_entries(outcome: Outcome) -> tuple[str, ...]:
     """Table row of one policy under one fault, in the order of :data:`FAULT_COLUMNS`."""
     return (
         percent(outcome.attainment),

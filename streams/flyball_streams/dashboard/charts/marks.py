@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import AnyDecision, Check, Migrate, Outcome
+from flyball_contracts.records import AnyDecision, Outcome, SetsReplicas
 from flyball_streams.dashboard.charts.palette import FONT, MS, Options
 from flyball_streams.dashboard.links import decision_link
 from flyball_streams.dashboard.preferences import Preferences
@@ -39,7 +39,7 @@ def marks_of(journal: Journal, decisions: Iterable[AnyDecision], since_ns: int) 
 def _mark(decision: AnyDecision, outcome: Outcome | None) -> DecisionMark:
     verdict, text = outcome_text(outcome)
     before = wanted = after = effect_ns = None
-    if not isinstance(decision, Migrate | Check):
+    if isinstance(decision, SetsReplicas):
         before, wanted = decision.replicas_before, decision.replicas
     if outcome is not None and verdict == "done":
         delay = outcome.effect_after_s
@@ -55,7 +55,7 @@ def kind_colour(decision: AnyDecision, prefs: Preferences) -> str:
     """Colour of a command."""
     palette = prefs.palette
     colours = {"Scale": palette.blue, "Migrate": palette.amber, "Preempt": palette.violet, "Check": palette.amber}
-    return colours[type(decision).__name__]
+    return colours.get(type(decision).__name__, palette.blue)
 
 
 def flags(marks: list[DecisionMark], height: float, prefs: Preferences, focus: str = "") -> list[dict[str, Any]]:

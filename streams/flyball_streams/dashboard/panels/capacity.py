@@ -22,7 +22,7 @@ _ABOUT = {
 }
 
 
-class _Cell(NamedTuple):
+class _Entry(NamedTuple):
     """A number with its error, and its weight in the hybrid estimate."""
 
     box: Element
@@ -36,7 +36,7 @@ class _Row(NamedTuple):
     who: TextElement
     used: TextElement
     source: TextElement
-    methods: dict[str, _Cell]
+    methods: dict[str, _Entry]
     start: TextElement
     starts: TextElement
 
@@ -56,9 +56,9 @@ class CapacityPanel:
             with self._body:
                 with box("row-cap titles"):
                     for title in ("", "sized by", *METHODS, "cold start P90"):
-                        cell = text(title)
+                        entry = text(title)
                         if title in _ABOUT:
-                            describe(cell, "title", _ABOUT[title])
+                            describe(entry, "title", _ABOUT[title])
                 self._rows = [_row() for _ in range(SHOWN)]
 
     def update(self, view: FleetView) -> None:
@@ -80,25 +80,25 @@ def _row() -> _Row:
     line = box("row-cap")
     with line:
         who = anchor("", "#", "who")
-        with box("cell used"):
+        with box("entry used"):
             text("sized by", "label")
             used, source = text(tag="b"), text(classes="note")
-        methods = {name: _cell(name) for name in METHODS}
-        with box("cell start"):
+        methods = {name: _entry(name) for name in METHODS}
+        with box("entry start"):
             text("cold start P90", "label")
             start, starts = text(tag="b"), text(classes="note")
     line.set_visibility(False)
     return _Row(line, who, used, source, methods, start, starts)
 
 
-def _cell(name: str) -> _Cell:
-    cell = box("cell")
-    with cell:
+def _entry(name: str) -> _Entry:
+    entry = box("entry")
+    with entry:
         text(name, "label")
         value, error = text(tag="b"), text(classes="note")
         with box("bar"):
             fill = box("fill")
-    return _Cell(cell, value, error, fill)
+    return _Entry(entry, value, error, fill)
 
 
 def _fill(row: _Row, capacity: Capacity) -> None:
@@ -106,14 +106,14 @@ def _fill(row: _Row, capacity: Capacity) -> None:
     row.used.set_text(number(capacity.used_work_per_s))
     row.source.set_text(f"busy {capacity.source}" if capacity.source == "GPUs" else capacity.source)
     methods: dict[str, Method] = {method.name: method for method in capacity.methods}
-    for name, cell in row.methods.items():
+    for name, entry in row.methods.items():
         method = methods.get(name)
         value = capacity.work_per_s if name == "hybrid" else method.work_per_s if method else None
         error = capacity.relative_error if name == "hybrid" else method.relative_error if method else None
-        cell.value.set_text(number(value))
-        cell.error.set_text("" if value is None else f"\N{PLUS-MINUS SIGN}{percent(error)}")
-        cell.fill.style(f"width: {100 * min(1.0, max(0.0, method.weight)):.0f}%" if method else "width: 0")
-        describe(cell.box, "title", _basis(name, method, capacity))
+        entry.value.set_text(number(value))
+        entry.error.set_text("" if value is None else f"\N{PLUS-MINUS SIGN}{percent(error)}")
+        entry.fill.style(f"width: {100 * min(1.0, max(0.0, method.weight)):.0f}%" if method else "width: 0")
+        describe(entry.box, "title", _basis(name, method, capacity))
     row.start.set_text(span(capacity.cold_start_s))
     samples = sum(start.samples for start in capacity.cold_starts)
     row.starts.set_text(f"{samples} measured" if samples else "not measured yet")

@@ -4,18 +4,17 @@ from collections.abc import Callable
 
 from nicegui.element import Element
 
-from flyball_contracts.records import AnyDecision, Migrate, Preempt
+from flyball_contracts.records import DECISION_TYPES, AnyDecision
 from flyball_streams.dashboard.links import decision_link, workload_link
 from flyball_streams.dashboard.panels.elements import Choices, anchor, box, head, panel, readdress, restyle, show, text
 from flyball_streams.dashboard.preferences import Preferences
-from flyball_streams.dashboard.sentences import change, effects, outcome_text
+from flyball_streams.dashboard.sentences import effects, outcome_text, wording
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import VERDICTS, Group, Journal, Verdict, verdict
 from flyball_streams.dashboard.text import count, plural
 
 SHOWN = 40
 MEMBERS = 25
-KINDS = ("Scale", "Migrate", "Preempt", "Check")
 
 
 class DecisionPanel:
@@ -56,7 +55,7 @@ class DecisionPanel:
             return
         self._seen, self._stale = view.version, False
         known = view.journal.newest(self._wanted)
-        self._kind.offer([kind for kind in KINDS if any(type(d).__name__ == kind for d in known)])
+        self._kind.offer([kind for kind in DECISION_TYPES if any(type(d).__name__ == kind for d in known)])
         self._workload.offer(sorted({decision.workload for decision in known if decision.workload}))
         present = {verdict(view.journal.outcome(decision.id)) for decision in known}
         self._verdict.offer([word for word in VERDICTS if word in present])
@@ -171,13 +170,5 @@ def _member(decision: AnyDecision, view: FleetView, prefs: Preferences) -> None:
 
 
 def what(decision: AnyDecision, view: FleetView, prefs: Preferences) -> str:
-    """Text of what a decision does, with its device."""
-    label = change(decision, prefs)
-    match decision:
-        case Migrate():
-            source = view.place(decision.from_device) if decision.from_device else decision.from_node
-            return f"{decision.replica}: {source} {label}"
-        case Preempt() if decision.beneficiary:
-            return f"{label}, makes room for {decision.beneficiary}"
-        case _:
-            return label
+    """What a decision does, in a few words."""
+    return decision.change(wording(prefs, view.place))

@@ -4,6 +4,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from flyball_contracts.records import Capacity, Forecast
+from flyball_contracts.records.commands.portion import allocation
 from flyball_streams.dashboard.charts.demand import (
     DemandText,
     demand_options,
@@ -27,7 +28,6 @@ from flyball_streams.dashboard.panels.elements import (
     text,
 )
 from flyball_streams.dashboard.preferences import Preferences
-from flyball_streams.dashboard.sentences import mix_text, resize
 from flyball_streams.dashboard.state.demand import Workload
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.text import number, percent, plural, span
@@ -131,12 +131,12 @@ class DemandPanel:
         advice = workload.advice
         show(self._advice, advice is not None)
         if advice is not None and advice.resources is not None:
-            self._advice.set_text(f"Advice: {resize(advice.resources, advice.resources_before)}")
+            self._advice.set_text(f"Advice: {advice.resources.change(advice.resources_before)}")
             describe(self._advice, "title", advice.reason)
         choice = workload.choice
         show(self._machines, choice is not None)
         if choice is not None:
-            self._machines.set_text(f"Machines: {mix_text(choice.mix)}")
+            self._machines.set_text(f"Machines: {allocation(choice.mix)}")
             describe(self._machines, "title", choice.reason)
         label = f"Demand of {workload.name}: {number(facts.observed)} {facts.unit}, {plural(len(marks), 'decision')}"
         patch(self._chart, options, label)

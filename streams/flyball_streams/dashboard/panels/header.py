@@ -5,8 +5,8 @@ from pathlib import Path
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from flyball_contracts.records import DECISION_TYPES
 from flyball_streams.dashboard.feed import Link
-from flyball_streams.dashboard.panels.decisions import KINDS
 from flyball_streams.dashboard.panels.elements import box, describe, restyle, show, text
 from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
@@ -97,9 +97,7 @@ class Strip:
         """Patch the texts."""
         gpus = f"{count(summary.gpus)} on {plural(summary.gpu_nodes, 'node')}"
         health = [f"{count(number_of)} {name}" for name, number_of in summary.health.items() if number_of]
-        kinds = [
-            f"{count(view.journal.kinds[kind])} {kind}" for kind in KINDS if kind != "Check" or view.journal.kinds[kind]
-        ]
+        kinds = [f"{count(view.journal.kinds[kind])} {kind}" for kind in DECISION_TYPES if view.journal.kinds[kind]]
         verdicts = [
             f"{count(view.journal.verdicts[word])} {word}" for word in _SHOWN if view.journal.verdicts[word] > 0
         ]

@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from flyball_contracts.records import AnyDecision, Check, Inventory, Migrate, NodeCondition
+from flyball_contracts.records import Inventory, NodeCondition
 from flyball_streams.dashboard.charts.history import Lines, history_options
 from flyball_streams.dashboard.links import node_link, workload_link
 from flyball_streams.dashboard.panels.elements import anchor, box, chart, describe, head, panel, patch, show, text
@@ -81,14 +81,14 @@ class FactPanel:
 
 
 class Table:
-    """A small table with a head; a cell is a text, with or without a link.
+    """A small table with a head; an entry is a text, with or without a link.
 
     Rows with the same links only change texts.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._shown: list[list[str]] = []
-        self._cells: list[TextElement] = []
+        self._entries: list[TextElement] = []
         with box("frame"), box("table", "table"):
             with box(tag="thead"), box(tag="tr"):
                 for name in columns:
@@ -97,20 +97,20 @@ class Table:
 
     def update(self, rows: Rows) -> None:
         """Show these rows."""
-        cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
-        shape = [[link for _, link in row] for row in cells]
+        entries = [[entry if isinstance(entry, tuple) else (entry, "") for entry in row] for row in rows]
+        shape = [[link for _, link in row] for row in entries]
         if shape == self._shown:
-            for element, (label, _) in zip(self._cells, chain.from_iterable(cells), strict=True):
+            for element, (label, _) in zip(self._entries, chain.from_iterable(entries), strict=True):
                 element.set_text(label)
             return
-        self._shown, self._cells = shape, []
+        self._shown, self._entries = shape, []
         self._body.clear()
         with self._body:
-            for row in cells:
+            for row in entries:
                 with box(tag="tr"):
                     for label, link in row:
                         with box(tag="td"):
-                            self._cells.append(anchor(label, link))
+                            self._entries.append(anchor(label, link))
 
 
 class HistoryPanel:
@@ -216,13 +216,6 @@ def place_facts(node: str, workload: str) -> list[Fact]:
         Fact("node", node, node_link(node) if node else ""),
         Fact("workload", workload or "free", workload_link(workload) if workload else ""),
     ]
-
-
-def concerns_node(decision: AnyDecision, node: str) -> bool:
-    """Whether a decision is about a node."""
-    if isinstance(decision, Check):
-        return decision.node == node
-    return isinstance(decision, Migrate) and node in (decision.from_node, decision.to_node)
 
 
 def describe_gone(title: Title, label: str) -> None:

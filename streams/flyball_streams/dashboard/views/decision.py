@@ -1,6 +1,6 @@
 """One decision: its reason, expected and observed changes, and life cycle as text."""
 
-from flyball_contracts.records import AnyDecision, Check, Effect, Migrate, Outcome, Preempt, SubjectState
+from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
 from flyball_streams.dashboard.links import gpu_link, node_link, workload_link
 from flyball_streams.dashboard.panels.decisions import DecisionPanel, what
 from flyball_streams.dashboard.panels.demand import DemandPanel
@@ -105,31 +105,9 @@ def _facts(decision: AnyDecision, view: FleetView, prefs: Preferences, outcome: 
         Fact("policy", decision.policy),
         Fact("confidence", percent(decision.confidence)),
     ]
-    match decision:
-        case Migrate():
-            device = decision.from_device
-            facts += [
-                Fact("replica", decision.replica),
-                Fact("from GPU", view.place(device) if device else "", gpu_link(device) if device else ""),
-                Fact("from node", decision.from_node, node_link(decision.from_node) if decision.from_node else ""),
-                Fact("to node", decision.to_node or "any healthy node",
-                     node_link(decision.to_node) if decision.to_node else ""),
-            ]  # fmt: skip
-        case Check():
-            facts += [
-                Fact("node", decision.node, node_link(decision.node)),
-                *(Fact("GPU", view.place(device), gpu_link(device)) for device in decision.devices),
-            ]
-        case Preempt():
-            facts += [
-                Fact("until", prefs.stamp(decision.until_ns) if decision.until_ns else "there is room"),
-                Fact("checkpoint first", "yes" if decision.checkpoint else "no"),
-                Fact("makes room for", decision.beneficiary,
-                     workload_link(decision.beneficiary) if decision.beneficiary else ""),
-                Fact("replicas to stop", ", ".join(decision.victims)),
-            ]  # fmt: skip
-        case _:
-            pass
+    facts += [Fact("replicas that it names", ", ".join(decision.named_replicas))]
+    facts += [Fact("node", node, node_link(node)) for node in decision.named_nodes if node]
+    facts += [Fact("GPU", view.place(device), gpu_link(device)) for device in decision.named_devices]
     if outcome is not None:
         facts += [
             Fact("mode", "dry run" if outcome.mode == "dry_run" else outcome.mode),

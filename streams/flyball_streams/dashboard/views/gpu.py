@@ -1,6 +1,6 @@
 """One GPU or MIG instance."""
 
-from flyball_contracts.records import Device, Migrate
+from flyball_contracts.records import Device
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.elements import box
 from flyball_streams.dashboard.panels.incidents import IncidentPanel
@@ -36,7 +36,7 @@ class GpuView(View):
                 )
                 self._decisions = DecisionPanel(
                     prefs,
-                    wanted=lambda decision: isinstance(decision, Migrate) and decision.from_device == device,
+                    wanted=lambda decision: device in decision.named_devices,
                     nothing="No decision moved work away from it",
                 )
 

@@ -1,6 +1,6 @@
 """One incident: place and cause, evidence, actions, and the commands to respond."""
 
-from flyball_contracts.records import Incident, Migrate
+from flyball_contracts.records import Incident
 from flyball_streams.dashboard.links import decision_link, gpu_link, node_link, workload_link
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
 from flyball_streams.dashboard.panels.elements import box, head, panel, restyle, show, text
@@ -49,7 +49,7 @@ class IncidentView(View):
                         self._incident is not None
                         and (
                             decision.workload in self._incident.workloads
-                            or (isinstance(decision, Migrate) and decision.from_device in self._incident.devices)
+                            or any(device in self._incident.devices for device in decision.named_devices)
                         )
                     ),
                     nothing="No decision about it so far",

@@ -19,7 +19,6 @@ from flyball_streams.dashboard.views.base import (
     Table,
     Title,
     View,
-    concerns_node,
     condition_facts,
     describe_gone,
     node_facts,
@@ -48,7 +47,7 @@ class NodeView(View):
                 )
                 self._decisions = DecisionPanel(
                     prefs,
-                    wanted=lambda decision: concerns_node(decision, name),
+                    wanted=lambda decision: name in decision.named_nodes,
                     nothing="No decision moved work from or to it",
                 )
 

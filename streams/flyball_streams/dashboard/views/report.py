@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flyball_contracts.records import Migrate
 from flyball_streams.dashboard.charts.history import history_options
 from flyball_streams.dashboard.links import gpu_link
 from flyball_streams.dashboard.panels.decisions import DecisionPanel
@@ -49,7 +48,7 @@ class ReportView(View):
                     "Decisions about its workload or device",
                     wanted=lambda decision: (
                         (bool(self._workload) and decision.workload == self._workload)
-                        or (isinstance(decision, Migrate) and decision.from_device == self._subject)
+                        or self._subject in decision.named_devices
                     ),
                     nothing="No decision about it so far",
                 )

@@ -1,4 +1,4 @@
-"""What the arbiter may never do, whatever is proposed and whether or not anybody obeys."""
+"""What the arbiter may never do, whatever is proposed and whether or not a platform obeys."""
 
 from random import Random
 

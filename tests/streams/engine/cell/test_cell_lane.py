@@ -118,7 +118,7 @@ def test_a_proposal_that_is_only_named_is_the_one_that_was_published() -> None:
     assert set(harness.ticks[CELL].received["workload/0"]) == {first.id, second.id}
 
 
-def test_a_proposal_that_nobody_received_waits_until_it_is_published_in_full() -> None:
+def test_a_proposal_that_no_lane_received_waits_until_it_is_published_in_full() -> None:
     harness, lost = lane(), proposal("a", tick(3), 2)
     harness.step(marks(0, 20))
     assert scales(proposal_message(20, repeated=(lost.id,)), harness) == []

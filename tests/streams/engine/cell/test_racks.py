@@ -239,7 +239,7 @@ def test_an_agent_that_says_that_it_stops_is_no_symptom_until_it_has_spoken_agai
     assert places(cell.open) == [("node", "node-3", "telemetry")]
 
 
-def test_a_node_that_is_late_is_not_silent_and_nor_is_anybody_after_a_pause_of_all() -> None:
+def test_a_node_that_is_late_is_not_silent_and_nor_is_any_after_a_pause_of_all() -> None:
     cell = Telemetry()
     cell.run(0, 20)
     cell.run(20, 120, 3, late=10)

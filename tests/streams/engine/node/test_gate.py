@@ -1,4 +1,4 @@
-"""When a tick is whole: in order, once, and not held up or led astray by anybody."""
+"""When a tick is whole: in order, once, and not held up or misled by any sender."""
 
 import msgspec
 from hypothesis import given, strategies as st
@@ -132,7 +132,7 @@ def test_what_comes_after_its_tick_closed_is_late_and_counted_in_the_next() -> N
     assert (tick.index, tick.late) == (11, 3)
 
 
-def test_a_clock_that_runs_ahead_moves_nobody_while_others_are_received() -> None:
+def test_a_clock_that_runs_ahead_moves_no_tick_while_others_are_received() -> None:
     g = running("a", "b", "liar")
     for i in range(11, 200):
         assert arrive(g, ("liar", 5000 + i), ("a", i), ("b", i)) == ["early", "ok", "ok"]
@@ -162,7 +162,7 @@ def test_all_sources_may_jump_together() -> None:
 def test_a_cell_goes_on_after_a_long_silence_though_a_node_never_comes_back() -> None:
     g = running("a", "dead")
     verdicts = arrive(g, *(("a", 5000 + i) for i in range(12)))
-    assert verdicts == ["early"] * 9 + ["ok"] * 3  # twice as long, because somebody else does not say so
+    assert verdicts == ["early"] * 9 + ["ok"] * 3  # twice as long, because no other node confirms it
     assert g.close() == []
     g.arrive("a", 5000 + 12)
     assert g.close()[0].missing == ("dead",)

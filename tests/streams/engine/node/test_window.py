@@ -1,4 +1,4 @@
-"""Detectors see means over five seconds, whatever a tick is, and no value counts for somebody else."""
+"""Detectors see means over five seconds, whatever a tick is, and no value counts for another device."""
 
 import numpy as np
 import pytest

@@ -14,9 +14,9 @@ from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 
 SEASON = 12
 DAMPED = msgspec.structs.replace(FORECAST, trust_after_ticks=20)
-MIX = msgspec.structs.replace(DAMPED, model="ensemble")
-SEASONAL = msgspec.structs.replace(MIX, season_ticks=SEASON)
-either = pytest.mark.parametrize("config", [DAMPED, MIX, SEASONAL], ids=["damped", "mix", "seasonal"])
+ENSEMBLE = msgspec.structs.replace(DAMPED, model="ensemble")
+SEASONAL = msgspec.structs.replace(ENSEMBLE, season_ticks=SEASON)
+either = pytest.mark.parametrize("config", [DAMPED, ENSEMBLE, SEASONAL], ids=["damped", "ensemble", "seasonal"])
 
 
 def values(tick: int, names: int = 3) -> dict[str, float]:

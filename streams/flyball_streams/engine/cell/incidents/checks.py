@@ -8,7 +8,7 @@ import msgspec
 
 from flyball_contracts.ids import NS_PER_S, decision_id
 from flyball_contracts.records import Check, Evidence, Outcome
-from flyball_contracts.records.nodes import subject_of_node
+from flyball_contracts.records.subjects import subject_of_node
 from flyball_streams.engine.cell.cycle import POLICY
 
 AGAIN_S, LONGEST_S = 600.0, 86_400.0

@@ -14,7 +14,7 @@ import msgspec
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Check, Inventory, Migrate, NodeCondition, Outcome, Readmission
 from flyball_contracts.records.incidents import Condition
-from flyball_contracts.records.nodes import node_of
+from flyball_contracts.records.subjects import node_of
 from flyball_streams.engine.cell.incidents.checks import NodeCheck
 from flyball_streams.engine.cell.incidents.faulty_devices import (
     address_of,

@@ -8,7 +8,7 @@ import msgspec
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, Pool
-from flyball_contracts.records.pools import PREFIX
+from flyball_contracts.records.subjects import POOL
 from flyball_streams.engine.cell.backoff import Backoff
 from flyball_streams.engine.cell.pools.machines import Machines, Shape, seen_shape
 from flyball_streams.engine.cell.reports import Report
@@ -85,7 +85,7 @@ class Stock(msgspec.Struct):
 
 def subject_of(pool: str) -> str:
     """Subject of decisions about a pool."""
-    return f"{PREFIX}{pool}"
+    return f"{POOL}{pool}"
 
 
 def follow(
