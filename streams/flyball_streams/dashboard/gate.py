@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flyball_contracts.config import DashboardConfig
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.security.secret import secret_if_given
 
 COOKIE = "flyball_token"
 OPEN = "/healthz"
@@ -40,11 +41,11 @@ def token_of(settings: DashboardConfig) -> str:
 
     Raises :class:`ConfigError` when other machines can reach the page and there is none.
     """
-    token = os.environ.get(TOKEN_ENV, "")
+    token = secret_if_given(os.environ, TOKEN_ENV, "dashboard")
     if not token and not _is_loopback(settings.host):
         raise ConfigError(
             f"dashboard.host {settings.host} is not loopback, so the page needs a token: set the environment variable "
-            f"{TOKEN_ENV}, or dashboard.host to 127.0.0.1"
+            f"{TOKEN_ENV} (or {TOKEN_ENV}_FILE to a file with it), or dashboard.host to 127.0.0.1"
         )
     return token
 
