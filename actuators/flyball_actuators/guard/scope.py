@@ -42,8 +42,8 @@ def of_other_tenant(signature: Signature, decision: AnyDecision, tenant: str) ->
     return _problem(signature, "tenants", signature.scope.tenants, f"about {decision.workload!r} {whose}")
 
 
-def _problem(signature: Signature, what: str, allowed: tuple[str, ...], asked: str) -> str:
+def _problem(signature: Signature, what: str, allowed: tuple[str, ...], actual: str) -> str:
     return (
-        f"key {signature.id} may sign for {what} {', '.join(allowed)}, and this decision is {asked}; sign it with "
+        f"key {signature.id} may sign for {what} {', '.join(allowed)}, and this decision is {actual}; sign it with "
         f"another key, or widen {signature.where}.{what}"
     )

@@ -1,6 +1,7 @@
 """Configuration of all parts; unknown keys are errors, units are in the names."""
 
 import re
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
 import msgspec
@@ -340,11 +341,25 @@ class DashboardConfig(Section, frozen=True):
     """The live page; ``names`` are additional host names under which browsers may open it.
 
     The token is read from the environment variable FLYBALL_DASHBOARD_TOKEN; a ``host`` that is not loopback needs one.
+    With a ``certificate``, a PEM file whose key is a file beside it that ends in .key, it is served over TLS. The
+    ``proxies`` are addresses or networks in CIDR notation whose X-Forwarded-Proto says that browsers use TLS.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8080
     names: tuple[str, ...] = ()
+    certificate: str = ""
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+
+    def __post_init__(self) -> None:
+        """Reject a proxy that is no address."""
+        for proxy in self.proxies:
+            try:
+                ip_network(proxy)
+            except ValueError as error:
+                raise ValueError(
+                    f"proxies: {proxy!r} is no address or network; write such as 10.0.0.7 or 10.0.0.0/24"
+                ) from error
 
 
 class InfluxConfig(Section, frozen=True):

@@ -38,8 +38,8 @@ def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, lo
 class _Login:
     """The password of a client, which its file may replace while the client runs."""
 
-    def __init__(self, settings: Mapping[str, Any], told: Callable[[KafkaError], object] | None) -> None:
-        self._settings, self._told = settings, told
+    def __init__(self, settings: Mapping[str, Any], report: Callable[[KafkaError], object] | None) -> None:
+        self._settings, self._report = settings, report
         self.read = with_secrets(settings)
         self.client: Any = None
 
@@ -55,8 +55,8 @@ class _Login:
                 threading.Thread(
                     target=self._use, args=(now,), daemon=True
                 ).start()  # callbacks may not call the client
-        if self._told is not None:
-            self._told(error)
+        if self._report is not None:
+            self._report(error)
 
     def _use(self, read: Mapping[str, Any]) -> None:
         with suppress(RuntimeError):  # it was closed meanwhile
