@@ -14,7 +14,7 @@ from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.lanes import MOST_WAITING, Lanes
 from flyball_actuators.execution.task import OutcomeFactory
-from flyball_actuators.guard import longest_s
+from flyball_actuators.guard import Signature, longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.messages import headers_of
 from flyball_actuators.platforms import Platforms, pools_of
@@ -53,7 +53,7 @@ class _Read(NamedTuple):
     decision: AnyDecision
     offset: int
     at_ms: int
-    key: str
+    signature: Signature | None
     message: Message
     read_s: float
     misplaced: bool
@@ -85,7 +85,7 @@ class Loop:
         self._trail, self._clock = trail, clock
         self._known, self.topic = known, ""
         self._bootstrap = kafka.bootstrap
-        self._authority = Authority(settings.keys)
+        self._authority = Authority(settings.keys, platforms.driver_of, lambda: session.world(""), session.refresh)
         self._pools = pools_of(settings, clock())
         self._progress = Progress()
         self._judge = Judge(settings, ledger, session, clock, platforms.keeps_to_node)
@@ -170,11 +170,11 @@ class Loop:
             record = decode_record(topic, message.value(), headers_of(message))
             decision = cast(AnyDecision, record)  # the codec lets nothing else through on this topic
             misplaced = self._is_misplaced(decision, message.key(), partition)
-            key = self._authority.check(decision, message.value(), headers_of(message))
+            signature = self._authority.check(decision, message.value(), headers_of(message))
         except DecodeError as bad:
             self._refuse(message, topic, partition, offset, bad)
             return
-        read = _Read(decision, offset, message.timestamp()[1], key, message, time.monotonic(), misplaced)
+        read = _Read(decision, offset, message.timestamp()[1], signature, message, time.monotonic(), misplaced)
         if partition in self._open:
             self._submit(read, partition)
         else:
@@ -210,7 +210,7 @@ class Loop:
             self._refuse(read.message, DECISIONS.name, partition, read.offset, error)
             return
         self._report.decisions += 1
-        self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.key, moved=read.misplaced)
+        self._lanes.take(read.decision, partition, read.offset, read.at_ms, read.signature, moved=read.misplaced)
 
     def _is_misplaced(self, decision: AnyDecision, key: bytes | None, partition: int) -> bool:
         """Whether a decision is in another partition than the one of its cell; :class:`DecodeError` for a wrong key.

@@ -94,12 +94,16 @@ def load(config_path: Path | None, bootstrap: str | None) -> Config:
 
 
 def _check_client(settings: dict[str, str], config_path: Path | None) -> None:
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import KafkaException
+
+    from flyball_contracts.kafka import open_producer
 
     try:  # without an address it connects to nothing
-        Producer({**settings}, logger=logging.getLogger("flyball.kafka.client.check"))
+        open_producer(settings, logging.getLogger("flyball.kafka.client.check"), "check", log_errors=False)
     except KafkaException as error:
         raise ConfigError(f"{config_path}: kafka.client: {error.args[0].str()}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{config_path}: {error}") from error
 
 
 @contextmanager

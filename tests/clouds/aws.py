@@ -29,13 +29,17 @@ class Account:
         proxy.resources = Resources(REGION, self.ec2, self.asg, self.eks, self.iam)
         image = self.ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
         data = {"ImageId": image, "InstanceType": TYPE}
-        self.ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=data)
+        tagged = [{"ResourceType": "launch-template", "Tags": [{"Key": "flyball.dev/pool", "Value": "any"}]}]
+        self.ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=data, TagSpecifications=tagged)
+        self.ec2.create_launch_template(LaunchTemplateName="gpu-untagged", LaunchTemplateData=data)
         for name, role_path in (("gpu-flyball", "/flyball/"), ("gpu-admin", "/")):
             self.iam.create_role(RoleName=name, Path=role_path, AssumeRolePolicyDocument="{}")
             self.iam.create_instance_profile(InstanceProfileName=name)
             self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
             with_role = {**data, "IamInstanceProfile": {"Name": name}}
-            self.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=with_role)
+            self.ec2.create_launch_template(
+                LaunchTemplateName=name, LaunchTemplateData=with_role, TagSpecifications=tagged
+            )
         self.subnet = self.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
         self._count = 0
 

@@ -2,7 +2,7 @@
 
 What a request needs is AWS's service authorization reference: each action with its resource, whose tags are looked up
 behind the proxy, and the values of its condition keys. A call that launches machines needs rights of its own for the
-fleet, the machines, their tags, and the role that they get by the launch template.
+fleet, the machines, their tags, the launch template and what it names, and the role that they get by it.
 """
 
 import re
@@ -124,16 +124,32 @@ class Resources:
             yield Right(f"ec2:{by}", arn, tags)
             if tags:
                 yield Right("ec2:CreateTags", arn, {**tags, "ec2:CreateAction": by})
+        for by in ("CreateFleet", "RunInstances"):
+            yield from self._from_template(f"ec2:{by}", form)
         role = self._role(form)
         if role:
             yield Right("iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"})
 
-    def _role(self, form: Mapping[str, str]) -> str:
-        """Role of the instance profile in the launch template, empty without one."""
+    def _from_template(self, action: str, form: Mapping[str, str]) -> Iterator[Right]:
+        """The launch template with its tags, and what the machines are launched with, which gets no tags."""
+        template = self._template(form)
+        found = self._ec2.describe_launch_templates(LaunchTemplateIds=[template["LaunchTemplateId"]])
+        tags = found["LaunchTemplates"][0].get("Tags", [])
+        yield Right(action, self._arn("ec2", f"launch-template/{template['LaunchTemplateId']}"), _tags_of(tags))
+        yield Right(action, f"arn:aws:ec2:{self._region}::image/{template['LaunchTemplateData']['ImageId']}", {})
+        for kind in ("subnet", "network-interface", "security-group", "volume"):
+            yield Right(action, self._arn("ec2", f"{kind}/*"), {})
+
+    def _template(self, form: Mapping[str, str]) -> Mapping[str, Any]:
         stem = "LaunchTemplateConfigs.1.LaunchTemplateSpecification."
         named = {key: form[stem + key] for key in ("LaunchTemplateId", "LaunchTemplateName") if stem + key in form}
         versions = self._ec2.describe_launch_template_versions(**named, Versions=[form[f"{stem}Version"]])
-        profile = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("IamInstanceProfile", {})
+        found: Mapping[str, Any] = versions["LaunchTemplateVersions"][0]
+        return found
+
+    def _role(self, form: Mapping[str, str]) -> str:
+        """Role of the instance profile in the launch template, empty without one."""
+        profile = self._template(form)["LaunchTemplateData"].get("IamInstanceProfile", {})
         name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
         if not name:
             return ""

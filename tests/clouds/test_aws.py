@@ -46,6 +46,7 @@ def test_what_is_not_tagged_as_a_pool_is_left_alone_and_no_other_role_is_given_t
     """The policy's conditions, judged at the cloud."""
     admin, group, nodes = aws.fleet(template="gpu-admin"), aws.group(1, tagged=False), aws.node_group(1, tagged=False)
     for made, right in (
+        (aws.fleet(template="gpu-untagged"), "ec2:CreateFleet on arn:aws:ec2:eu-west-1:123456789012:launch-template/"),
         (admin, "iam:PassRole on arn:aws:iam::123456789012:role/gpu-admin"),
         (group, "autoscaling:CreateOrUpdateTags"),
         (nodes, "eks:TagResource"),

@@ -61,6 +61,23 @@ def test_whose_it_is_counts(signer: Signer, tmp_path: Path) -> None:
         ring(signer).signer("flyball.outcomes.v1", b"value", [header])  # signed for another topic
 
 
+@pytest.mark.parametrize("mode", [0o400, 0o440, 0o600, 0o640])
+def test_a_key_may_be_read_by_its_group_as_kubernetes_mounts_it(mode: int, signer: Signer, tmp_path: Path) -> None:
+    key = tmp_path / "group.pem"
+    new_key(key)
+    key.chmod(mode)
+    assert Signer(key).id != signer.id
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o620, 0o602])
+def test_a_key_that_others_may_read_or_change_is_refused(mode: int, tmp_path: Path) -> None:
+    key = tmp_path / "open.pem"
+    new_key(key)
+    key.chmod(mode)
+    with pytest.raises(ConfigError, match="may be read, or changed, by others; chmod 600"):
+        Signer(key)
+
+
 def test_files_that_are_no_key_are_refused(signer: Signer, tmp_path: Path) -> None:
     missing, text, open_ = tmp_path / "no.pem", tmp_path / "text.pem", tmp_path / "open.pem"
     text.write_text("-----BEGIN PRIVATE KEY-----\n")

@@ -18,16 +18,17 @@ END_S = 30
 
 
 @contextmanager
-def serving(bootstrap: str, folder: Path, token: str = "") -> Generator[str]:
+def serving(bootstrap: str, folder: Path, token: str = "", certificate: str = "") -> Generator[str]:
     """The page's URL; afterwards the process has ended well, printed nothing, and left no file in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{folder.name}.log"
+    as_users = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # NiceGUI looks
     paths = [str(ROOT / "streams"), str(ROOT / "models"), str(ROOT / "contracts")]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, __file__, bootstrap],
+            [sys.executable, __file__, bootstrap, certificate],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "FLYBALL_DASHBOARD_TOKEN": token},
+            env={**as_users, "PYTHONPATH": os.pathsep.join(paths), "FLYBALL_DASHBOARD_TOKEN": token},
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -35,7 +36,7 @@ def serving(bootstrap: str, folder: Path, token: str = "") -> Generator[str]:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
-            assert url.startswith("http://127.0.0.1:"), log.read_text()
+            assert url.startswith(("http://127.0.0.1:", "https://127.0.0.1:")), log.read_text()
             yield url
         finally:
             process.terminate()
@@ -62,5 +63,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
-    config = Config(kafka=KafkaConfig(bootstrap=sys.argv[1]), dashboard=DashboardConfig(port=0))
+    config = Config(
+        kafka=KafkaConfig(bootstrap=sys.argv[1]), dashboard=DashboardConfig(port=0, certificate=sys.argv[2])
+    )
     run_dashboard(config, stop=_stop, ready=lambda url: print(url, flush=True))

@@ -396,3 +396,20 @@ def test_an_empty_fleet_reports_what_is_awaited(browser: Browser, tmp_path: Path
             expect(words).to_be_visible(timeout=WAIT_MS)
             expect(words).to_contain_text(f"flyball.{topic}.v1")
         watched.close()
+
+
+def test_what_is_put_into_the_page_runs_no_script(browser: Browser, url: str) -> None:
+    page = browser.new_page()
+    page.goto(url)
+    expect(page.locator(".strip")).to_contain_text("GPUs", timeout=WAIT_MS)
+    page.evaluate(
+        """() => {
+          document.body.insertAdjacentHTML('beforeend', "<img src='data:,' onerror='window.ran = 1'>");
+          const script = document.createElement('script');
+          script.textContent = 'window.ran = 2';
+          document.body.append(script);
+        }"""
+    )
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.ran") is None
+    page.close()

@@ -1,16 +1,20 @@
 """Who gets the page: host names, origins, the token, and the headers that a browser obeys."""
 
+import re
+import ssl
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from tests.dashboard.serve import serving
+from tests.rights.ground import certificate
 
-from flyball_contracts.config import Config, DashboardConfig
+from flyball_contracts.config import Config, DashboardConfig, parse_config
 from flyball_contracts.errors import ConfigError
 from flyball_streams.dashboard.gate import COOKIE
 from flyball_streams.dashboard.run import run_dashboard
@@ -100,6 +104,61 @@ def test_the_token_opens_the_page_and_nothing_else_does(locked: str) -> None:
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
     assert ask(locked, Cookie=cookie.partition(";")[0])[0] == 200
+
+
+def test_a_page_runs_its_own_scripts_alone(free: str) -> None:
+    policies: list[str] = []
+    for look in ("", "?look=dark"):
+        for _ in range(2):
+            _, headers, page = ask(f"{free}{look}", Accept="text/html", Accept_Encoding="gzip")
+            (nonce,) = re.findall(
+                r"script-src 'self' 'nonce-([\w-]{22})' 'unsafe-eval';", headers["content-security-policy"]
+            )
+            scripts = re.findall(r"<script[^>]*>", page)
+            assert scripts
+            assert [one for one in scripts if f'nonce="{nonce}"' not in one] == []
+            assert int(headers["content-length"]) == len(page.encode())
+            policies.append(nonce)
+    assert len(set(policies)) == 4
+    (script,) = re.findall(r'src="/(_nicegui/[^"]*/nicegui\.js)"', page)
+    with urllib.request.urlopen(urllib.request.Request(free + script, headers={"Accept-Encoding": "gzip"})) as answer:
+        assert answer.headers["content-encoding"] == "gzip", "all else is compressed"
+
+
+@pytest.mark.parametrize(("scheme", "is_secure"), [("https", True), ("http", False)])
+def test_behind_a_proxy_with_tls_the_cookie_is_for_tls_alone(locked: str, scheme: str, is_secure: bool) -> None:
+    cookie = ask(f"{locked}?token={TOKEN.replace(' ', '%20')}", X_Forwarded_Proto=scheme)[1]["set-cookie"]
+    assert ("Secure" in cookie.split("; ")) == is_secure
+
+
+def test_the_page_is_served_over_tls(tmp_path: Path) -> None:
+    certificate(tmp_path, "localhost")
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "localhost.crt"))
+    with serving("127.0.0.1:1", tmp_path / "work", TOKEN, str(tmp_path / "localhost.crt")) as url:
+        named = url.replace("127.0.0.1", "localhost")
+        assert named.startswith("https://")
+        with urllib.request.urlopen(f"{named}?token={TOKEN.replace(' ', '%20')}", timeout=20, context=trusted) as page:
+            cookie = page.headers["set-cookie"]
+        assert "Secure" in cookie.split("; ")
+        request = urllib.request.Request(named, headers={"Cookie": cookie.partition(";")[0]})
+        with urllib.request.urlopen(request, timeout=20, context=trusted) as page:
+            assert page.status == 200
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(named, timeout=20)
+
+
+def test_a_certificate_that_does_not_work_is_one_error(tmp_path: Path) -> None:
+    certificate(tmp_path, "localhost")
+    (tmp_path / "localhost.key").write_text("none")
+    for path, why in ((tmp_path / "no.crt", "No such file or directory"), (tmp_path / "localhost.crt", "PEM")):
+        config = Config(dashboard=DashboardConfig(port=0, certificate=str(path)))
+        with pytest.raises(ConfigError, match=rf"dashboard\.certificate: {path} and .*\.key cannot be used: .*{why}"):
+            run_dashboard(config, stop=threading.Event())
+
+
+def test_a_proxy_is_an_address(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dashboard: proxies: 'proxy\.lan' is no address or network; write such as"):
+        parse_config("dashboard: {proxies: [proxy.lan]}", Config)
 
 
 def test_a_page_for_others_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from flyball_contracts.config import KafkaConfig
+
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "systemd"
 UNIT = FOLDER / "flyball-agent.service"
 DROP_INS = sorted(FOLDER.glob("*.conf"))
@@ -44,18 +46,19 @@ def test_runs_the_agent_with_a_health_file_it_may_write() -> None:
     assert health.startswith(f"/run/{service['RuntimeDirectory']}/")
 
 
-def test_a_reload_puts_the_file_where_the_agent_reads_it_and_then_tells_it() -> None:
+def test_a_reload_tells_the_agent() -> None:
     service = _service()
-    command = service["ExecStart"].split()
-    read = command[command.index("--config") + 1]
-    assert _lines("ExecStartPre") == [f"+/usr/bin/install -m 0444 /etc/flyball/flyball.yaml {read}"]
-    copy, move, tell = _lines("ExecReload")
-    assert copy.endswith(f"/etc/flyball/flyball.yaml {read}.new")
-    assert move.endswith(f"{read}.new {read}")
-    assert tell == "/usr/bin/kill -HUP $MAINPID"
-    assert service["RuntimeDirectoryMode"] == "0700"  # nobody else gets at the copy
+    assert _lines("ExecReload") == ["/usr/bin/kill -HUP $MAINPID"]
     assert service["Environment"] == "XDG_STATE_HOME=/var/lib"
     assert service["StateDirectory"] == "flyball"
+
+
+def test_a_password_is_where_systemd_puts_it() -> None:
+    text = (FOLDER / "kafka-password.conf").read_text()
+    (named,) = [line.partition("sasl.password: ")[2] for line in text.splitlines() if "sasl.password" in line]
+    (loaded,) = [line.partition("LoadCredential=")[2] for line in text.splitlines() if line.startswith("Load")]
+    assert named == f"file:/run/credentials/{UNIT.name}/{loaded.partition(':')[0]}"
+    KafkaConfig(client={"sasl.password": named})
 
 
 def test_the_agent_is_watched() -> None:

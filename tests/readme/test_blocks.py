@@ -59,6 +59,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
 """Tests by the beginning of the block, which they take by these words. Together they run all of its lines, but for
 `make test`: that is what runs them.
 """
+SUBSCRIBERS = "tests/subscribers/test_subscribers.py"
 TAKEN_OTHERWISE: dict[str, tuple[str, str]] = {
     "for image in agent worker actuator; do docker build": (
         "tests/kubernetes/helm/test_path.py::test_from_a_cluster_to_advice_and_to_acting",
@@ -68,8 +69,8 @@ TAKEN_OTHERWISE: dict[str, tuple[str, str]] = {
     "error:": ("tests/test_readme.py::test_a_mistake_is_told_as_it_is_shown", "error: {raised.value}"),
     "import json": ("tests/test_readme.py::test_the_subscriber_in_python_hears_every_kind_of_decision", "Consumer("),
     "import base64": ("tests/test_readme.py::test_a_signature_is_verified_as_shown", "def verify"),
-    "package main": ("tests/subscribers/test_subscribers.py::test_a_subscriber_hears_every_kind_of_decision", 'block("go")'),
-    "import { Kafka }": ("tests/subscribers/test_subscribers.py::test_a_subscriber_hears_every_kind_of_decision", 'block("js")'),
+    "package main": (f"{SUBSCRIBERS}::test_a_subscriber_hears_every_kind_of_decision", 'block("go")'),
+    "import { Kafka }": (f"{SUBSCRIBERS}::test_a_subscriber_hears_every_kind_of_decision", 'block("js")'),
 }
 """Tests that take their block by its place, language or content, and the words by which they do."""
 CONFIGURATIONS = "tests/test_readme.py::test_configurations_load"

@@ -52,9 +52,15 @@ class Ground:
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "PLAIN",
             "sasl.username": f"flyball-{role}",
-            "sasl.password": f"secret-{role}",
+            "sasl.password": self.secret(role, f"secret-{role}"),
             "ssl.ca.location": str(self._folder / "localhost.crt"),
         } | {name.replace("_", "."): value for name, value in other.items()}
+
+    def secret(self, name: str, value: str) -> str:
+        """A secret as the configuration names it: in a file of its own."""
+        path = self._folder / f"{name}.password"
+        path.write_text(f"{value}\n")
+        return f"file:{path}"
 
     def config(self, role: str) -> Config:
         """The configuration of a role."""

@@ -1,12 +1,12 @@
 """Reads and verifies an audit trail."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from flyball_actuators.audit.entries import AnyEntry, Started
+from flyball_actuators.audit.entries import AnyEntry, Published, Started
 from flyball_actuators.audit.trail import header_of
 from flyball_actuators.ledger.lines import sha256
 from flyball_contracts.errors import FlyballError
@@ -21,12 +21,30 @@ class Broken(FlyballError):
 
 
 class Anchor(NamedTuple):
-    """Number and checksum of a line as they were published; ``source`` says where."""
+    """Number and checksum of a line as they were published; ``source`` says where.
+
+    ``actuator`` and ``time_ns`` are those of the outcome, empty and 0 for an anchor that a person kept.
+    """
 
     trail: str
     line: int
     checksum: str
     source: str
+    actuator: str = ""
+    time_ns: int = 0
+
+
+class Absent(NamedTuple):
+    """A trail that outcomes name and that is not there.
+
+    It had ``lines`` or more when its last outcome, at ``until_ns``, was published; ``actuators`` wrote it.
+    """
+
+    trail: str
+    lines: int
+    outcomes: int
+    until_ns: int
+    actuators: tuple[str, ...]
 
 
 class Checked(NamedTuple):
@@ -34,7 +52,7 @@ class Checked(NamedTuple):
 
     ``anchored`` is the last line that an anchor names, 0 without any; truncation after it cannot be detected.
     ``unfinished`` is the number of bytes of an incomplete last line. ``files`` are in order, oldest first; ``missing``
-    is the anchor of an earlier file that is absent.
+    is the anchor of an earlier file that is absent. ``trails`` are the names of the files.
     """
 
     files: tuple[Path, ...]
@@ -44,24 +62,51 @@ class Checked(NamedTuple):
     unfinished: int
     head: str
     missing: str
+    trails: frozenset[str]
 
 
-def anchor_of(text: str, source: str) -> Anchor | None:
+def anchor_of(text: str, source: str, actuator: str = "", time_ns: int = 0) -> Anchor | None:
     """Parse an anchor of an outcome; ``None`` for anything else."""
     trail, _, rest = text.partition("/")
     line, _, checksum = rest.partition("/")
-    return Anchor(trail, int(line), checksum, source) if trail and line.isdecimal() and checksum else None
+    if not (trail and line.isdecimal() and checksum):
+        return None
+    return Anchor(trail, int(line), checksum, source, actuator, time_ns)
+
+
+def absent(trails: Collection[str], anchors: Iterable[Anchor]) -> list[Absent]:
+    """The trails that anchors name beyond these: they are elsewhere, or were removed or replaced. Newest first."""
+    others: dict[str, list[Anchor]] = {}
+    for anchor in anchors:
+        if anchor.trail not in trails:
+            others.setdefault(anchor.trail, []).append(anchor)
+    found = [
+        Absent(
+            trail,
+            max(one.line for one in named),
+            len(named),
+            max(one.time_ns for one in named),
+            tuple(sorted({one.actuator for one in named if one.actuator})),
+        )
+        for trail, named in others.items()
+    ]
+    return sorted(found, key=lambda one: (-one.until_ns, one.trail))
 
 
 def verified(path: Path, anchors: Iterable[Anchor] = ()) -> Checked:
-    """Verify a trail, including earlier files, against anchors; anchors of other trails are ignored.
+    """Verify a trail, including earlier files, against anchors; see :func:`absent` for those of other trails.
+
+    It is broken, too, if it has outcomes from the time of the anchors, and no anchor names it: what the actuator wrote
+    was replaced by another trail.
 
     Raises :class:`Broken`, and :class:`FlyballError` for a file that cannot be read.
     """
+    anchors = list(anchors)
     of_trail: dict[str, list[Anchor]] = {}
     for anchor in anchors:
         of_trail.setdefault(anchor.trail, []).append(anchor)
     files: list[Path] = []
+    trails: list[str] = []
     entries: list[AnyEntry] = []
     anchored, head, unfinished, expected, missing = 0, "", 0, "", ""
     here: Path | None = path
@@ -76,14 +121,32 @@ def verified(path: Path, anchors: Iterable[Anchor] = ()) -> Checked:
         if not files:
             head, unfinished, anchored = last, file.unfinished, newest
         files.insert(0, here)
+        trails.append(file.trail)
         entries = [*file.entries, *entries]
         first = file.entries[0]
         expected = first.previous if isinstance(first, Started) else ""
         before = path.with_name(f"{path.name}.{expected.partition('/')[0]}") if expected else None
         here = before if before is not None and before.exists() else None
         missing = expected if here is None else ""
+    _check_published(path, trails, entries, anchors)
     decisions = len({entry.decision for entry in entries if entry.decision})
-    return Checked(tuple(files), len(entries), decisions, anchored, unfinished, head, missing)
+    return Checked(tuple(files), len(entries), decisions, anchored, unfinished, head, missing, frozenset(trails))
+
+
+def _check_published(path: Path, trails: list[str], entries: list[AnyEntry], anchors: list[Anchor]) -> None:
+    """Raise :class:`Broken` if the trail has final outcomes from the time of the anchors, and none was published."""
+    times = [anchor.time_ns for anchor in anchors if anchor.time_ns]
+    if not times or any(anchor.trail in trails for anchor in anchors):
+        return
+    final = [entry for entry in entries if isinstance(entry, Published) and entry.outcome.final]
+    recent = [entry for entry in final if entry.outcome.time_ns >= min(times)]
+    if recent:
+        raise Broken(
+            path,
+            recent[0].line,
+            f"this is the first of {len(recent)} last outcomes that no outcome on the topic names: trail {trails[0]} "
+            "is not what the actuator wrote, which was replaced",
+        )
 
 
 def entries_about(path: Path, decision: str) -> list[AnyEntry]:

@@ -1,12 +1,11 @@
 """Verifies signatures: a decision counts only if a configured key with a matching scope signed it."""
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 
+from flyball_actuators.guard import Signature, World, of_other_tenant, out_of_scope
 from flyball_contracts.config import DecisionKey
 from flyball_contracts.errors import DecodeError
 from flyball_contracts.records import AnyDecision
-from flyball_contracts.records.subjects import covered
 from flyball_contracts.topics import DECISIONS
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -15,35 +14,45 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Authority:
     """Verifies decisions before they are used; without keys, every decodable decision is accepted.
 
-    An unsigned or wrongly signed message is not a decision: it goes to the dead letters and does not affect the id in
-    it. Raises :class:`ConfigError` for invalid keys.
+    A message that no key signed, or whose key may not sign it, is not a decision: it goes to the dead letters and does
+    not affect the id in it. ``driver_of`` returns the name of the platform that carries a decision out, empty if there
+    is none; ``world`` returns the declared workloads, and ``refresh`` reads the newest.
+    Raises :class:`ConfigError` for invalid keys.
     """
 
-    def __init__(self, keys: Sequence[DecisionKey]) -> None:
+    def __init__(
+        self,
+        keys: Sequence[DecisionKey],
+        driver_of: Callable[[AnyDecision], str],
+        world: Callable[[], World],
+        refresh: Callable[[], None],
+    ) -> None:
         self._ring = None
+        self._driver_of, self._world, self._refresh = driver_of, world, refresh
         if keys:
             from flyball_contracts.security.signing import Keyring  # an actuator without keys does not need the library
 
             self._ring = Keyring({f"actuator.keys[{i}].public": key.public for i, key in enumerate(keys)})
-            self._scopes = dict(zip(self._ring.ids, keys, strict=True))
+            self._signatures = {
+                name: Signature(name, f"actuator.keys[{i}]", key)
+                for i, (name, key) in enumerate(zip(self._ring.ids, keys, strict=True))
+            }
 
-    def check(self, decision: AnyDecision, value: bytes | None, headers: Headers) -> str:
-        """Return the id of the key that signed a decision, empty without configured keys.
+    def check(self, decision: AnyDecision, value: bytes | None, headers: Headers) -> Signature | None:
+        """Return the signature of a decision, ``None`` without configured keys.
 
-        :class:`DecodeError` if invalid.
+        :class:`DecodeError` if it has none, or if its key may not sign this decision.
         """
         if self._ring is None:
-            return ""
-        name = self._ring.signer(DECISIONS.name, value, headers)
-        scope = self._scopes[name]
-        if scope.types and type(decision).__name__ not in scope.types:
-            raise DecodeError(
-                f"key {name} may sign {', '.join(scope.types)}, not {type(decision).__name__}; see actuator.keys"
-            )
-        for what, patterns, named in (
-            ("cells", scope.cells, decision.cell),
-            ("workloads", scope.workloads, decision.workload),
-        ):
-            if not (covered(named, patterns) if what == "workloads" else any(fnmatchcase(named, p) for p in patterns)):
-                raise DecodeError(f"key {name} is for {what} {', '.join(patterns)}, not {named!r}; see actuator.keys")
-        return name
+            return None
+        signature = self._signatures[self._ring.signer(DECISIONS.name, value, headers)]
+        problem = out_of_scope(signature, decision, self._driver_of(decision))
+        if not problem and self._of_other_tenant(signature, decision):
+            self._refresh()  # its workload may have been declared a moment ago
+            problem = self._of_other_tenant(signature, decision)
+        if problem:
+            raise DecodeError(problem)
+        return signature
+
+    def _of_other_tenant(self, signature: Signature, decision: AnyDecision) -> str:
+        return of_other_tenant(signature, decision, self._world().tenant(decision.workload))

@@ -86,10 +86,10 @@ class Carrier:
 
     def arrive(self, task: Task) -> None:
         """Check a new decision without observing the platform; a refusal ends it."""
-        verdict = self._judge.check(task.decision)
+        verdict = self._judge.check(task.decision, task.signature)
         if verdict.code == "unknown_target":
             self._session.refresh()
-            verdict = self._judge.check(task.decision)
+            verdict = self._judge.check(task.decision, task.signature)
         if verdict.status != "accepted":
             self._trail.judged(task.decision, "arrival", verdict, passed(verdict, "arrival"))
             self._refuse(task, verdict)
@@ -176,7 +176,7 @@ class Carrier:
             return
         task.observed = observed
         decision = task.decision
-        verdict, grant = self._judge.authorise(decision, observed, task.assumed)
+        verdict, grant = self._judge.authorise(decision, observed, task.assumed, task.signature)
         if grant is None:
             self._object(task, verdict, "observed")
             return
@@ -254,7 +254,7 @@ class Carrier:
         """
         if task.dropped:
             return None
-        verdict, grant = self._judge.authorise_again(task.decision, observed, task.assumed)
+        verdict, grant = self._judge.authorise_again(task.decision, observed, task.assumed, task.signature)
         if grant is None:
             return verdict
         task.grant = grant

@@ -5,7 +5,7 @@ from threading import Lock
 
 import msgspec
 
-from flyball_actuators.guard import Grant, Guard, GuardState, Verdict, World, longest_s
+from flyball_actuators.guard import Grant, Guard, GuardState, Signature, Verdict, World, longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.session import Session
 from flyball_actuators.world import RecentlyHeld, stop_reason
@@ -54,38 +54,46 @@ class Judge:
         """The world with what workloads held until shortly ago; the caller has its turn."""
         return self._held.added_to(self.view(), now_ns)
 
-    def check(self, decision: AnyDecision) -> Verdict:
+    def check(self, decision: AnyDecision, signature: Signature | None) -> Verdict:
         """Check a decision on arrival; grants nothing."""
         with self._turn:
             now_ns = self.now_ns(decision)
-            self._state, verdict = self._guard.check(self._state, decision, now_ns, self._world(now_ns))
+            self._state, verdict = self._guard.check(
+                self._state, decision, now_ns, self._world(now_ns), signature=signature
+            )
         return verdict
 
     def authorise(
-        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
+        self,
+        decision: AnyDecision,
+        observed: SubjectState,
+        assumed: tuple[int, ...],
+        signature: Signature | None = None,
     ) -> tuple[Verdict, Grant | None]:
         """Check a decision against the observed state; returns a grant if it may be carried out."""
-        return self._authorise(decision, observed, assumed)
+        return self._authorise(decision, observed, assumed, signature)
 
     def authorise_again(
-        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
+        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...], signature: Signature | None
     ) -> tuple[Verdict, Grant | None]:
         """Check an authorised decision right before its call, with all that has arrived about the world until now.
 
         The new grant replaces the one that it had. The kill switch is read after all waits.
         """
         self._session.read_world()
-        return self._authorise(decision, observed, assumed)
+        return self._authorise(decision, observed, assumed, signature)
 
     def _authorise(
-        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...]
+        self, decision: AnyDecision, observed: SubjectState, assumed: tuple[int, ...], signature: Signature | None
     ) -> tuple[Verdict, Grant | None]:
         with self._turn:
             now_ns = self.now_ns(decision)
             view = self._world(now_ns)
             others = [grant for grant in self._others(decision.cell, now_ns) if grant.decision != decision.id]
             state = self._state.plus(decision.cell, others)
-            state, verdict = self._guard.authorise(state, decision, now_ns, view, observed, assumed)
+            state, verdict = self._guard.authorise(
+                state, decision, now_ns, view, observed, assumed, signature=signature
+            )
             self._state = state.less(decision.cell, others)
         return verdict, state.grants[decision.cell][-1] if verdict.status == "accepted" else None
 

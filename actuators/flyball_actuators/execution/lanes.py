@@ -7,7 +7,7 @@ from flyball_actuators.audit import Trail
 from flyball_actuators.execution.carry_out import Carrier
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.task import Delivery, Task
-from flyball_actuators.guard import urgency_of
+from flyball_actuators.guard import Signature, urgency_of
 from flyball_actuators.ledger import DecisionOutcomes, Ledger
 from flyball_actuators.platforms import Handle, Platforms
 from flyball_actuators.report import ActuatorReport
@@ -63,9 +63,16 @@ class Lanes:
         self._expired: dict[str, _Expired] = {}
 
     def take(
-        self, decision: AnyDecision, partition: int, offset: int, at_ms: int, key: str = "", *, moved: bool = False
+        self,
+        decision: AnyDecision,
+        partition: int,
+        offset: int,
+        at_ms: int,
+        signature: Signature | None = None,
+        *,
+        moved: bool = False,
     ) -> None:
-        """Take a decision that was read; ``at_ms`` is when it was sent, ``key`` the id of the signing key.
+        """Take a decision that was read; ``at_ms`` is when it was sent.
 
         ``moved``: its cell has another partition, because partitions were added; it is ended and never started. A
         finished decision that was sent again is answered with its final outcome.
@@ -78,14 +85,15 @@ class Lanes:
             return
         outcomes = self._session.log.index.outcomes_of(partition, decision.id)
         entry = self._ledger.get(decision.id)
-        task = Task(decision, partition, [delivery], self._platforms.of(decision), decision.subject, moved=moved)
+        served = self._platforms.of(decision)
+        task = Task(decision, partition, [delivery], served, decision.subject, moved=moved, signature=signature)
         self._add_assumed(task)
         if outcomes is not None and outcomes.final is not None:
             self._note_expired(task, outcomes.final)
             self._publish_again(outcomes, outcomes.final, partition, [delivery])
             return
         self._by_id[decision.id] = task
-        self._trail.received(decision, partition, offset, key)
+        self._trail.received(decision, partition, offset, signature.id if signature else "")
         self._queue(task)
         if entry is not None and entry.outcome is not None and not _claimed_by_others(entry.outcome, outcomes):
             task.last, task.step = entry.outcome, "ending"  # it was never published

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from flyball_actuators.execution.effect import difference
-from flyball_actuators.guard import Grant, Verdict
+from flyball_actuators.guard import Grant, Signature, Verdict
 from flyball_actuators.platforms import Done, Failed, Handle, Progress, Rejected, Running, Served
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.ids import record_id
@@ -34,7 +34,8 @@ class Task:
     ``assumed`` are the replicas that superseded, never submitted decisions on the subject started from; ``grant`` is
     what the limits count. The first ``skip`` claims in the log are by actuators that are gone; ``claim`` is the offset
     of our own. ``polled_s`` is when the operation was first seen still in progress. ``dropped``: another actuator now
-    owns the decision. ``moved``: its cell has another partition now. ``aside``: a newer decision on the subject may
+    owns the decision. ``moved``: its cell has another partition now. ``signature`` is that of
+    its first delivery. ``aside``: a newer decision on the subject may
     replace it, and until that is accepted or refused it waits.
     """
 
@@ -61,6 +62,7 @@ class Task:
     last: Outcome | None = None
     dropped: bool = False
     moved: bool = False
+    signature: Signature | None = None
     aside: Verdict | None = None
 
     @property

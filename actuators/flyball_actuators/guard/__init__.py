@@ -3,6 +3,11 @@
 from flyball_actuators.guard.guard import CHECKS as CHECKS, Guard as Guard, passed as passed
 from flyball_actuators.guard.limits import UNSEEN_S as UNSEEN_S, longest_s as longest_s
 from flyball_actuators.guard.money import pool_in as pool_in
+from flyball_actuators.guard.scope import (
+    Signature as Signature,
+    of_other_tenant as of_other_tenant,
+    out_of_scope as out_of_scope,
+)
 from flyball_actuators.guard.state import (
     Check as Check,
     Context as Context,

@@ -9,6 +9,7 @@ from flyball_actuators.guard.limits import blast_radius, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.part import granted_by, room
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
+from flyball_actuators.guard.scope import Signature
 from flyball_actuators.guard.state import (
     Check,
     Context,
@@ -21,7 +22,7 @@ from flyball_actuators.guard.state import (
 )
 from flyball_actuators.guard.sums import Sums
 from flyball_actuators.guard.switches import kill_switch, mode_off
-from flyball_actuators.guard.target import not_allowed, unknown_target
+from flyball_actuators.guard.target import not_allowed, out_of_tenant, unknown_target
 from flyball_actuators.guard.tenants import tenant_mixed
 from flyball_actuators.guard.validity import invalid
 from flyball_actuators.parameters import ActuatorParameters
@@ -37,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     expired,
     not_yet_valid,
     unknown_target,
+    out_of_tenant,
     not_allowed,
     protected,
     out_of_hours,
@@ -76,9 +78,17 @@ class Guard:
         self._made: tuple[tuple[object, ...], Sums] = ((), Sums())
         self._config = with_constants(ActuatorParameters, config)
 
-    def check(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> tuple[GuardState, Verdict]:
+    def check(
+        self,
+        state: GuardState,
+        decision: AnyDecision,
+        now_ns: int,
+        world: World,
+        *,
+        signature: Signature | None = None,
+    ) -> tuple[GuardState, Verdict]:
         """Check ``decision`` on arrival, before the platform is observed; grants nothing."""
-        return self._judge(self._context(state, decision, now_ns, world))
+        return self._judge(self._context(state, decision, now_ns, world)._replace(signature=signature))
 
     def authorise(
         self,
@@ -88,6 +98,8 @@ class Guard:
         world: World,
         observed: SubjectState | None = None,
         assumed: tuple[int, ...] = (),
+        *,
+        signature: Signature | None = None,
     ) -> tuple[GuardState, Verdict]:
         """Check ``decision`` at ``now_ns`` against the observed state of its subject.
 
@@ -97,6 +109,7 @@ class Guard:
         it is accepted it counts from ``now_ns``.
         """
         context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
+        context = context._replace(signature=signature)
         after, verdict = self._judge(context)
         return (self._granted(context) if verdict.status == "accepted" else after), verdict
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
+from flyball_actuators.guard.scope import Signature
 from flyball_actuators.guard.sums import Gpu as Gpu, Sums, gpus_of, spots_of
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import GuardPolicy, PoolConfig
@@ -206,7 +207,7 @@ class Context(NamedTuple):
     ``observed`` is the platform's state of the subject, ``None`` before it was observed. ``assumed`` are the replicas
     that superseded, never submitted decisions on the same subject started from. ``policies`` are those that match the
     decision; ``pool`` is the pool that it is about, ``None`` for a workload. ``keeps_to_node``: what it starts comes to
-    the node that it names, or is not started.
+    the node that it names, or is not started. ``signature`` is that of the decision, ``None`` where none is required.
     """
 
     config: ActuatorParameters
@@ -219,6 +220,7 @@ class Context(NamedTuple):
     policies: tuple[GuardPolicy, ...] = ()
     pool: PoolConfig | None = None
     keeps_to_node: bool = False
+    signature: Signature | None = None
 
     @property
     def takes(self) -> int:

@@ -1,5 +1,6 @@
 """Target checks: it is known, in the decision's cell, and allowed."""
 
+from flyball_actuators.guard.scope import of_other_tenant
 from flyball_actuators.guard.state import Context, Verdict, World, refuse
 from flyball_contracts.records.subjects import covered, pool_of
 
@@ -49,3 +50,12 @@ def not_allowed(context: Context) -> Verdict | None:
         return None
     patterns = ", ".join(context.config.allow) or "nothing"
     return refuse("not_allowed", f"actuator.allow covers {patterns}, not {workload!r}; add a pattern to allow it")
+
+
+def out_of_tenant(context: Context) -> Verdict | None:
+    """Refuse a decision about a workload that has another tenant by now than those for which its key may sign."""
+    if context.signature is None:
+        return None
+    tenant = context.world.tenant(context.decision.workload)
+    problem = of_other_tenant(context.signature, context.decision, tenant)
+    return refuse("not_allowed", problem) if problem else None

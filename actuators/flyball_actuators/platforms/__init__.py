@@ -108,6 +108,11 @@ class Platforms:
             )
         return found
 
+    def driver_of(self, decision: AnyDecision) -> str:
+        """Name of the platform that carries out a decision, empty if none does."""
+        found = self.of(decision)
+        return found.platform.name if isinstance(found, Served) else ""
+
     def keeps_to_node(self, decision: AnyDecision) -> bool:
         """Whether the platform for a decision starts a replica on the node that the decision names, or not at all."""
         found = self.of(decision)

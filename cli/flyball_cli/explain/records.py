@@ -71,15 +71,15 @@ def read_decision(kafka: KafkaConfig, id_: str, since_s: float) -> AnyDecision:
         return _find(consumer, id_, since_s)[0]
 
 
-def read_anchors(kafka: KafkaConfig, since_s: float) -> list[tuple[str, str]]:
-    """Anchors of audit trails in the outcomes of the last ``since_s`` seconds, each with its decision.
+def read_anchors(kafka: KafkaConfig, since_s: float) -> list[Outcome]:
+    """Outcomes of the last ``since_s`` seconds that carry an anchor of an audit trail.
 
     Raises :class:`TransportError` when the broker does not respond.
     """
     with _reading(kafka) as consumer:
         first_ms = round((time.time() - since_s) * 1e3)
         outcomes = (r.record for r in _read(consumer, OUTCOMES, first_ms))
-        return [(outcome.audit, outcome.decision) for outcome in outcomes if outcome.audit]
+        return [outcome for outcome in outcomes if outcome.audit]
 
 
 def read_insights(kafka: KafkaConfig, kind: type[R], since_s: float) -> list[R]:

@@ -18,6 +18,7 @@ from flyball_collectors.export.latest import View
 from flyball_collectors.export.otlp import request_of, resource_attributes
 from flyball_collectors.parameters import ExportParameters
 from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.security.secret import secret_if_given
 
 _LOG = logging.getLogger(__name__)
 _RETRIED = frozenset({429, 502, 503, 504})  # by the OTLP specification; anything else would be refused again
@@ -67,7 +68,7 @@ class OtlpSender:
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "gzip",
             "User-Agent": "flyball-agent",
-            **_headers(environment.get(config.otlp_headers_env, "")),
+            **_headers(secret_if_given(environment, config.otlp_headers_env, "agent.export")),
         }
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()

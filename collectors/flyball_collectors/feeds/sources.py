@@ -20,7 +20,7 @@ from flyball_collectors.feeds.spot.gcp_catalogue import Catalogue
 from flyball_collectors.feeds.spot.gcp_spot_price import GcpSpotPrice
 from flyball_contracts.config import AnyFeed
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.security.secret import secret
+from flyball_contracts.security.secret import secret, secret_if_given
 
 TIMEOUT_S = 10.0
 """Providers respond in a second or two, or not at all."""
@@ -96,11 +96,11 @@ def _open(
 
 def _aws_keys(one: parameters.AwsSpotPriceParameters, key: str, environ: Mapping[str, str]) -> Keys:
     """The key in the environment, else that of the machine's role, in the order of AWS's own tools."""
-    if not any(environ.get(name, "").strip() for name in (one.access_key_env, one.secret_key_env)):
+    if not any(secret_if_given(environ, name, key) for name in (one.access_key_env, one.secret_key_env)):
         return RoleKeys(one.metadata_url).key
     fixed = AwsKey(
         secret(environ, one.access_key_env, key, in_header=True),
         secret(environ, one.secret_key_env, key),
-        environ.get(one.session_token_env, "").strip(),
+        secret_if_given(environ, one.session_token_env, key),
     )
     return lambda now_ns: fixed

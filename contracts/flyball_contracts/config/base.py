@@ -1,6 +1,6 @@
 """Common base of the configuration sections; unknown keys are errors, units are in the names."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -11,6 +11,11 @@ Period = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Driver = Literal[
+    "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "kueue", "webhook", "docker", "aws", "gcp", "azure",
+    "karpenter",
+]  # fmt: skip
+"""Kind of platform that carries decisions out."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

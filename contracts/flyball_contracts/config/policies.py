@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Literal, NamedTuple, cast
 
-from flyball_contracts.config.base import Count, NotNegative, Positive, Section
+from flyball_contracts.config.base import Count, Driver, NotNegative, Positive, Section
 from flyball_contracts.records.commands.decisions import DecisionType
 from flyball_contracts.records.commands.kinds.base import Urgency
 
@@ -18,15 +18,24 @@ _DAY_MIN, WEEK_MIN = 1_440, 10_080
 
 
 class DecisionKey(Section, frozen=True, kw_only=True):
-    """A public key and the decisions that it may sign: cells and workloads by glob patterns, types by name.
+    """A public key and the decisions that it may sign; a decision must be within all of its scopes.
 
-    Empty ``types`` mean all. ``public`` is the base64 of its 32 bytes, as ``flyball keys show`` prints it.
+    ``cells``, ``workloads`` and ``tenants`` are glob patterns, ``types`` and ``platforms`` (drivers) are names; of
+    these two, empty means all. On Kubernetes workloads are ``namespace/name``, so ``ml/*`` is a namespace. A workload
+    without a specification, a pool and a node have no tenant: only ``*`` covers them. ``public`` is the base64 of its
+    32 bytes, as ``flyball keys show`` prints it.
     """
 
     public: str
     cells: Patterns = ("*",)
     workloads: Patterns = ("*",)
+    tenants: Patterns = ("*",)
     types: tuple[DecisionType, ...] = ()
+    platforms: tuple[Driver, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Reject a key that may sign nothing."""
+        _refuse_none(self, "cells", "workloads", "tenants")
 
 
 class Span(NamedTuple):
@@ -130,9 +139,7 @@ class GuardPolicy(Section, frozen=True, kw_only=True):
         """Reject a policy without a rule, and one that matches nothing."""
         if not self.name:
             raise ValueError("name: it is empty; refusals name the policy by it")
-        for key in ("cells", "workloads", "tenants"):
-            if not getattr(self, key):
-                raise ValueError(f"{key}: none is named, so it matches nothing; leave it out, or name patterns")
+        _refuse_none(self, "cells", "workloads", "tenants")
         for key in ("only_during", "never_during"):
             try:
                 self.windows(getattr(self, key))
@@ -163,6 +170,12 @@ def window(text: str, zone: str = "UTC") -> Window:
     if wrong := [day for day in named if day not in _DAY_OF]:
         raise ValueError(f"{text!r}: {wrong[0]!r} is no day; days are {', '.join(DAYS)}")
     return Window(start=start, end=end, days=cast("tuple[Day, ...]", named), zone=zone)
+
+
+def _refuse_none(section: Section, *keys: str) -> None:
+    for key in keys:
+        if not getattr(section, key):
+            raise ValueError(f"{key}: none is named, so it matches nothing; leave it out, or name patterns")
 
 
 def _minutes(text: str) -> int:

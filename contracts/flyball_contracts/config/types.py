@@ -1,12 +1,13 @@
 """Configuration of all parts; unknown keys are errors, units are in the names."""
 
 import re
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
 import msgspec
 
 from flyball_contracts.config.attribution import AttributionConfig
-from flyball_contracts.config.base import Count, NotNegative, Period, Port, Positive, Ratio, Section
+from flyball_contracts.config.base import Count, Driver, NotNegative, Period, Port, Positive, Ratio, Section
 from flyball_contracts.config.check import CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.export import ExportConfig
@@ -14,6 +15,7 @@ from flyball_contracts.config.feeds import AnyFeed
 from flyball_contracts.config.policies import DecisionKey, GuardPolicy
 from flyball_contracts.config.pools import PoolConfig, PoolsConfig, check_distinct
 from flyball_contracts.config.workload import WorkloadsConfig
+from flyball_contracts.security.secret import inline_secret
 from flyball_contracts.topics import TOPICS
 
 MAX_AGE_S = 900.0
@@ -45,7 +47,7 @@ def wrong_address(bootstrap: str) -> str | None:
 
 
 class KafkaConfig(Section, frozen=True):
-    """The broker; ``client`` holds further librdkafka settings (TLS, SASL).
+    """The broker; ``client`` holds further librdkafka settings (TLS, SASL), with each secret in a file: ``file:/PATH``.
 
     With an empty ``bootstrap`` the agent feeds only the outputs of ``agent.export``; everything else needs a broker.
     """
@@ -55,9 +57,14 @@ class KafkaConfig(Section, frozen=True):
     partitions: dict[str, Count] = msgspec.field(default_factory=dict[str, Count])
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for an invalid address, and for a topic that is not Flyball's."""
+        """Raise ``ValueError`` for an invalid address, a secret, and a topic that is not Flyball's."""
         if (wrong := wrong_address(self.bootstrap)) is not None:
             raise ValueError(f"bootstrap: {wrong!r} is not a broker address; give HOST:PORT, several with commas")
+        if name := inline_secret(self.client):
+            raise ValueError(
+                f"client: {name} stands here for all who may read this; put it into a file of its own, and write "
+                f"{name}: file:/PATH"
+            )
         for topic in self.partitions:
             if topic not in TOPICS:
                 import difflib
@@ -248,10 +255,7 @@ class PlatformConfig(Section, frozen=True):
     """
 
     cells: tuple[str, ...] = ("*",)
-    driver: Literal[
-        "inventory", "simulated", "kubernetes", "slurm", "autoscaler", "kueue", "webhook", "docker", "aws", "gcp",
-        "azure", "karpenter",
-    ] = "inventory"  # fmt: skip
+    driver: Driver = "inventory"
     workloads: tuple[str, ...] = ("*",)
     url: str = ""
     token_env: str = ""
@@ -337,11 +341,25 @@ class DashboardConfig(Section, frozen=True):
     """The live page; ``names`` are additional host names under which browsers may open it.
 
     The token is read from the environment variable FLYBALL_DASHBOARD_TOKEN; a ``host`` that is not loopback needs one.
+    With a ``certificate``, a PEM file whose key is a file beside it that ends in .key, it is served over TLS. The
+    ``proxies`` are addresses or networks in CIDR notation whose X-Forwarded-Proto says that browsers use TLS.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8080
     names: tuple[str, ...] = ()
+    certificate: str = ""
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+
+    def __post_init__(self) -> None:
+        """Reject a proxy that is no address."""
+        for proxy in self.proxies:
+            try:
+                ip_network(proxy)
+            except ValueError as error:
+                raise ValueError(
+                    f"proxies: {proxy!r} is no address or network; write such as 10.0.0.7 or 10.0.0.0/24"
+                ) from error
 
 
 class InfluxConfig(Section, frozen=True):

@@ -1,34 +1,70 @@
-"""Kafka clients that log their failures clearly, and not too often."""
+"""Kafka clients that log their failures clearly, and not too often, and read secrets from files."""
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
+from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka.log import ClientLog
+from flyball_contracts.security.secret import with_secrets
 
 
 def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Consumer:
     """Return a consumer with these settings that logs its failures to ``log`` under the name ``who``.
 
-    It connects and reconnects by itself. Pass ``log_errors=False`` where the caller reports failures itself.
+    It connects and reconnects by itself. Pass ``log_errors=False`` where the caller reports failures itself. A secret
+    ``file:/PATH`` is read now, and a password again each time the broker refuses the login. Raises
+    :class:`ConfigError` for a file that cannot be read.
     """
-    return Consumer(_logged(settings, log, who, log_errors=log_errors))
+    return _opened(Consumer, settings, log, who, log_errors)
 
 
 def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Producer:
     """Return a producer, like :func:`open_consumer`."""
-    return Producer(_logged(settings, log, who, log_errors=log_errors))
+    return _opened(Producer, settings, log, who, log_errors)
 
 
 def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Any:
     """Return an ``AdminClient``, like :func:`open_consumer`; its own types leave out those of its answers."""
     from confluent_kafka.admin import AdminClient  # a megabyte that agents do without
 
-    return AdminClient(_logged(settings, log, who, log_errors=log_errors))
+    return _opened(AdminClient, settings, log, who, log_errors)
 
 
-def _logged(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool) -> dict[str, Any]:
-    client_log = ClientLog(log, who, str(settings["bootstrap.servers"]))
-    return {**settings, **({"error_cb": client_log.on_error} if log_errors else {}), "logger": client_log}
+class _Login:
+    """The password of a client, which its file may replace while the client runs."""
+
+    def __init__(self, settings: Mapping[str, Any], report: Callable[[KafkaError], object] | None) -> None:
+        self._settings, self._report = settings, report
+        self.read = with_secrets(settings)
+        self.client: Any = None
+
+    def on_error(self, error: KafkaError) -> None:
+        """Read the password again if the broker refused it, for the next connection."""
+        if error.code() == KafkaError._AUTHENTICATION and self.client is not None:  # pyright: ignore[reportPrivateUsage]
+            try:
+                now = with_secrets(self._settings)
+            except ConfigError:  # it may be there in a moment; the refusal is reported
+                now = self.read
+            if now.get("sasl.password") != self.read.get("sasl.password"):
+                self.read = now
+                threading.Thread(
+                    target=self._use, args=(now,), daemon=True
+                ).start()  # callbacks may not call the client
+        if self._report is not None:
+            self._report(error)
+
+    def _use(self, read: Mapping[str, Any]) -> None:
+        with suppress(RuntimeError):  # it was closed meanwhile
+            self.client.set_sasl_credentials(read.get("sasl.username", ""), read["sasl.password"])
+
+
+def _opened(make: Callable[..., Any], settings: Mapping[str, Any], log: logging.Logger, who: str, errors: bool) -> Any:
+    client_log = ClientLog(log, who, str(settings.get("bootstrap.servers", "")))
+    login = _Login(settings, client_log.on_error if errors else settings.get("error_cb"))
+    login.client = make({**login.read, "error_cb": login.on_error, "logger": client_log})
+    return login.client

@@ -104,7 +104,7 @@ def _wait(
             if error.name() == "_AUTHENTICATION":
                 raise ConfigError(
                     f"{where} refuses {_principal(config)}: {error.str()}; "
-                    "check sasl.username and sasl.password in kafka.client"
+                    "check sasl.username, and the file of sasl.password, in kafka.client"
                 )
             if error.name() == "_SSL":
                 raise ConfigError(f"{where} is not trusted: {error.str()}; {_CERTIFICATE}")

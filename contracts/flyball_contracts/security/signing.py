@@ -34,7 +34,7 @@ class Unsigned(DecodeError):
 
 
 class Signer:
-    """Signs messages with the private key in a PEM file that only its owner may read.
+    """Signs messages with the private key in a PEM file that only its owner, and perhaps its group, may read.
 
     Raises :class:`ConfigError` if the file cannot be used; ``where`` names the setting in it.
     """
@@ -45,8 +45,8 @@ class Signer:
             text = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"{where}: {path}: {error.strerror}; make one: flyball keys new {path}") from error
-        if stat.S_IMODE(mode) & 0o077:
-            raise ConfigError(f"{where}: {path} may be read by others; chmod 600 {path}")
+        if stat.S_IMODE(mode) & 0o027:
+            raise ConfigError(f"{where}: {path} may be read, or changed, by others; chmod 600 {path}")
         try:
             key = load_pem_private_key(text, None)
         except (ValueError, TypeError) as error:

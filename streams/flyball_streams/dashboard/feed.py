@@ -14,7 +14,7 @@ from flyball_contracts.codec import decode_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.deadletter import PREFIX
 from flyball_contracts.errors import DecodeError
-from flyball_contracts.kafka import Bounds, Place, bounds, consumer_settings
+from flyball_contracts.kafka import Bounds, Place, bounds, consumer_settings, open_consumer
 from flyball_contracts.topics import (
     DEAD_LETTERS,
     DECISIONS,
@@ -91,7 +91,9 @@ class Feed:
             self._kafka.bootstrap, group="flyball-dashboard", client_id="flyball-dashboard", extra=self._kafka.client
         )
         # Its own lines would repeat every second of an outage what the banner says once.
-        consumer = Consumer({**settings, "error_cb": self._failed, "log_level": 0})
+        consumer = open_consumer(
+            {**settings, "error_cb": self._failed, "log_level": 0}, _LOG, "dashboard", log_errors=False
+        )
         prefs = self._clock()
         try:
             while not stop.is_set():

@@ -9,29 +9,18 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from fastapi.responses import HTMLResponse, PlainTextResponse
-from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flyball_contracts.config import DashboardConfig
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.security.secret import secret_if_given
+from flyball_streams.dashboard.policy import Guarded
 
 COOKIE = "flyball_token"
 OPEN = "/healthz"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
-HEADERS = {
-    # NiceGUI writes scripts and styles into its page, and Vue compiles templates there.
-    "Content-Security-Policy": (
-        "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-        "img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-}
-
 TOKEN_ENV = "FLYBALL_DASHBOARD_TOKEN"
 
 
@@ -40,11 +29,11 @@ def token_of(settings: DashboardConfig) -> str:
 
     Raises :class:`ConfigError` when other machines can reach the page and there is none.
     """
-    token = os.environ.get(TOKEN_ENV, "")
+    token = secret_if_given(os.environ, TOKEN_ENV, "dashboard")
     if not token and not _is_loopback(settings.host):
         raise ConfigError(
             f"dashboard.host {settings.host} is not loopback, so the page needs a token: set the environment variable "
-            f"{TOKEN_ENV}, or dashboard.host to 127.0.0.1"
+            f"{TOKEN_ENV} (or {TOKEN_ENV}_FILE to a file with it), or dashboard.host to 127.0.0.1"
         )
     return token
 
@@ -68,19 +57,15 @@ class Gate:
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
+        guarded = Guarded(send)
         refusal = self._refusal(HTTPConnection(scope))
         if refusal is None:
-            await self._app(scope, receive, with_headers)
+            await self._app(_plain(scope), receive, guarded)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the client gets a 403
         else:
-            await refusal(scope, receive, with_headers)
+            await refusal(scope, receive, guarded)
 
     def _refusal(self, request: HTTPConnection) -> Any:
         host = request.headers.get("host", "")
@@ -110,6 +95,14 @@ class Gate:
         answer = HTMLResponse(page, headers={"Cache-Control": "no-store"})
         answer.set_cookie(COOKIE, self._proof, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
+
+
+def _plain(scope: Scope) -> Scope:
+    """A request whose answer is not compressed, if it is for a page: its scripts are marked on the way."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    if not any(name == b"accept" and b"text/html" in value for name, value in headers):
+        return scope
+    return {**scope, "headers": [one for one in headers if one[0] != b"accept-encoding"]}
 
 
 def _same(given: str, wanted: str) -> bool:

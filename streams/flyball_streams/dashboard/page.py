@@ -85,7 +85,7 @@ def add_pages(feed: Feed, mode: str) -> None:
         ui.dark_mode(prefs.palette.name == "dark")
         settings = json.dumps(prefs.settings())
         ui.add_head_html(
-            f"<style>{prefs.variables()}{style}</style><script>window.flyballLook = {settings};{script}</script>"
+            f"<style>{prefs.variables()}{style}</style>\n<script>window.flyballLook = {settings};{script}</script>"
         )
         header = Header(mode, prefs)
         shown = make(prefs)

@@ -3,10 +3,12 @@
 import logging
 import os
 import socket
+import ssl
 import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -35,9 +37,10 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
 
     ``ready`` is called with the page's URL once it responds; port 0 means a free one. ``GET /healthz`` returns the
     state as JSON. If the broker is unreachable, it is retried. Raises :class:`ConfigError` when the address is in use,
-    and when it needs a token and has none.
+    when it needs a token and has none, and for a certificate that does not work.
     """
     token = token_of(config.dashboard)
+    certificate, key = _certificate(config.dashboard.certificate)
     listener = _listen(config.dashboard.host, config.dashboard.port)
     feed = Feed(FleetView(), config.kafka)
     with tempfile.TemporaryDirectory(prefix="flyball-dashboard-") as scratch:
@@ -48,6 +51,9 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
                 log_level="warning",
                 timeout_graceful_shutdown=_CLOSE_S,
                 ws_ping_interval=None,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+                forwarded_allow_ips=[*config.dashboard.proxies],
             )
         )
         reader = threading.Thread(target=feed.run, args=(stop,), name="dashboard-feed", daemon=True)
@@ -58,7 +64,7 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
         while web.is_alive() and not stop.wait(_CHECK_S):
             if server.started and not announced:
                 announced = True
-                url = _url(config.dashboard.host, listener)
+                url = _url("https" if certificate else "http", config.dashboard.host, listener)
                 _LOG.info("dashboard at %s", url)
                 if ready is not None:
                     ready(url)
@@ -114,7 +120,22 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _url(host: str, listener: socket.socket) -> str:
+def _certificate(path: str) -> tuple[str | None, str | None]:
+    """A PEM certificate and the key beside it, or ``None`` twice; raises :class:`ConfigError` if they do not work."""
+    if not path:
+        return None, None
+    key = str(Path(path).with_suffix(".key"))
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(path, key)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(
+            f"dashboard.certificate: {path} and {key} cannot be used: {error.strerror or error}; name a PEM file with "
+            "its key beside it, in a file that ends in .key"
+        ) from error
+    return path, key
+
+
+def _url(scheme: str, host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)
-    return f"http://{name}:{port}/"
+    return f"{scheme}://{name}:{port}/"

@@ -15,6 +15,7 @@ from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings, open_consumer, open_producer, producer_settings
+from flyball_contracts.security.secret import secret_if_given
 from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, OUTCOMES, TELEMETRY
 from flyball_streams.received import Received, received
 from flyball_streams.sinks.inventories import Inventories
@@ -65,11 +66,13 @@ def run_influx_sink(
     cannot be reached.
     """
     influx = with_constants(InfluxParameters, section)
-    token = os.environ.get(influx.token_env, "")
+    token = secret_if_given(os.environ, influx.token_env, "influx")
     if not influx.url:
         raise ConfigError("influx.url is not set; give the address of the server, such as http://127.0.0.1:8086")
     if not token:
-        raise ConfigError(f"the environment variable {influx.token_env} holds no token")
+        raise ConfigError(
+            f"the environment variable {influx.token_env} holds no token, and {influx.token_env}_FILE names no file"
+        )
     report = SinkReport()
     try:
         with LineWriter(influx, token, stop) as writer:

@@ -7,6 +7,7 @@ import faust
 from faust.types.auth import CredentialsT, SASLMechanism
 
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.security.secret import with_secrets
 
 MECHANISMS = {"PLAIN": SASLMechanism.PLAIN, "SCRAM-SHA-256": SASLMechanism.SCRAM_SHA_256}
 MECHANISMS["SCRAM-SHA-512"] = SASLMechanism.SCRAM_SHA_512
@@ -18,6 +19,7 @@ def credentials(client: Mapping[str, str]) -> CredentialsT | None:
 
     Raises :class:`ConfigError` for settings that Faust's client does not support.
     """
+    client = with_secrets(client)
     protocol = client.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise ConfigError(f"kafka.client: security.protocol {protocol!r} is none of {', '.join(PROTOCOLS)}")

@@ -249,7 +249,7 @@ def test_migrations_of_different_replicas_do_not_supersede_each_other() -> None:
 def test_the_first_objection_wins_in_the_documented_order() -> None:
     names = [check.__name__ for check in CHECKS]
     assert names == [
-        "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "not_allowed",
+        "mode_off", "kill_switch", "expired", "not_yet_valid", "unknown_target", "out_of_tenant", "not_allowed",
         "protected", "out_of_hours", "invalid", "superseded", "conflict", "tenant_mixed", "rate", "blast_radius",
         "over_budget", "over_limit", "over_quota", "unapproved",
     ]  # fmt: skip

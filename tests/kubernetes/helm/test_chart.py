@@ -269,13 +269,17 @@ def test_secrets_are_named_and_never_held(whole: list[Object]) -> None:
     ]
 
 
-def test_a_configuration_with_a_password_is_a_secret(helm: Helm) -> None:
-    objects = helm.render(*EVERYTHING, "--set", "configSecret=flyball-config")
-    assert not [one for one in objects if one["kind"] == "ConfigMap"]
-    for _, pod in pods(objects):
-        (config,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "config"]
-        assert config["secret"]["secretName"] == "flyball-config"
-        assert "configMap" not in config
+def test_a_password_is_a_file_of_the_secret(helm: Helm) -> None:
+    password = "file:/etc/flyball-kafka/password"
+    objects = helm.render(*EVERYTHING, "--set", f"kafka.client.sasl\\.password={password}")
+    for name, pod in pods(objects):
+        (secret,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "kafka"]
+        assert secret["secret"]["secretName"] == "kafka-client", name
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+        assert password.startswith(f"file:{mounts['kafka']}/"), name
+    for one in objects:
+        if one["kind"] == "ConfigMap":
+            assert yaml.safe_load(one["data"]["flyball.yaml"])["kafka"]["client"]["sasl.password"] == password
 
 
 def test_nothing_comes_in_or_goes_out_but_what_is_said(whole: list[Object]) -> None:

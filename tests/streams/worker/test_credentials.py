@@ -1,4 +1,5 @@
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +22,10 @@ def test_tls() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "expected"), [("SASL_PLAINTEXT", None), ("sasl_ssl", ssl.CERT_REQUIRED)])
-def test_sasl(protocol: str, expected: ssl.VerifyMode | None) -> None:
+def test_sasl(protocol: str, expected: ssl.VerifyMode | None, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p\n")
     client = {"security.protocol": protocol, "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u"}
-    found: Any = credentials({**client, "sasl.password": "p"})
+    found: Any = credentials({**client, "sasl.password": f"file:{tmp_path}/password"})
     assert found.protocol == AuthProtocol[protocol.upper()]
     assert (found.username, found.password, found.mechanism.value) == ("u", "p", "SCRAM-SHA-512")
     assert (found.ssl_context and found.ssl_context.verify_mode) == expected

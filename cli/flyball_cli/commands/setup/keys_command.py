@@ -52,4 +52,5 @@ def show(file: Path) -> None:
 def _print(file: Path, signer: "Signer") -> None:
     public = base64.b64encode(signer.public).decode()
     click.echo(f"# key {signer.id}\nworker:\n  signing_key: {file.absolute()}\nactuator:\n  keys:")
-    click.echo(f'    - {{public: "{public}", cells: ["*"], workloads: ["*"], types: []}}')
+    scope = 'cells: ["*"], workloads: ["*"], tenants: ["*"], types: [], platforms: []'
+    click.echo(f'    - {{public: "{public}", {scope}}}')

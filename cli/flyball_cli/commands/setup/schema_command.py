@@ -8,7 +8,12 @@ import click
 
 @click.command("schema")
 @click.argument("record", required=False)
-@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all schemas and AsyncAPI here.")
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Write all generated files here: schemas, AsyncAPI, rights.",
+)
 def command(record: str | None, folder: Path | None) -> None:
     """Print the JSON Schema of RECORD (or the names of all), or write everything.
 
@@ -21,8 +26,11 @@ def command(record: str | None, folder: Path | None) -> None:
 
     schemas = json_schemas()
     if folder is not None:
+        from flyball_actuators import rights
+
         write(folder)
-        click.echo(f"{len(schemas)} schemas, asyncapi.yaml, webhook.yaml and crds.yaml in {folder}")
+        rights.write(folder)
+        click.echo(f"{len(schemas)} schemas, asyncapi.yaml, webhook.yaml, crds.yaml and all rights in {folder}")
     elif record is None:
         click.echo("\n".join(sorted(schemas)))
     elif record in schemas:

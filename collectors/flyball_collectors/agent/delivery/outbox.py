@@ -13,7 +13,7 @@ from flyball_collectors.spool import Spool, SpoolStats, pack, unpack
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError, DecodeError
-from flyball_contracts.kafka import producer_settings
+from flyball_contracts.kafka import open_producer, producer_settings
 from flyball_contracts.topics import TOPICS
 
 _LOG = logging.getLogger(__name__)
@@ -338,13 +338,6 @@ class Outbox:
 
 def _producer(settings: dict[str, Any]) -> Producer:
     try:
-        return Producer(settings, logger=_ClientLog())
+        return open_producer(settings, _LOG, "agent", log_errors=False)
     except KafkaException as error:
         raise ConfigError(f"kafka: librdkafka refuses the settings: {error.args[0].str()}; see kafka.client") from error
-
-
-class _ClientLog:
-    """Handles librdkafka's own log, which repeats each failure for each connection: logged for debugging only."""
-
-    def log(self, level: int, text: str, *args: object) -> None:
-        _LOG.debug(text, *args)

@@ -140,11 +140,7 @@ spec:
         {{- end }}
   volumes:
     - name: config
-      {{- if .root.Values.configSecret }}
-      secret: {secretName: {{ .root.Values.configSecret }}, defaultMode: 288}
-      {{- else }}
       configMap: {name: flyball}
-      {{- end }}
     - name: state
       {{- if .claim }}
       persistentVolumeClaim: {claimName: {{ .claim }}}
