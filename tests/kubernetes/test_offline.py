@@ -10,12 +10,12 @@ from hypothesis import example, given, strategies as st
 from tests.actuators.samples import scale
 
 from flyball_actuators.platforms import PlatformError, Rejected, make_platforms
-from flyball_actuators.platforms.kubernetes.count import count
 from flyball_actuators.platforms.kubernetes.kinds import BY_NAME
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
+from flyball_actuators.platforms.kubernetes.replicas.count import count
+from flyball_actuators.platforms.kubernetes.replicas.volcano import last_retry
 from flyball_actuators.platforms.kubernetes.targets import Target
-from flyball_actuators.platforms.kubernetes.volcano import last_retry
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 

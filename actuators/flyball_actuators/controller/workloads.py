@@ -212,7 +212,4 @@ SIZES: dict[str, Callable[[Object], tuple[float, int]]] = {
     "VolcanoJob": _tasks,
     "InferenceService": _service,
 }
-KINDS = (
-    *(Kind(kind.name, kind.group, kind.resource, SIZES[kind.name]) for kind in BY_NAME.values()),
-    Kind("InferenceService", "serving.kserve.io/v1beta1", "inferenceservices", _service),
-)
+KINDS = tuple(Kind(kind.name, kind.group, kind.resource, SIZES[kind.name]) for kind in BY_NAME.values())

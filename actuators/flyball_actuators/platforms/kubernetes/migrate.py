@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     prepare,
     unmark_pods,
 )
-from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.kubernetes.targets import Target, read_object
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Migrate, SubjectState
 
@@ -76,7 +76,7 @@ class Migrations:
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Do the next step; done once all replicas of the controller are ready elsewhere."""
         api, target = self._api, operation.target
-        answer = api.get(target.path)
+        answer = read_object(api, target)
         if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
             return self._finish(operation, [], Failed(f"{target} is gone; somebody deleted it"))
         if not answer.ok:

@@ -7,10 +7,16 @@ import msgspec
 from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.check import Checks
-from flyball_actuators.platforms.kubernetes.count import count, count_of, find_preparing, is_applied, poll_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_pods, own_pod, pods_of
+from flyball_actuators.platforms.kubernetes.replicas.count import (
+    count,
+    count_of,
+    find_preparing,
+    is_applied,
+    poll_count,
+)
 from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of

@@ -1,21 +1,19 @@
-"""Scales controllers: the scale subresource, a Job's parallelism, suspend, or Volcano's commands."""
-
-from typing import Any
+"""Scales controllers: the scale subresource, a Job's parallelism, suspend, bounds, or Volcano's commands."""
 
 import msgspec
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
-from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
+from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import (
     Object,
     ReplicaStatus,
     annotation_of,
-    field_managers_of,
     status_of,
 )
-from flyball_actuators.platforms.kubernetes.new_pods import resize_new_pods
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
-from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
+from flyball_actuators.platforms.kubernetes.pods import managed_by, pods_of
+from flyball_actuators.platforms.kubernetes.replicas.new_pods import resize_new_pods
+from flyball_actuators.platforms.kubernetes.replicas.write import set_replicas, unsupported, writer_of
 from flyball_actuators.platforms.kubernetes.saga import (
     MARK,
     mark_pods,
@@ -24,18 +22,12 @@ from flyball_actuators.platforms.kubernetes.saga import (
     prepare,
     unmark_pods,
 )
-from flyball_actuators.platforms.kubernetes.targets import Target, version_of
-from flyball_actuators.platforms.kubernetes.volcano import last_retry, send_command
+from flyball_actuators.platforms.kubernetes.targets import Target, read_object, version_of
 from flyball_actuators.platforms.states import expected_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
-COST = "controller.kubernetes.io/pod-deletion-cost"
-QUEUE = "kueue.x-k8s.io/queue-name"
-_FIRST_TO_GO = "-1000000"
-_TRIES = 8
 GIVE_UP_S = 900.0
 _NS = 1_000_000_000
-_AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autoscaler writes the scale subresource
 
 
 def count(
@@ -47,7 +39,7 @@ def count(
     """
     shown, wanted = target.controller.status(obj), decision.replicas
     victims = _victims(decision)
-    problem = _unsupported(target, obj, wanted, victims)
+    problem = unsupported(target, obj, wanted, victims)
     if problem is not None:
         return problem
     query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
@@ -56,7 +48,7 @@ def count(
         return first
     if first:
         return _start_preparing(api, target, obj, decision, first, now_ns)
-    answer = _set(api, target, obj, wanted, victims, query)
+    answer = set_replicas(api, target, obj, wanted, victims, query)
     if isinstance(answer, Rejected):
         return answer
     operation = count_of(decision, target, obj, now_ns)
@@ -84,7 +76,7 @@ def is_applied(obj: Object, target: Target, decision: str, replicas: int) -> boo
 def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
     """Progress of the controller: done once the requested replicas are ready and removed pods are gone."""
     target = operation.target
-    answer = api.get(target.path)
+    answer = read_object(api, target)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
         return Failed(f"{target} is gone; somebody deleted it")
     if not answer.ok:
@@ -100,7 +92,7 @@ def poll_count(api: Api, operation: Operation, now_ns: int) -> Progress:
             return Running(f"Volcano has the command, and has not acted on {target} yet")
         return Failed(f"Volcano has done nothing about {target} for {GIVE_UP_S:.0f} s; does its controller run?", state)
     if shown.replicas != operation.replicas:
-        return Superseded(f"{target} is set to {shown.replicas} replicas by {_writer(answer.body)}", state)
+        return Superseded(f"{target} is set to {shown.replicas} replicas by {writer_of(answer.body)}", state)
     wanted = operation.replicas
     if shown.settled and shown.ready == wanted and shown.present == wanted:
         left = pods_of(api, target, answer.body, leaving=True) if operation.frees else []
@@ -177,122 +169,17 @@ def _continue_preparing(api: Api, operation: Operation, obj: Object, state: Subj
     pods = [pod for pod in found if pod["metadata"]["uid"] in uids]
     if version_of(obj) != operation.version:
         unmark_pods(api, pods, decision)
-        return Superseded(f"{target} was changed by {_writer(obj)} before its pods were ready to go", state)
+        return Superseded(f"{target} was changed by {writer_of(obj)} before its pods were ready to go", state)
     waits, checkpoints = prepare(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
     if waits and now_ns < operation.until_ns:
         return Running(waits)
     victims, query = tuple(operation.pod.split()), (("fieldManager", manager(decision)),)
-    answer = _set(api, target, obj, operation.replicas, victims, query)
+    answer = set_replicas(api, target, obj, operation.replicas, victims, query)
     if isinstance(answer, Rejected):
         unmark_pods(api, pods, decision)
         return Failed(f"nothing was stopped, and the pods serve on: {answer.detail}", state)
     text = _describe(target, target.controller.status(obj), operation.replicas, answer, dry_run=False)
     return Running("; ".join(filter(None, (checkpoints, text))))
-
-
-def _set(
-    api: Api,
-    target: Target,
-    obj: Object,
-    wanted: int,
-    victims: tuple[str, ...],
-    query: tuple[tuple[str, str], ...],
-) -> Answer | Rejected:
-    """Mark the victims and write the number; if one is refused, the marks are removed."""
-    deletion_cost_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
-    for victim in deletion_cost_pods:
-        body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
-        cost = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
-        if not cost.ok:
-            return refused(cost, f"marking pod {target.namespace}/{victim} as the first to go")
-    answer = _written(api, target, obj, wanted, query)
-    if isinstance(answer, Rejected):
-        no_cost = {"metadata": {"annotations": {COST: None}}}
-        for victim in deletion_cost_pods:
-            api.call("PATCH", pod_path(target.namespace, victim), no_cost, query, MERGE)
-    return answer
-
-
-def _unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, ...]) -> Rejected | None:
-    shown = target.controller.status(obj)
-    if shown.finished:
-        return Rejected("conflict", f"{target} has ended; start it again, or remove the workload")
-    if QUEUE in (obj["metadata"].get("labels") or {}):
-        return Rejected(
-            "conflict",
-            f"Kueue starts and stops {target}, and would take back what is written; name its workload in `workloads` "
-            "of an entry with driver kueue",
-        )
-    whole = target.controller.status({**obj, "spec": {**obj["spec"], "suspend": False}}).replicas
-    if target.controller.scale_method in ("suspend", "command") and wanted not in (0, whole):
-        return Rejected(
-            "unsupported", f"{target} can be suspended and resumed, not resized; request all replicas or none"
-        )
-    if target.controller.scale_method == "command":
-        problem = last_retry(target, obj)
-        if problem is not None:
-            return problem
-    if managed_by(obj, _AUTOSCALER, "scale"):
-        return Rejected(
-            "conflict",
-            f"a HorizontalPodAutoscaler scales {target}, and would take back what is written; delete it, or leave the "
-            "workload out of actuator.allow",
-        )
-    if victims and wanted and target.kind != "Deployment":
-        return Rejected(
-            "unsupported", f"{target} chooses by itself which pods go; name no victims, or stop all of its replicas"
-        )
-    return None
-
-
-def _written(
-    api: Api, target: Target, obj: Object, wanted: int, query: tuple[tuple[str, str], ...]
-) -> Answer | Rejected:
-    """Write with the resource version that was read; read again if only the status has changed."""
-    first = _fixed(target, obj)
-    for _ in range(_TRIES):
-        metadata = obj["metadata"]
-        named = {"name": target.name, "namespace": target.namespace, "resourceVersion": metadata["resourceVersion"]}
-        if target.controller.scale_method == "scale":
-            body: Any = {
-                "apiVersion": "autoscaling/v1",
-                "kind": "Scale",
-                "metadata": {**named, "uid": metadata["uid"]},
-                "spec": {"replicas": wanted},
-            }
-            answer = api.call("PUT", f"{target.path}/scale", body, query, JSON)
-        elif target.controller.scale_method == "command":
-            return send_command(api, target, obj, wanted, query)
-        else:
-            spec: dict[str, Any] = {"suspend": wanted == 0}
-            if wanted and target.controller.scale_method == "parallelism":
-                spec["parallelism"] = wanted
-            body = {"apiVersion": target.controller.group, "kind": target.kind, "metadata": named, "spec": spec}
-            answer = api.call("PATCH", target.path, body, query, MERGE)
-        if answer.ok:
-            return answer
-        if answer.status != 409:
-            return refused(answer, f"setting {target} to {wanted} replicas")
-        fresh = api.get(target.path)
-        if not fresh.ok:
-            return refused(fresh, f"reading {target}")
-        obj = fresh.body
-        if _fixed(target, obj) != first:
-            return Rejected(
-                "conflict", f"{target} was changed by {_writer(obj)} meanwhile; decide again on what it is now"
-            )
-    return Rejected("conflict", f"{target} changed {_TRIES} times while it was written; decide again when it is calm")
-
-
-def _fixed(target: Target, obj: Object) -> tuple[Any, ...]:
-    shown = target.controller.status(obj)
-    return obj["metadata"]["uid"], obj["metadata"].get("generation"), shown.replicas, shown.suspended
-
-
-def _writer(obj: Object) -> str:
-    """Field manager of the last change, status excepted."""
-    writers = sorted(field_managers_of(obj), key=lambda entry: str(entry.get("time", "")))
-    return repr(writers[-1].get("manager", "")) if writers else "somebody"
 
 
 def _stuck(obj: Object) -> str:
