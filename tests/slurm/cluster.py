@@ -60,6 +60,9 @@ ResumeTimeout=20
 SuspendRate=0
 ResumeRate=0
 PrivateData=cloud
+# Jobs of partition pausable may be suspended.
+PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
 """
 # A machine that is turned on or off: its daemon. Such a node must say that it has just started (-b).
 RESUME = """\
@@ -100,7 +103,7 @@ def missing(folder: Path) -> str | None:
 
 
 class SlurmCluster:
-    """A controller and `NODES` nodes of `GPUS` GPUs, partitions ml and other; `run` speaks as an operator.
+    """A controller and `NODES` nodes of `GPUS` GPUs, partitions ml, other and pausable; `run` speaks as an operator.
 
     Partition burst has `OFF` nodes more, which are turned off.
     """
@@ -249,8 +252,10 @@ class SlurmCluster:
             address = f"NodeHostname={host} NodeAddr={LOOPBACK} Port={at}"
             conf += f"NodeName={node} {address} CPUs=16 Gres=gpu:h100:{GPUS}{state}\n"
         names, off = ",".join(self.nodes), ",".join(self.off)
-        conf += f"PartitionName=ml Nodes={names} Default=YES State=UP\nPartitionName=other Nodes={names} State=UP\n"
-        conf += f"PartitionName=burst Nodes={off} State=UP\n"
+        conf += f"PartitionName=ml Nodes={names} Default=YES State=UP PreemptMode=OFF\n"
+        conf += f"PartitionName=other Nodes={names} State=UP PreemptMode=OFF\n"
+        conf += f"PartitionName=pausable Nodes={names} State=UP PreemptMode=SUSPEND\n"
+        conf += f"PartitionName=burst Nodes={off} State=UP PreemptMode=OFF\n"
         self.conf.write_text(conf)
         for i in range(GPUS):  # plain files do: nobody opens them
             (self._folder / "dev" / f"gpu{i}").touch()
