@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.samples import migrate, preempt, scale
@@ -81,48 +80,6 @@ def test_room_is_kept_for_a_gang_until_it_runs(cluster: SlurmCluster, monkeypatc
     assert "kept" not in waits.answer, "nothing is free"
     assert reservations().strip() == ""
     assert cluster.show(second)["JobState"] == "PENDING"
-
-
-def pause(id_: str = "pause", **changes: Any) -> Any:
-    """A pause for an hour, without a checkpoint."""
-    return preempt(id_, workload="night", before=2, after=0, checkpoint=False, until_s=3600, **changes)
-
-
-def test_a_pause_suspends_where_the_partition_allows_it(cluster: SlurmCluster) -> None:
-    here = cluster.submit("night", "-p", "pausable", "--no-requeue")
-    there = cluster.submit("night")
-    node = cluster.show(here)["NodeList"]
-    platform = cluster.platform(partitions=("ml", "pausable"))
-    plan = submitted(platform, pause(), dry_run=True)
-    assert isinstance(plan, Handle)
-    assert "would be suspended, or requeued and held" in plan.answer
-    handle = submitted(platform, pause())
-    assert isinstance(handle, Handle)
-    found = cluster.platform(partitions=("ml", "pausable")).find(pause(), None)  # another process
-    assert isinstance(found, Handle)
-    done = ended(cluster.platform(partitions=("ml", "pausable")), found)
-    assert isinstance(done, Done), done
-    assert (done.observed.replicas, done.observed.ready, done.observed.suspended) == (0, 0, True)
-    shown = cluster.show(here)
-    assert (shown["JobState"], shown["NodeList"], shown["Restarts"]) == ("SUSPENDED", node, "0")
-    assert (cluster.show(there)["JobState"], cluster.show(there)["Restarts"]) == ("PENDING", "1")
-    goes_on = carried_out(platform, scale("go", workload="night", before=0, after=2))
-    assert isinstance(goes_on, Done), goes_on
-    assert (cluster.show(here)["JobState"], cluster.show(here)["Restarts"]) == ("RUNNING", "0")
-    assert cluster.job_log(here) == ["start 0"], "it was neither ended nor asked for a checkpoint"
-    assert isinstance(platform.poll(handle), Superseded)
-    cluster.run("scontrol", "suspend", str(here))  # by another
-    lost = submitted(platform, scale("same", workload="night", before=1, after=1))
-    assert isinstance(lost, Handle)
-    assert cluster.show(here)["JobState"] == "SUSPENDED"
-
-
-def test_what_is_to_make_room_or_to_write_a_checkpoint_is_not_suspended(cluster: SlurmCluster) -> None:
-    job = cluster.submit("night", "-p", "pausable")
-    platform = cluster.platform(partitions=("pausable",))
-    room = msgspec.structs.replace(pause("room"), replicas_before=1, beneficiary="chat")
-    assert isinstance(carried_out(platform, room), Done)
-    assert (cluster.show(job)["JobState"], cluster.show(job)["Restarts"]) == ("PENDING", "1")
 
 
 def pools(cluster: SlurmCluster, **changes: Any) -> PoolPlatform:
