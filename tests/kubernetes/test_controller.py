@@ -13,8 +13,8 @@ from tests.kubernetes.observer import RIGHTS, Observer, controlling, policies
 from tests.kubernetes.test_rights import OF_OTHERS, right_of, rights_in
 
 from flyball_actuators.controller.machines import AGENT_SILENT_S
-from flyball_actuators.controller.service import ControllerReport
-from flyball_actuators.platforms.kubernetes.api import Api, Expired
+from flyball_actuators.controller.service import MANAGER, ControllerReport
+from flyball_actuators.platforms.kubernetes.api import APPLY, Api, Expired
 from flyball_contracts.codec import record_message
 from flyball_contracts.records import Inventory
 from flyball_contracts.topics import INVENTORY
@@ -158,6 +158,40 @@ def test_a_policy_says_what_became_of_it(observer: Observer) -> None:
         plane.request("DELETE", f"{cluster.jobs('train')}?propagationPolicy=Background")
         assert observer.until_spec(job, lambda spec: spec is None).removed
         observer.until("green", ("False", "TargetNotFound"), "False", "carbonpolicies")
+
+
+def test_the_status_of_a_policy_has_one_owner(observer: Observer, caplog: pytest.LogCaptureFixture) -> None:
+    cluster, plane = observer.cluster, observer.cluster.plane
+    cluster.deploy("chat", 2)
+    document = policy(cluster, "WorkloadPolicy", "one", targetRef={"kind": "Deployment", "name": "chat"}, maxReplicas=9)
+    plane.apply(document)
+    path = f"{policies(cluster, 'workloadpolicies', 'one')}/status"
+
+    def by_ann(**status: Any) -> None:
+        body = {key: document[key] for key in ("apiVersion", "kind", "metadata")} | {"status": status}
+        answer = plane.request("PATCH", f"{path}?fieldManager=ann&force=true", body, content_type=APPLY)
+        assert answer[0] == 200, answer
+
+    with controlling(observer) as reports:
+        observer.until("one", ("True", "Accepted"), "True")
+        (ours,) = (
+            entry
+            for entry in plane.get(path)["metadata"]["managedFields"]
+            if entry["manager"] == MANAGER and entry["subresource"] == "status"
+        )
+        assert ours["operation"] == "Apply"
+        by_ann(workloads=["mine"])
+        cluster.until(lambda: 'conflict with "ann"' in caplog.text, "the conflict is told")
+        document["spec"]["maxReplicas"] = 7
+        plane.apply(document)
+        time.sleep(1)
+        shown = plane.get(path)
+        assert shown["status"]["workloads"] == ["mine"], "nothing is forced"
+        assert shown["status"]["observedGeneration"] < shown["metadata"]["generation"], "so it is seen to be old"
+        by_ann()
+        observer.until("one", ("True", "Accepted"), "True")
+    assert plane.get(path)["status"]["workloads"] == [f"{cluster.namespace}/chat"]
+    assert reports[0].conflicts == 1
 
 
 def test_a_version_that_is_no_longer_kept_is_listed_anew(ruled: ControlPlane) -> None:
