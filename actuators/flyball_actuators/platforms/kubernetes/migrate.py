@@ -184,9 +184,9 @@ class Migrations:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = f"{pod_path(operation.namespace, name)}/eviction"
-        query: Query = (("dryRun", "All"),) if dry_run else ()
-        fields = (("fieldManager", manager(operation.decision)), *query)
-        problem = cordon(self._api, operation.node, operation.decision, fields)
+        # It is stored nowhere: the audit log of the API server alone has it.
+        query: Query = (("fieldManager", manager(operation.decision)), *((("dryRun", "All"),) if dry_run else ()))
+        problem = cordon(self._api, operation.node, operation.decision, query)
         if problem is not None:  # somebody may have been killed before it was
             return problem.detail
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
