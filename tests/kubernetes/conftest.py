@@ -38,6 +38,7 @@ REAL = (
     "test_readme.py",
     "test_rights.py",
     "faults/test_saga.py",
+    "faults/test_scale_in.py",
     "test_service.py",
     "delegation/test_serving.py",
     "delegation/test_training.py",

@@ -6,13 +6,12 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, field_managers_of
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path
+from flyball_actuators.platforms.kubernetes.replicas.going import BY_COST, COST, FIRST_TO_GO
 from flyball_actuators.platforms.kubernetes.replicas.kserve import unbounded
 from flyball_actuators.platforms.kubernetes.replicas.volcano import last_retry, send_command
 from flyball_actuators.platforms.kubernetes.targets import Target, read_object
 
-COST = "controller.kubernetes.io/pod-deletion-cost"
 QUEUE = "kueue.x-k8s.io/queue-name"
-_FIRST_TO_GO = "-1000000"
 _TRIES = 8
 _AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autoscaler writes the scale subresource
 
@@ -26,9 +25,9 @@ def set_replicas(
     query: tuple[tuple[str, str], ...],
 ) -> Answer | Rejected:
     """Mark the victims and write the number; if one is refused, the marks are removed."""
-    deletion_cost_pods = victims if target.kind == "Deployment" else ()  # of any other, all pods go
+    deletion_cost_pods = victims if target.kind in BY_COST else ()  # of any other, all pods go
     for victim in deletion_cost_pods:
-        body = {"metadata": {"annotations": {COST: _FIRST_TO_GO}}}
+        body = {"metadata": {"annotations": {COST: FIRST_TO_GO}}}
         cost = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
         if not cost.ok:
             return refused(cost, f"marking pod {target.namespace}/{victim} as the first to go")
@@ -68,7 +67,7 @@ def unsupported(target: Target, obj: Object, wanted: int, victims: tuple[str, ..
             f"a HorizontalPodAutoscaler scales {target}, and would take back what is written; delete it, or leave the "
             "workload out of actuator.allow",
         )
-    if victims and wanted and target.kind != "Deployment":
+    if victims and wanted and target.kind not in BY_COST:
         return Rejected(
             "unsupported", f"{target} chooses by itself which pods go; name no victims, or stop all of its replicas"
         )
