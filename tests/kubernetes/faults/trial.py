@@ -305,11 +305,11 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
 
 
 def _effects(written: Counter[tuple[str, str]]) -> Counter[str]:
-    """Effects by decision: a mark on a pod and a cordon are none yet."""
+    """Effects by decision: a mark on a pod and a cordon are none yet, and a pod goes once however often it is told."""
     found = Counter[str]()
     for (decision, what), times in written.items():
         if what.partition("/")[0] in EFFECTS:
-            found[decision] += times
+            found[decision] += 1 if what.startswith("eviction") else times
     return found
 
 
