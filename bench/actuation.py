@@ -1,7 +1,8 @@
 """What two live actuators do to a real Kubernetes control plane under faults, by the API server's own audit log.
 
 A real Kafka, etcd, API server, controllers and kwok nodes on this machine; two actuators of one group with a ledger
-each. Decisions come twice, late, out of order, expired, and about a workload that is not allowed. Meanwhile actuators
+each. Decisions scale and preempt Deployments, move their pods by eviction, and suspend and resume Jobs; they come
+twice, late, out of order, expired, and about a workload that is not allowed. Meanwhile actuators
 are killed and stopped, some for longer than their session; the API server is killed, and stalls beyond the driver's
 patience; and another client writes as well. The audit log names the decision of each write.
 
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "decisions": count,
             "seed": options.seed,
             "seconds": took_s,
-            "writes": verdict.writes,
+            "writes": dict(verdict.effects),
             "final_outcomes": dict(verdict.last),
             "faults": dict(verdict.faults),
             "broken": verdict.broken,
@@ -220,7 +221,8 @@ def _show(verdict: Verdict, took_s: float, count: int, guard: dict[str, float]) 
     table = Table("what", "number", title=f"{count} decisions in {took_s:.0f} s, judged by the audit log")
     for status, number in sorted(verdict.last.items()):
         table.add_row(f"last word {status}", str(number))
-    table.add_row("writes", str(verdict.writes))
+    for what, number in sorted(verdict.effects.items()):
+        table.add_row(f"write: {what}", str(number))
     for fault, number in sorted(verdict.faults.items()):
         table.add_row(f"fault: {fault}", str(number))
     table.add_row("broken oracles", str(len(verdict.broken)), style="bold red" if verdict.broken else "bold green")

@@ -64,7 +64,7 @@ def test_a_row_is_what_was_seen() -> None:
     )  # fmt: skip
     shown = entries("kueue", DRIVERS["kueue"], found["kueue"], observed=True)
     assert shown[2:] == (
-        "Preempt 2/2\nScale 2/3", "platform: 1", "no", "no", "yes: 1 of 2 failures", "yes: 3 of 3 whole",
+        "Preempt 2/2\nScale 2/3", "platform: 1", "no", "no", "no", "yes: 1 of 2 failures", "yes: 3 of 3 whole",
         "no", "no", "seen: 3 of 4, 5.0 s",
     )  # fmt: skip
 
@@ -73,6 +73,12 @@ def test_a_gang_that_is_apart_is_not_whole() -> None:
     start = scale("a", before=0, after=4)
     half = outcome(start, "failed", expected=state(4), observed=state(4, 2))
     assert rows([start], [half])["kueue"].gang == (0, 1)
+
+
+@pytest.mark.parametrize(("left", "held"), [(state(2), 1), (state(3), 1), (state(4, 3), 0), (state(1), 0)])
+def test_what_failed_is_taken_back_but_for_what_is_ready(left: SubjectState, held: int) -> None:
+    more = scale("a", before=2, after=4)
+    assert rows([more], [outcome(more, "failed", before=state(2), observed=left)])["kueue"].rollback == (held, 1)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])

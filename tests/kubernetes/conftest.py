@@ -1,18 +1,24 @@
 """One control plane for all tests here, and a namespace with the shipped rights for each."""
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from tests.actuators.loop import PARTITIONS
+from tests.brokers.embedded import EmbeddedBroker
 from tests.conftest import NO_SKIP_VARIABLE, ROOT
 from tests.kubernetes.autoscalers.keda import keda_folder
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.controlplane import ControlPlane, missing
+from tests.kubernetes.controlplane import CONTROLLER, ControlPlane, missing
 from tests.kubernetes.delegation.karpenter import karpenter_folder
 from tests.kubernetes.delegation.kueue import kueue_folder
+from tests.kubernetes.delegation.serving import serving_folder
 from tests.kubernetes.delegation.training import training_folder
 from tests.kubernetes.helm.chart import helm_program
+from tests.kubernetes.observer import INFRA, RIGHTS, Observer
 
 VARIABLE = "FLYBALL_CONTROLPLANE"
 # Where CI could not build a control plane it says so; everywhere else these tests skip with the reason.
@@ -32,7 +38,9 @@ REAL = (
     "test_readme.py",
     "test_rights.py",
     "faults/test_saga.py",
+    "faults/test_scale_in.py",
     "test_service.py",
+    "delegation/test_serving.py",
     "delegation/test_training.py",
     "faults/test_trial.py",
 )
@@ -42,7 +50,8 @@ NO_KEDA = ["autoscalers/test_keda_operator.py"] if NO_SKIP and keda_folder() is 
 NO_KUEUE = ["delegation/test_kueue.py"] if NO_SKIP and kueue_folder() is None else []
 NO_KARPENTER = ["delegation/test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
 NO_TRAINING = ["delegation/test_training.py"] if NO_SKIP and None in (training_folder(), kueue_folder()) else []
-collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER, *NO_TRAINING]
+NO_SERVING = ["delegation/test_serving.py"] if NO_SKIP and serving_folder() is None else []
+collect_ignore = [*REAL] if ABSENT else [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER, *NO_SERVING, *NO_TRAINING]
 
 
 @pytest.fixture(scope="session")
@@ -65,3 +74,22 @@ def cluster(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iter
     made.grant()
     yield made
     made.remove()
+
+
+@pytest.fixture(scope="session")
+def ruled(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane with the policies and the rights that are shipped."""
+    plane = control_plane
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flyball"}}, *RIGHTS)
+    plane.apply(*yaml.safe_load_all((INFRA / "crds.yaml").read_text()))
+    path = "/apis/flyball.dev/v1alpha1/workloadpolicies"
+    deadline = time.monotonic() + 30
+    while plane.request("GET", path, token=CONTROLLER)[0] != 200 or plane.request("GET", path)[0] != 200:
+        assert time.monotonic() < deadline, "the policies are not served"
+        time.sleep(0.1)
+    return plane
+
+
+@pytest.fixture
+def observer(ruled: ControlPlane, cluster: Cluster, embedded_broker: Callable[..., EmbeddedBroker]) -> Observer:
+    return Observer(cluster, embedded_broker(PARTITIONS).bootstrap)

@@ -1,128 +1,25 @@
 """`flyball controller` on a real control plane: what is on the topics, and what its policies show."""
 
-import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import yaml
 from msgspec.structs import replace
-from tests.actuators.loop import PARTITIONS, publish, read_all, read_keyed
+from tests.actuators.loop import publish, read_all
 from tests.actuators.samples import spec as declared_elsewhere
-from tests.brokers.embedded import EmbeddedBroker
-from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.controlplane import ADMIN, CONTROLLER, CONTROLLER_USER, ControlPlane
-from tests.kubernetes.test_rights import OF_OTHERS, Right, right_of
+from tests.kubernetes.controlplane import ADMIN, CONTROLLER_USER, ControlPlane
+from tests.kubernetes.observer import RIGHTS, Observer, controlling, policies
+from tests.kubernetes.test_rights import OF_OTHERS, right_of, rights_in
 
 from flyball_actuators.controller.machines import AGENT_SILENT_S
-from flyball_actuators.controller.service import ControllerReport, run_controller
-from flyball_actuators.parameters import ControllerParameters
-from flyball_actuators.platforms.kubernetes.api import Api, Expired
-from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import Config, KafkaConfig
-from flyball_contracts.records import Inventory, WorkloadSpec
-from flyball_contracts.tables import Tables
-from flyball_contracts.topics import INVENTORY, WORKLOADS
+from flyball_actuators.controller.service import MANAGER, ControllerReport
+from flyball_actuators.platforms.kubernetes.api import APPLY, Api, Expired
+from flyball_contracts.codec import record_message
+from flyball_contracts.records import Inventory
+from flyball_contracts.topics import INVENTORY
 
 pytestmark = pytest.mark.integration
-INFRA = ROOT / "infra" / "kubernetes"
-RIGHTS = [d for d in yaml.safe_load_all((INFRA / "controller.yaml").read_text()) if "Role" in d["kind"]]
-Brokers = Callable[..., EmbeddedBroker]
-
-
-@pytest.fixture(scope="module")
-def ruled(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with the policies and the rights that are shipped."""
-    plane = control_plane
-    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flyball"}}, *RIGHTS)
-    plane.apply(*yaml.safe_load_all((INFRA / "crds.yaml").read_text()))
-    path = "/apis/flyball.dev/v1alpha1/workloadpolicies"
-    deadline = time.monotonic() + 30
-    while plane.request("GET", path, token=CONTROLLER)[0] != 200 or plane.request("GET", path)[0] != 200:
-        assert time.monotonic() < deadline, "the policies are not served"
-        time.sleep(0.1)
-    return plane
-
-
-class Observer:
-    """What a subscriber makes of the topics."""
-
-    def __init__(self, cluster: Cluster, bootstrap: str) -> None:
-        self.cluster, self.bootstrap = cluster, bootstrap
-
-    def tables(self) -> Tables:
-        found = Tables()
-        for topic in (INVENTORY.name, WORKLOADS.name):
-            for key, value, headers in read_keyed(self.bootstrap, topic):
-                if value is None:
-                    found.forget(topic, key)
-                else:
-                    found.apply(decode_record(topic, value, [*headers]))
-        return found
-
-    def removed(self, node: str) -> bool:
-        """Whether the final outcome on a node is a tombstone."""
-        return node not in self.tables().inventories
-
-    def spec(self, name: str) -> WorkloadSpec | None:
-        return self.tables().spec(name)
-
-    def until_spec(self, name: str, true: Callable[[WorkloadSpec | None], bool]) -> WorkloadSpec:
-        self.cluster.until(lambda: true(self.spec(name)), f"workload {name} is as it should be: {self.spec(name)}")
-        found = self.spec(name)
-        return found if found is not None else self.tables().workloads[name]
-
-    def conditions(self, resource: str, name: str) -> dict[str, tuple[str, str]]:
-        obj = self.cluster.plane.get(policies(self.cluster, resource, name))
-        if obj.get("status", {}).get("observedGeneration") != obj["metadata"]["generation"]:
-            return {}
-        return {c["type"]: (c["status"], c["reason"]) for c in obj["status"]["conditions"]}
-
-    def until(self, name: str, accepted: tuple[str, str], published: str, resource: str = "workloadpolicies") -> None:
-        def so() -> bool:
-            shown = self.conditions(resource, name)
-            return shown.get("Accepted") == accepted and shown["Published"][0] == published
-
-        self.cluster.until(so, f"{resource}/{name} shows {accepted}")
-
-
-@pytest.fixture
-def observer(ruled: ControlPlane, cluster: Cluster, embedded_broker: Brokers) -> Observer:
-    return Observer(cluster, embedded_broker(PARTITIONS).bootstrap)
-
-
-@contextmanager
-def controlling(observer: Observer, ahead_s: float = 0.0) -> Generator[list[ControllerReport]]:
-    """A controller of its own with the shipped rights, and a clock; its report comes when it has ended."""
-    config = Config(
-        kafka=KafkaConfig(bootstrap=observer.bootstrap),
-        controller=ControllerParameters(
-            cell="eu-1",
-            kubeconfig=str(observer.cluster.plane.kubeconfig(CONTROLLER)),
-            namespaces=(observer.cluster.namespace,),
-            period_s=0.1,
-        ),
-    )
-    stop, reports = threading.Event(), list[ControllerReport]()
-
-    def clock() -> int:
-        return time.time_ns() + round(ahead_s * 1e9)
-
-    thread = threading.Thread(target=lambda: reports.append(run_controller(config, stop=stop, clock=clock)))
-    thread.start()
-    try:
-        yield reports
-    finally:
-        stop.set()
-        thread.join(20)
-        assert not thread.is_alive()
-
-
-def policies(cluster: Cluster, resource: str, name: str) -> str:
-    return f"/apis/flyball.dev/v1alpha1/namespaces/{cluster.namespace}/{resource}/{name}"
 
 
 def policy(cluster: Cluster, kind: str, name: str, /, **spec: Any) -> dict[str, Any]:
@@ -263,6 +160,40 @@ def test_a_policy_says_what_became_of_it(observer: Observer) -> None:
         observer.until("green", ("False", "TargetNotFound"), "False", "carbonpolicies")
 
 
+def test_the_status_of_a_policy_has_one_owner(observer: Observer, caplog: pytest.LogCaptureFixture) -> None:
+    cluster, plane = observer.cluster, observer.cluster.plane
+    cluster.deploy("chat", 2)
+    document = policy(cluster, "WorkloadPolicy", "one", targetRef={"kind": "Deployment", "name": "chat"}, maxReplicas=9)
+    plane.apply(document)
+    path = f"{policies(cluster, 'workloadpolicies', 'one')}/status"
+
+    def by_ann(**status: Any) -> None:
+        body = {key: document[key] for key in ("apiVersion", "kind", "metadata")} | {"status": status}
+        answer = plane.request("PATCH", f"{path}?fieldManager=ann&force=true", body, content_type=APPLY)
+        assert answer[0] == 200, answer
+
+    with controlling(observer) as reports:
+        observer.until("one", ("True", "Accepted"), "True")
+        (ours,) = (
+            entry
+            for entry in plane.get(path)["metadata"]["managedFields"]
+            if entry["manager"] == MANAGER and entry["subresource"] == "status"
+        )
+        assert ours["operation"] == "Apply"
+        by_ann(workloads=["mine"])
+        cluster.until(lambda: 'conflict with "ann"' in caplog.text, "the conflict is told")
+        document["spec"]["maxReplicas"] = 7
+        plane.apply(document)
+        time.sleep(1)
+        shown = plane.get(path)
+        assert shown["status"]["workloads"] == ["mine"], "nothing is forced"
+        assert shown["status"]["observedGeneration"] < shown["metadata"]["generation"], "so it is seen to be old"
+        by_ann()
+        observer.until("one", ("True", "Accepted"), "True")
+    assert plane.get(path)["status"]["workloads"] == [f"{cluster.namespace}/chat"]
+    assert reports[0].conflicts == 1
+
+
 def test_a_version_that_is_no_longer_kept_is_listed_anew(ruled: ControlPlane) -> None:
     api = Api(str(ruled.kubeconfig(ADMIN)), 10.0, "test")
     with pytest.raises(Expired):  # the server knows nothing of a kind from before it was defined
@@ -323,16 +254,7 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlP
     with controlling(observer):
         observer.until("one", ("False", "TargetNotFound"), "False")
         observer.until("two", ("False", "TargetNotFound"), "False", "carbonpolicies")
-    granted: set[Right] = {
-        (group, resource, verb)
-        for document in RIGHTS
-        if document["kind"] == "ClusterRole"
-        for rule in document["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-        if group not in OF_OTHERS
-    }
+    granted = {right for right in rights_in(RIGHTS) if right[0] not in OF_OTHERS}
     calls = [call["objectRef"] | {"verb": call["verb"]} for call in ruled.calls(CONTROLLER_USER) if "objectRef" in call]
     used = {right_of(call) for call in calls if call.get("apiGroup", "") not in OF_OTHERS}
     assert used == granted

@@ -10,12 +10,13 @@ from hypothesis import example, given, strategies as st
 from tests.actuators.samples import scale
 
 from flyball_actuators.platforms import PlatformError, Rejected, make_platforms
-from flyball_actuators.platforms.kubernetes.count import count
-from flyball_actuators.platforms.kubernetes.kinds import BY_NAME
+from flyball_actuators.platforms.kubernetes.kinds import BEHIND, BY_NAME
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
+from flyball_actuators.platforms.kubernetes.replicas.count import count
+from flyball_actuators.platforms.kubernetes.replicas.going import COST, chosen
+from flyball_actuators.platforms.kubernetes.replicas.volcano import last_retry
 from flyball_actuators.platforms.kubernetes.targets import Target
-from flyball_actuators.platforms.kubernetes.volcano import last_retry
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
 
@@ -99,6 +100,8 @@ SHOWN: list[tuple[str, Any, Any, tuple[int, int, int, bool]]] = [
     ("TrainJob", {"suspend": True}, {}, (0, 0, 0, True)),
     ("VolcanoJob", {"tasks": [{"replicas": 2}, {}]}, {"running": 2, "pending": 1}, (3, 2, 3, True)),
     ("VolcanoJob", {"tasks": [{}]}, {"state": {"phase": "Aborting"}, "terminating": 1}, (0, 0, 1, False)),
+    ("InferenceService", {"predictor": {"minReplicas": 2, "maxReplicas": 2}}, {}, (2, 0, 0, True)),
+    ("InferenceService", {"predictor": {"minReplicas": 1, "maxReplicas": 5}}, {}, (1, 0, 0, True)),
     ("JobSet", {"replicatedJobs": [{}]}, {"replicatedJobsStatus": [{"ready": 1}]}, (1, 1, 1, True)),
 ]
 
@@ -122,6 +125,47 @@ def test_a_job_that_volcano_would_fail_is_not_resumed(retries: int | None, spec:
     problem = last_retry(Target("VolcanoJob", "ml", "train"), obj)
     assert (problem is not None) == refused
     assert problem is None or "raise its spec.maxRetry" in problem.detail
+
+
+def test_an_autoscaled_service_has_the_replicas_that_run() -> None:
+    behind = {"metadata": {}, "spec": {"replicas": 3}, "status": {"replicas": 3, "readyReplicas": 2}}
+    spec = {"predictor": {"minReplicas": 1, "maxReplicas": 5}}
+    obj: dict[str, Any] = {"metadata": {}, "spec": spec, BEHIND: behind}
+    assert BY_NAME["InferenceService"].status(obj)[:3] == (3, 2, 3)
+    spec["predictor"] = {"minReplicas": 4, "maxReplicas": 4}
+    assert BY_NAME["InferenceService"].status(obj)[:3] == (4, 2, 3)
+
+
+def pod_like(name: str, node: str = "n1", *, ready: str = "True", cost: str = "", since: int = 0) -> dict[str, Any]:
+    notes = {COST: cost} if cost else {}
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": f"2026-01-01T00:00:{since:02d}Z"}
+    metadata = {"name": name, "labels": {"pod-template-hash": "h"}, "annotations": notes}
+    return {
+        "metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Running", "conditions": [condition]}
+    }  # fmt: skip
+
+
+def names_of(pods: list[dict[str, Any]]) -> list[str]:
+    return [one["metadata"]["name"] for one in pods]
+
+
+def test_those_go_first_that_a_replicaset_deletes_first() -> None:
+    pods = [
+        pod_like("old", "n2", since=1), pod_like("new", "n2", since=9), pod_like("alone", "n3", since=9),
+        pod_like("cheap", "n4", cost="-1"), pod_like("broken", "n5", ready="False"), pod_like("nowhere", ""),
+        pod_like("dear", "n2", cost="7"),
+    ]  # fmt: skip
+    target, obj = Target("Deployment", "ml", "chat"), {"spec": {}}
+    assert names_of(chosen(target, obj, pods, 1)) == ["nowhere", "broken", "cheap", "new", "old", "alone"]
+    pods[0]["metadata"]["labels"] = {"pod-template-hash": "other"}
+    assert chosen(target, obj, pods, 1) == [], "in a rollout two ReplicaSets share the number"
+    ranked = [pod_like(f"chat-{i}") for i in (0, 10, 2, 9)]
+    assert names_of(chosen(Target("StatefulSet", "ml", "chat"), obj, ranked, 3)) == ["chat-10", "chat-9"]
+    assert names_of(chosen(Target("StatefulSet", "ml", "chat"), {"spec": {"ordinals": {"start": 7}}}, ranked, 3)) == [
+        "chat-10"
+    ]
+    assert chosen(Target("Job", "ml", "train"), obj, ranked, 3) == []
+    assert chosen(Target("Job", "ml", "train"), obj, ranked, 0) == ranked
 
 
 @pytest.mark.parametrize(("kind", "spec", "status", "shown"), SHOWN)

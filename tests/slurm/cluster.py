@@ -61,6 +61,8 @@ SuspendRate=0
 ResumeRate=0
 PrivateData=cloud
 """
+# Jobs of partition pausable may be suspended; the whole cluster is scheduled otherwise then.
+GANGS = "PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND,GANG\n"
 # A machine that is turned on or off: its daemon. Such a node must say that it has just started (-b).
 RESUME = """\
 #!/bin/sh
@@ -102,10 +104,10 @@ def missing(folder: Path) -> str | None:
 class SlurmCluster:
     """A controller and `NODES` nodes of `GPUS` GPUs, partitions ml and other; `run` speaks as an operator.
 
-    Partition burst has `OFF` nodes more, which are turned off.
+    Partition burst has `OFF` nodes more, which are turned off. With `pausable`, there is a partition of that name.
     """
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, *, pausable: bool = False) -> None:
         self._programs, self._folder = programs, folder
         (library,) = (programs / "usr" / "lib").glob("*/slurm-wlm")
         self._libraries = f"{library.parent}:{library}"
@@ -121,7 +123,7 @@ class SlurmCluster:
             file = self.commands / name
             file.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={self._libraries} exec {programs}/usr/bin/{name} "$@"\n')
             file.chmod(0o755)
-        self._configure(library)
+        self._configure(library, pausable=pausable)
 
     def __enter__(self) -> Self:
         try:
@@ -238,7 +240,7 @@ class SlurmCluster:
             assert time.monotonic() < deadline, f"waited in vain: {what}; {self._nodes_and_jobs()}"
             time.sleep(0.05)
 
-    def _configure(self, plugins: Path) -> None:
+    def _configure(self, plugins: Path, *, pausable: bool) -> None:
         port, *ports = free_ports(1 + NODES + OFF)
         host = socket.gethostname().partition(".")[0]
         conf = CONF.format(
@@ -249,8 +251,11 @@ class SlurmCluster:
             address = f"NodeHostname={host} NodeAddr={LOOPBACK} Port={at}"
             conf += f"NodeName={node} {address} CPUs=16 Gres=gpu:h100:{GPUS}{state}\n"
         names, off = ",".join(self.nodes), ",".join(self.off)
-        conf += f"PartitionName=ml Nodes={names} Default=YES State=UP\nPartitionName=other Nodes={names} State=UP\n"
-        conf += f"PartitionName=burst Nodes={off} State=UP\n"
+        conf += f"PartitionName=ml Nodes={names} Default=YES State=UP PreemptMode=OFF\n"
+        conf += f"PartitionName=other Nodes={names} State=UP PreemptMode=OFF\n"
+        conf += f"PartitionName=burst Nodes={off} State=UP PreemptMode=OFF\n"
+        if pausable:
+            conf += f"{GANGS}PartitionName=pausable Nodes={names} State=UP PreemptMode=SUSPEND\n"
         self.conf.write_text(conf)
         for i in range(GPUS):  # plain files do: nobody opens them
             (self._folder / "dev" / f"gpu{i}").touch()

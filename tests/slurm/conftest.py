@@ -13,18 +13,26 @@ from flyball_actuators.platforms.slurm import effects
 VARIABLE = "FLYBALL_SLURM"
 # Where CI could not get Slurm it says so; everywhere else these tests skip with the reason.
 ABSENT = os.environ.get(NO_SKIP_VARIABLE) == "1" and not os.environ.get(VARIABLE)
-collect_ignore = ["test_check.py", "test_more.py", "test_platform.py", "test_service.py"] if ABSENT else []
+collect_ignore = (
+    ["test_check.py", "test_more.py", "test_pause.py", "test_platform.py", "test_service.py"] if ABSENT else []
+)
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """The programs that `infra/slurmtest/fetch` gets, running."""
-    folder = Path(os.environ.get(VARIABLE) or ROOT / ".cache" / "slurm")
-    reason = missing(folder)
-    if reason is not None:
-        pytest.skip(reason)
-    with SlurmCluster(folder, tmp_path_factory.mktemp("slurm")) as cluster:
+    with SlurmCluster(_programs(), tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def pausable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """A cluster with a partition whose jobs may be suspended."""
+    monkeypatch.setattr(effects, "SETTLE_S", 2)
+    with SlurmCluster(_programs(), tmp_path, pausable=True) as cluster:
+        monkeypatch.setenv("PATH", str(cluster.commands), prepend=os.pathsep)
+        yield cluster
+        cluster.clear()
 
 
 @pytest.fixture
@@ -34,3 +42,11 @@ def cluster(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sl
     monkeypatch.setenv("PATH", str(slurm.commands), prepend=os.pathsep)
     yield slurm
     slurm.clear()
+
+
+def _programs() -> Path:
+    folder = Path(os.environ.get(VARIABLE) or ROOT / ".cache" / "slurm")
+    reason = missing(folder)
+    if reason is not None:
+        pytest.skip(reason)
+    return folder

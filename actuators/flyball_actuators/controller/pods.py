@@ -10,7 +10,11 @@ from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_actuators.platforms.kubernetes.targets import named
 from flyball_contracts.records import Allocation, Inventory
 
-_ABOVE = {"JobSet": "jobset.sigs.k8s.io/jobset-name", "LeaderWorkerSet": "leaderworkerset.sigs.k8s.io/name"}
+_ABOVE = {
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+    "LeaderWorkerSet": "leaderworkerset.sigs.k8s.io/name",
+    "InferenceService": "serving.kserve.io/inferenceservice",
+}
 _ENDED = ("Succeeded", "Failed")
 OBJECT = tuple[str, str, str]
 """Kind, namespace and name."""

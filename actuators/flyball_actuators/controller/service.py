@@ -15,23 +15,27 @@ from flyball_actuators.controller.policies import Plan, Policy, plan
 from flyball_actuators.controller.topics import CONTROLLERS, Topics
 from flyball_actuators.parameters import ControllerParameters
 from flyball_actuators.platforms.base import PlatformError
-from flyball_actuators.platforms.kubernetes.api import MERGE, Api
+from flyball_actuators.platforms.kubernetes.api import APPLY, Api
 from flyball_contracts.config import Config
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.records import Inventory, WorkloadSpec
+from flyball_contracts.schema.crds import GROUP, VERSION
 from flyball_contracts.topics import WORKLOADS
 
 _LOG = logging.getLogger(__name__)
 _ALWAYS_S = 30.0
+MANAGER = "flyball-controller"
+"""Field manager that owns the status of policies."""
 
 
 class ControllerReport(NamedTuple):
-    """Records that a run published, and statuses that it wrote."""
+    """Records that a run published, statuses that it wrote, and statuses that others kept it from writing."""
 
     inventories: int = 0
     gone: int = 0
     workloads: int = 0
     statuses: int = 0
+    conflicts: int = 0
 
 
 def run_controller(
@@ -82,6 +86,7 @@ class _Controller:
         self._api, self._cluster, self._topics, self._cell, self._clock = api, cluster, topics, cell, clock
         self._source = f"{CONTROLLERS}{cell}"
         self._problems: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
 
     def reconcile(self) -> None:
         """Compare the cluster with the topics and publish the differences."""
@@ -139,21 +144,30 @@ class _Controller:
     def _write_statuses(
         self, policies: Sequence[Policy], planned: Plan, unpublished: dict[str, tuple[str, str]], now_ns: int
     ) -> None:
-        """Write the status of each policy that has changed."""
+        """Apply the status of each policy that has changed; what another field manager has set stays, and is told."""
         for policy in policies:
             status = status_after(policy, planned.verdicts[policy.path], unpublished, now_ns)
             if status == policy.status:
                 continue
+            metadata = {"name": policy.name, "namespace": policy.namespace}
+            body = {
+                "apiVersion": f"{GROUP}/{VERSION}", "kind": policy.kind, "metadata": metadata, "status": status
+            }  # fmt: skip
+            query = (("fieldManager", MANAGER),)
             try:
-                answer = self._api.call("PATCH", f"{policy.path}/status", {"status": status}, kind=MERGE)
+                answer = self._api.call("PATCH", f"{policy.path}/status", body, query, APPLY)
             except PlatformError as error:
                 _LOG.warning("the status of %s: %s; it is written again", policy.path, error)
                 self.needs_retry = True
                 continue
+            problem = "" if answer.ok or answer.status == 404 else answer.message
             if answer.ok:
                 self.report = self.report._replace(statuses=self.report.statuses + 1)
-            elif answer.status != 404:
-                _LOG.warning("the status of %s was refused: %s", policy.path, answer.message)
+            elif problem and self._refused.get(policy.path) != problem:
+                remedy = "let that field manager give them up" if answer.status == 409 else "correct what it names"
+                _LOG.warning("the status of %s stays as it is: %s; %s", policy.path, problem, remedy)
+                self.report = self.report._replace(conflicts=self.report.conflicts + (answer.status == 409))
+            self._refused[policy.path] = problem
 
     def _log_rejected(self, rejected: dict[str, str]) -> None:
         for name, problem in rejected.items():

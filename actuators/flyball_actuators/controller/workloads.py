@@ -18,7 +18,7 @@ from flyball_contracts.declared.names import ANNOTATION, foreign
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import WorkloadSpec
 
-_OTHERS = {ANNOTATION, *(PREFIX + word for word in ("server", "work", "cordoned-for"))}
+_OTHERS = {ANNOTATION, *(PREFIX + word for word in ("server", "work", "cordoned-for", "rollback"))}
 _JOBS = ("Job", "JobSet", "TrainJob", "VolcanoJob")
 _GANGS = ("JobSet", "TrainJob", "VolcanoJob")
 
@@ -212,7 +212,4 @@ SIZES: dict[str, Callable[[Object], tuple[float, int]]] = {
     "VolcanoJob": _tasks,
     "InferenceService": _service,
 }
-KINDS = (
-    *(Kind(kind.name, kind.group, kind.resource, SIZES[kind.name]) for kind in BY_NAME.values()),
-    Kind("InferenceService", "serving.kserve.io/v1beta1", "inferenceservices", _service),
-)
+KINDS = tuple(Kind(kind.name, kind.group, kind.resource, SIZES[kind.name]) for kind in BY_NAME.values())

@@ -25,6 +25,8 @@ class Promises(NamedTuple):
     ``dry_run``: the ``platform`` itself validates a dry run, or the ``driver`` does, on the observed state.
     ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
     before it stops (``confirmed``), the ``platform`` makes it, or the replica only receives the request (``asked``).
+    ``load``: load is taken off a replica before it stops, if the replica is ``labelled`` so; all others stop with the
+    grace that the platform gives them.
     ``rollback``: a failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and
     stop together. ``scrub``: the memory of a GPU is cleared before another tenant gets it. ``node``: a replica that
     moves starts on the node that the decision names, or not at all; else a scheduler may choose another.
@@ -33,6 +35,7 @@ class Promises(NamedTuple):
     dry_run: Literal["platform", "driver"] = "driver"
     victims: bool = False
     checkpoint: Literal["confirmed", "platform", "asked", "none"] = "none"
+    load: Literal["labelled", "none"] = "none"
     rollback: bool = False
     gang: bool = False
     scrub: bool = False

@@ -42,13 +42,13 @@ def _all(kinds: Iterable[Kind], verbs: Callable[[Kind], tuple[str, ...]]) -> Ite
 
 def _commanded(kind: Kind) -> tuple[str, ...]:
     """A kind without a scale subresource is patched itself, unless it takes commands."""
-    return (*_READ, "patch") if kind in QUEUED else _READ
+    return _READ if kind.scale_method in ("scale", "command") else (*_READ, "patch")
 
 
 _RUNS = "Which controller runs a workload, and how many of its replicas are ready"
 ROLES: Mapping[str, tuple[Rule, ...]] = {
     "flyball-actuator": (
-        *_of(f"{_RUNS}. Pause and resume, where a kind has no scale subresource.", _all(KINDS, _commanded)),
+        *_of(f"{_RUNS}. Pause, resume and bounds, where a kind has no scale subresource.", _all(KINDS, _commanded)),
         *_of(
             "Scale: replicas, and nothing else of the object.",
             ((_Named(kind.group, f"{kind.resource}/scale"), ("update",)) for kind in SCALED),

@@ -16,8 +16,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     ``verbs`` counts finished decisions by type, of those attempted. ``planned`` counts dry runs. ``victims``: stops
     that named replicas, after which the platform showed each of them stopped. ``checkpoints`` counts the stops done
     that requested one. ``gang``: starts from none and stops of all that ended with all replicas or none. ``rollback``:
-    failures that left as many replicas as there were. ``effect``: done, and the platform showed the expected state;
-    after ``effect_after_s``, the median.
+    failures that left as many replicas as there were, or more that are all ready. ``effect``: done, and the platform
+    showed the expected state; after ``effect_after_s``, the median.
     """
 
     driver: str
@@ -85,4 +85,6 @@ def _together(outcome: Outcome) -> bool:
 
 def _as_before(outcome: Outcome) -> bool:
     before, after = outcome.before, outcome.observed
-    return before is not None and after is not None and before.replicas == after.replicas
+    if before is None or after is None:
+        return False
+    return before.replicas == after.replicas or (before.replicas or 0) < (after.replicas or 0) == after.ready

@@ -3,7 +3,10 @@
 from flyball_actuators.platforms.base import Capabilities
 from flyball_cli.platforms.observed import Row
 
-HEADER = ("driver", "for", "can", "dry run", "victims", "checkpoint", "rollback", "gang", "scrub", "node", "effect")
+HEADER = (
+    "driver", "for", "can", "dry run", "victims", "checkpoint", "load off", "rollback", "gang", "scrub", "node",
+    "effect",
+)  # fmt: skip
 
 
 def entries(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -> tuple[str, ...]:
@@ -25,6 +28,7 @@ def entries(name: str, can: Capabilities, seen: Row | None, *, observed: bool) -
         beside(promises.dry_run, f"{row.planned}"),
         beside("yes" if promises.victims else "no", "{} of {} stops".format(*row.victims)),
         beside("no" if promises.checkpoint == "none" else promises.checkpoint, f"{row.checkpoints} wanted"),
+        "no" if promises.load == "none" else promises.load,
         beside("yes" if promises.rollback else "no", "{} of {} failures".format(*row.rollback)),
         beside("yes" if promises.gang else "no", "{} of {} whole".format(*row.gang)),
         "yes" if promises.scrub else "no",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.kubernetes.controlplane import ControlPlane
 from tests.kubernetes.delegation.kueue import ZONE, Kueue, kueue_folder
+from tests.kubernetes.delegation.serving import Serving, serving_folder
 from tests.kubernetes.delegation.training import Training, training_folder
 
 
@@ -16,6 +17,17 @@ def training(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         yield None
         return
     made = Training(control_plane, folder, tmp_path_factory.mktemp("training"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def serving(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """LeaderWorkerSet's controller, and the custom resource of KServe."""
+    folder = serving_folder()
+    if folder is None:
+        pytest.skip("no LeaderWorkerSet; run infra/serving/fetch")
+    made = Serving(control_plane, folder, tmp_path_factory.mktemp("serving"))
     yield made
     made.close()
 

@@ -14,7 +14,7 @@ from tests.kubernetes.cluster import RIGHTS, Cluster
 from tests.kubernetes.delegation.kueue import ZONE, Kueue, Queues
 from tests.kubernetes.delegation.test_kueue import start
 from tests.kubernetes.delegation.training import Training, Volcano, job_set, playing, train
-from tests.kubernetes.test_rights import right_of
+from tests.kubernetes.test_rights import right_of, rights_in
 
 from flyball_actuators.platforms import Done, Handle, Rejected, Running
 from flyball_contracts.config import PlatformConfig
@@ -67,15 +67,7 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
     used = {right_of(c["objectRef"] | {"verb": c["verb"]}) for c in space.plane.calls()}
     if system == "volcano":  # the last
         assert volcano.read == ["AbortJob", "ResumeJob"]
-        granted = {
-            (group, resource, verb)
-            for document in RIGHTS
-            if document["kind"] == "ClusterRole"
-            for rule in document["rules"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
+        granted = rights_in(RIGHTS)
         assert {right for right in used if right[0] in GROUPS} == {right for right in granted if right[0] in GROUPS}
 
 

@@ -25,5 +25,7 @@ def test_each_decision_has_one_effect_at_most(cluster: Cluster, bootstrap: str, 
     assert not verdict.broken, (verdict, *(log.read_text()[-3000:] for log in tmp_path.glob("*.log")))
     # How many there are depends on the machine; that there are some makes the oracles mean something.
     assert verdict.last["done"] > 5
-    assert verdict.writes > 20
+    assert verdict.effects["number"] > 20
+    assert verdict.effects["job"] > 2
+    assert verdict.effects["eviction"] > 2
     assert verdict.faults.total() > 3

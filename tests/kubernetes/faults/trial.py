@@ -1,8 +1,9 @@
 """Two actuators on a real control plane under faults, and what the API server's audit log says that they did.
 
 The oracles stand at the platform: a write names its decision by its field manager, so the log tells how often each
-decision had an effect, whatever the actuators say. The decisions are scales of many Deployments, among them some that
-must have no effect: on a workload that is not allowed, expired, or told twice.
+decision had an effect, whatever the actuators say. The decisions scale and preempt many Deployments, move their pods,
+and stop and start Jobs, among them some that must have no effect: on a workload that is not allowed, expired, or told
+twice.
 """
 
 import os
@@ -21,19 +22,22 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from tests.actuators.loop import outcomes, publish
-from tests.actuators.samples import S, scale, spec
+from tests.actuators.samples import S, inventory, migrate, preempt, scale, spec
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
 
-from flyball_contracts.records import AnyDecision, Outcome
+from flyball_contracts.records import AnyDecision, Migrate, Outcome
 
 ACTUATORS = ("a", "b")
 FAULTS = ("kill", "kill", "pause", "long pause", "stall", "crash", "somebody")
-WORKLOADS = 16
+WORKLOADS, JOBS = 16, 8
+OF_JOB = 2
 MOST = 6
 PACE_S = 0.1
 FAULT_S = (0.6, 2.5)
 REST_S = 120.0
+EFFECTS = ("number", "job", "eviction")
+_KINDS = {"deployments": "number", "jobs": "job", "nodes": "cordon"}
 FOLDERS = ("", "cli", "contracts", "actuators", "streams", "models", "collectors", "simulator")
 
 
@@ -45,10 +49,13 @@ class Sent(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of all decisions: counts of final outcomes, and the oracles that were broken, in words."""
+    """What came of all decisions: counts of final outcomes, effects, and the oracles that were broken, in words.
+
+    ``effects`` counts writes of a number, stops and starts of a Job, and evictions.
+    """
 
     last: Counter[str]
-    writes: int
+    effects: Counter[str]
     faults: Counter[str]
     broken: list[str]
 
@@ -109,13 +116,18 @@ def trial(
     """Send `count` decisions under faults, wait until each has its final outcome, and judge by the audit log."""
     chance = random.Random(seed)
     names = [f"w{i}" for i in range(WORKLOADS)]
+    jobs = [f"j{i}" for i in range(JOBS)]
     for name in (*names, "bank"):
         cluster.deploy(name, 2, gpus=0, workload=name, cold_start="100ms")
-    publish(bootstrap, *(spec(name, cell=_cell(name)) for name in (*names, "bank")))
+    for name in jobs:
+        cluster.job(name, OF_JOB, gpus=0, workload=name)
+    publish(bootstrap, *(spec(name, cell=_cell(name)) for name in (*names, *jobs, "bank")))
+    nodes = cluster.plane.get("/api/v1/nodes")["items"]
+    publish(bootstrap, *(inventory(node["metadata"]["name"], cell=f"cell-{i}") for i, node in enumerate(nodes)))
     fleet = Fleet(cluster, bootstrap, folder)
     try:
         with _faults(fleet, cluster, chance.randrange(1 << 30)) as faults:
-            sent = _send(cluster, bootstrap, chance, names, count, progress)
+            sent = _send(cluster, bootstrap, chance, _Maker(cluster, chance, names, jobs), count, progress)
         found = _settled(bootstrap, sent)
     finally:
         fleet.stop()
@@ -126,7 +138,7 @@ def _send(
     cluster: Cluster,
     bootstrap: str,
     chance: random.Random,
-    names: list[str],
+    make: "_Maker",
     count: int,
     progress: Callable[[int], object],
 ) -> list[Sent]:
@@ -134,21 +146,8 @@ def _send(
     sent: list[Sent] = []
     held: list[AnyDecision] = []
     for i in range(count):
-        now_ns, roll = time.time_ns(), chance.random()
-        name = chance.choice(names) if roll > 0.05 else "bank"
-        before = _replicas(cluster, name)
-        after = chance.choice([n for n in range(MOST + 1) if n != before])
-        late = 0.05 < roll < 0.09
-        made_ns = now_ns - 300 * S * late
-        decision = scale(
-            f"d{i}",
-            workload=name,
-            before=before,
-            after=after,
-            time_ns=made_ns,
-            ttl_s=60 if late else 90,
-            cell=_cell(name),
-        )
+        roll = chance.random()
+        decision = make(f"d{i}", allowed=roll > 0.05, late=0.05 < roll < 0.09)
         sent.append(Sent(decision, roll > 0.09))
         if chance.random() < 0.05:
             held.append(decision)  # it comes after newer ones
@@ -164,15 +163,61 @@ def _send(
     return sent
 
 
+class _Maker:
+    """Makes a decision on what runs: scales, preemptions with and without victims, moves, stops and starts of Jobs."""
+
+    def __init__(self, cluster: Cluster, chance: random.Random, names: list[str], jobs: list[str]) -> None:
+        self._cluster, self._chance, self._names, self._jobs = cluster, chance, names, jobs
+        nodes = _read(cluster, "/api/v1/nodes")["items"]
+        self._cells = {node["metadata"]["name"]: f"cell-{i}" for i, node in enumerate(nodes)}
+
+    def __call__(self, id_: str, *, allowed: bool, late: bool) -> AnyDecision:
+        made_ns = time.time_ns() - 300 * S * late
+        name = self._chance.choice(self._names) if allowed else "bank"
+        more: dict[str, Any] = {"time_ns": made_ns}
+        what = self._chance.random()
+        if what < 0.2 and allowed and (pod := self._movable()) is not None:
+            name, node = pod["metadata"]["labels"]["app"], pod["spec"]["nodeName"]
+            replica = pod["metadata"]["name"]
+            more |= {"workload": name, "cell": _cell(name)}
+            return migrate(id_, replica=replica, from_node=node, from_device="", **more)
+        if what < 0.35 and allowed:
+            name = self._chance.choice(self._jobs)
+            more |= {"workload": name, "cell": _cell(name)}
+            if _read(self._cluster, self._cluster.jobs(name))["spec"].get("suspend"):
+                return scale(id_, before=0, after=OF_JOB, **more)
+            return preempt(id_, before=OF_JOB, after=0, checkpoint=False, **more)
+        before = int(_read(self._cluster, self._cluster.deployments(name))["spec"]["replicas"])
+        more |= {"workload": name, "cell": _cell(name)}
+        if what < 0.5 and before:
+            pods = _read(self._cluster, f"/api/v1/namespaces/{self._cluster.namespace}/pods")["items"]
+            own = [one["metadata"]["name"] for one in pods if one["metadata"]["labels"].get("app") == name]
+            victims = (self._chance.choice(own),) if own and what < 0.42 else ()
+            return preempt(id_, before=before, after=before - 1, victims=victims, checkpoint=False, **more)
+        after = self._chance.choice([n for n in range(MOST + 1) if n != before])
+        return scale(id_, before=before, after=after, ttl_s=60 if late else 90, **more)
+
+    def _movable(self) -> Any:
+        """A pod whose node is in the cell of its workload."""
+        pods = _read(self._cluster, f"/api/v1/namespaces/{self._cluster.namespace}/pods")["items"]
+        found = [
+            one
+            for one in pods
+            if (name := one["metadata"]["labels"].get("app")) in self._names
+            and self._cells.get(one["spec"].get("nodeName")) == _cell(name)
+        ]
+        return self._chance.choice(found) if found else None
+
+
 def _cell(name: str) -> str:
     """Cells are many, so that each actuator has some."""
     return f"cell-{name[-1]}"
 
 
-def _replicas(cluster: Cluster, name: str) -> int:
+def _read(cluster: Cluster, path: str) -> Any:
     while True:
         try:
-            return int(cluster.plane.get(cluster.deployments(name))["spec"]["replicas"])
+            return cluster.plane.get(path)
         except (OSError, AssertionError):  # the API server is down just now
             time.sleep(0.1)
 
@@ -223,15 +268,16 @@ def _settled(bootstrap: str, sent: list[Sent]) -> list[Outcome]:
 
 
 def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Counter[str]) -> Verdict:
-    written, unanswered = _written(cluster)
+    written, unanswered, unnamed = _written(cluster)
+    effects = _effects(written)
     lasts: dict[str, set[str]] = {}
     outcomes_of = {outcome.decision: f"{outcome.status}: {outcome.answer}{outcome.detail}" for outcome in found}
     for outcome in found:
         if outcome.final:
             lasts.setdefault(outcome.decision, set()).add(outcome.status)
-    broken: list[str] = []
+    broken: list[str] = [f"a write names no decision: {call}" for call in unnamed]
     for one in sent:
-        id_, times = one.decision.id, written[one.decision.id]
+        id_, times = one.decision.id, effects[one.decision.id]
         last = lasts.get(id_, set())
         listed = ", ".join(sorted(last)) or outcomes_of.get(id_, "nothing")
         if times > 1:
@@ -241,14 +287,30 @@ def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Co
         if len(last) != 1:
             broken.append(f"{id_} has {len(last)} final outcomes: {listed}")
         unsure = id_ in unanswered or _unlogged(cluster, one.decision, found)
-        if last == {"done"} and not times and not unsure:
+        if isinstance(one.decision, Migrate):
+            moved = {what.rpartition("/")[2] for who, what in written if who == id_ and what.startswith("eviction")}
+            if moved - {one.decision.replica}:
+                broken.append(f"{id_} evicted {moved}, and was to move {one.decision.replica}")
+        elif last == {"done"} and not times and not unsure:
             broken.append(f"{id_} is said to be done, and was never written")
         if last == {"refused"} and times:
             broken.append(f"{id_} is said to be refused, and was written")
     known = {one.decision.id for one in sent}
-    broken += [f"{id_} was written, and nobody has sent it" for id_ in written if id_ not in known]
+    broken += [f"{id_} was written, and nobody has sent it" for id_, _ in written if id_ not in known]
     final_outcomes = Counter("/".join(sorted(lasts.get(one.decision.id, {"none"}))) for one in sent)
-    return Verdict(final_outcomes, written.total(), faults, broken)
+    by_kind = Counter[str]()
+    for (_, what), times in written.items():
+        by_kind[what.partition("/")[0]] += times
+    return Verdict(final_outcomes, by_kind, faults, broken)
+
+
+def _effects(written: Counter[tuple[str, str]]) -> Counter[str]:
+    """Effects by decision: a mark on a pod and a cordon are none yet, and a pod goes once however often it is told."""
+    found = Counter[str]()
+    for (decision, what), times in written.items():
+        if what.partition("/")[0] in EFFECTS:
+            found[decision] += 1 if what.startswith("eviction") else times
+    return found
 
 
 def _unlogged(cluster: Cluster, decision: AnyDecision, found: list[Outcome]) -> bool:
@@ -257,23 +319,30 @@ def _unlogged(cluster: Cluster, decision: AnyDecision, found: list[Outcome]) -> 
     return any(decision.time_ns <= crash_ns <= ended_ns for crash_ns in cluster.plane.crashes_ns)
 
 
-def _written(cluster: Cluster) -> tuple[Counter[str], set[str]]:
-    """How often each decision was written, by the audit log, and those of which the API server gave up a write.
+def _written(cluster: Cluster) -> tuple[Counter[tuple[str, str]], set[str], list[str]]:
+    """How often each decision wrote what, by the audit log; decisions of which the API server gave up a write.
 
     A server that stood still finds that the client has left, and gives up (504); the store may have the write already.
+    Last come writes that name no decision.
     """
-    found, unanswered = Counter[str](), set[str]()
+    found, unanswered, unnamed = Counter[tuple[str, str]](), set[str](), list[str]()
     for call in cluster.plane.calls():
         about: dict[str, Any] = call["objectRef"]
         query = parse_qs(urlsplit(str(call["requestURI"])).query)
-        if about.get("namespace") != cluster.namespace or call["verb"] != "update" or "dryRun" in query:
+        ours = about.get("namespace") == cluster.namespace or about["resource"] == "nodes"
+        if not ours or call["verb"] in ("get", "list", "watch") or "dryRun" in query:
             continue
-        decision, status = query["fieldManager"][0].removeprefix("flyball-"), call["responseStatus"]["code"]
-        if status == 200:
-            found[decision] += 1
+        manager, status = query.get("fieldManager", [""])[0], call["responseStatus"]["code"]
+        if not manager.startswith("flyball-"):
+            unnamed.append(f"{call['verb']} {call['requestURI']}")
+            continue
+        decision = manager.removeprefix("flyball-")
+        what = about.get("subresource") if about["resource"] == "pods" else _KINDS[about["resource"]]
+        if status in (200, 201):
+            found[decision, f"{what or 'mark'}/{about.get('name', '')}"] += 1
         elif status >= 500:
             unanswered.add(decision)
-    return found, unanswered
+    return found, unanswered, unnamed
 
 
 def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[str, Any]:
@@ -283,7 +352,7 @@ def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[s
         "actuator": {
             "mode": "live",
             "group": "actuation",
-            "allow": ["w*"],
+            "allow": ["w*", "j*"],
             "kill_switch": str(folder / "stop"),
             "ledger": str(folder / f"{name}.ledger"),
             "per_target": many,

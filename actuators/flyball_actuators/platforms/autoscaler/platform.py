@@ -18,9 +18,9 @@ from flyball_actuators.platforms.base import (
 )
 from flyball_actuators.platforms.calls import check_stop, stopped
 from flyball_actuators.platforms.kubernetes.api import Api
-from flyball_actuators.platforms.kubernetes.count import poll_count
 from flyball_actuators.platforms.kubernetes.kinds import SCALED, ReplicaStatus
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, operation_of
+from flyball_actuators.platforms.kubernetes.replicas.count import poll_count
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError

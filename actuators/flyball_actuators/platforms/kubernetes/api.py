@@ -13,6 +13,7 @@ from flyball_contracts.errors import ConfigError
 
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 RBAC = "infra/kubernetes/actuator.yaml"
 _PAGE = 500

@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-ScaleMethod = Literal["scale", "parallelism", "suspend", "command"]
+ScaleMethod = Literal["scale", "parallelism", "suspend", "command", "bounds"]
 """How replicas are set.
 
-The scale subresource, a Job's parallelism, or only stop and start, by the object's ``suspend`` field or by a Volcano
-Command.
+The scale subresource, a Job's parallelism, the bounds of an InferenceService's autoscaler, or only stop and start, by
+the object's ``suspend`` field or by a Volcano Command.
 """
 Object = dict[str, Any]
 
+BEHIND = "behind"
+"""Key under which an object that was read has the Deployment that runs its replicas, if it has one."""
+NO_AUTOSCALER = "none"
 
 _LAST = ("Complete", "Completed", "Failed")
 _STOPPED = ("Aborting", "Aborted")
@@ -27,6 +30,11 @@ def annotation_of(obj: Object, key: str) -> str:
     """An annotation, or empty."""
     annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
     return annotations.get(key, "")
+
+
+def autoscaler_of(obj: Object) -> str:
+    """Class of autoscaler that KServe gives an InferenceService."""
+    return annotation_of(obj, "serving.kserve.io/autoscalerClass") or "hpa"
 
 
 def phase_of(obj: Object) -> str:
@@ -87,6 +95,8 @@ class Kind(NamedTuple):
     status: Callable[[Object], ReplicaStatus]
     label: str = ""
     """Label by which its pods name it; if empty, they are found by its selector."""
+    behind: str = ""
+    """Suffix to its name of the Deployment that runs its replicas; if empty, it runs them itself."""
 
     def path(self, namespace: str, name: str = "") -> str:
         """Path of an object, or of the list in a namespace."""
@@ -102,6 +112,16 @@ def _replicated(obj: Object) -> ReplicaStatus:
 
 def _groups(obj: Object) -> ReplicaStatus:
     return _replicated(obj)._replace(settled=True)  # a LeaderWorkerSet has no observedGeneration
+
+
+def _served(obj: Object) -> ReplicaStatus:
+    """Replicas of an InferenceService are its predictor's; those of its Deployment unless its bounds fix the number."""
+    predictor: Object = obj["spec"].get("predictor") or {}
+    least, most = predictor.get("minReplicas", 1), predictor.get("maxReplicas", 0)
+    behind: Object | None = obj.get(BEHIND)
+    shown = ReplicaStatus(least, 0, 0, True) if behind is None else _replicated(behind)
+    fixed = least == most or autoscaler_of(obj) == NO_AUTOSCALER
+    return shown._replace(replicas=least) if fixed else shown
 
 
 def _job(obj: Object) -> ReplicaStatus:
@@ -156,6 +176,10 @@ KINDS = (
     Kind(
         "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "leaderworkersets", "scale", _groups,
         "leaderworkerset.sigs.k8s.io/name",
+    ),
+    Kind(
+        "InferenceService", "serving.kserve.io/v1beta1", "inferenceservices", "bounds", _served,
+        "component=predictor,serving.kserve.io/inferenceservice", "-predictor",
     ),
     Kind("Job", "batch/v1", "jobs", "parallelism", _job),
     Kind("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", "suspend", _jobs, _JOBSET),

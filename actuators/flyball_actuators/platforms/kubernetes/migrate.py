@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     prepare,
     unmark_pods,
 )
-from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.kubernetes.targets import Target, read_object
 from flyball_contracts.records import Migrate, SubjectState
 
 CORDONED = "flyball.dev/cordoned-for"
@@ -75,7 +75,7 @@ class Migrations:
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Do the next step; done once all replicas of the controller are ready elsewhere."""
         api, target = self._api, operation.target
-        answer = api.get(target.path)
+        answer = read_object(api, target)
         if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
             return self._finish(operation, [], Failed(f"{target} is gone; somebody deleted it"))
         if not answer.ok:
@@ -183,9 +183,9 @@ class Migrations:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = f"{pod_path(operation.namespace, name)}/eviction"
-        query: Query = (("dryRun", "All"),) if dry_run else ()
-        fields = (("fieldManager", manager(operation.decision)), *query)
-        problem = cordon(self._api, operation.node, operation.decision, fields)
+        # It is stored nowhere: the audit log of the API server alone has it.
+        query: Query = (("fieldManager", manager(operation.decision)), *((("dryRun", "All"),) if dry_run else ()))
+        problem = cordon(self._api, operation.node, operation.decision, query)
         if problem is not None:  # somebody may have been killed before it was
             return problem.detail
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))

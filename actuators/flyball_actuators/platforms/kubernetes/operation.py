@@ -16,8 +16,9 @@ OVERWRITTEN = "overwritten"
 class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defaults=True):
     """The submission of one decision.
 
-    ``count``: set ``replicas``; with ``frees``, wait until removed pods are gone. With ``pods``, these are prepared
-    first, until ``until_ns``, and the number is written if the object still has ``version``. ``migrate``: ``pod``
+    ``count``: set ``replicas`` instead of ``before`` (-1: unknown); with ``frees``, wait until removed pods are gone.
+    With ``pods``, these are prepared first, until ``until_ns``, and the number is written if the object still has
+    ``version``; the ones in ``pod`` get the lowest deletion cost. ``migrate``: ``pod``
     leaves ``node`` by ``until_ns``, together with all ``pods``. ``begun_ns`` is when preparation began; ``checkpoint``:
     pods are asked for a checkpoint. ``pods`` are ``NAME/UID``, separated by blanks. ``resize``: each of ``pods`` gets
     requests of ``cpu`` cores and ``memory_bytes`` (0: unchanged); operations of older versions have no ``batch`` and
@@ -31,6 +32,7 @@ class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defau
     name: str
     uid: str
     replicas: int = -1
+    before: int = -1
     frees: bool = False
     pod: str = ""
     pod_uid: str = ""

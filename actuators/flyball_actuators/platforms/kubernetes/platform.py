@@ -7,16 +7,16 @@ import msgspec
 from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.check import Checks
-from flyball_actuators.platforms.kubernetes.count import count, count_of, find_preparing, is_applied, poll_count
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_pods, own_pod, pods_of
+from flyball_actuators.platforms.kubernetes.replicas.count import count, find_count, poll_count
 from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.records import AnyDecision, Check, Migrate, Preempt, Scale, SubjectState
+from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
 
 
 class KubernetesPlatform:
@@ -32,7 +32,9 @@ class KubernetesPlatform:
         kinds=frozenset({"Scale", "Migrate", "Preempt", "Check"}),
         tracks=True,
         about=frozenset({"workload", "node"}),
-        promises=Promises(dry_run="platform", victims=True, checkpoint="confirmed", rollback=True, gang=True),
+        promises=Promises(
+            dry_run="platform", victims=True, checkpoint="confirmed", load="labelled", rollback=True, gang=True
+        ),
     )
 
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
@@ -112,7 +114,7 @@ class KubernetesPlatform:
             return self._checks.poll(operation, time.time_ns())
         if operation.verb == "resize":
             return poll_resize(self._api, operation, time.time_ns())
-        progress = poll_count(self._api, operation, time.time_ns())
+        progress = poll_count(self._api, operation, time.time_ns(), rollback=True)
         if not isinstance(progress, Done):
             return progress
         nodes = nodes_of_pods(self._api, operation.namespace, handle.expected.nodes)
@@ -135,14 +137,11 @@ class KubernetesPlatform:
         if isinstance(decision, Scale) and decision.resources is not None:
             return find_resize(self._api, target, obj, decision, decision.resources)
         expected = decision.expected_state(SubjectState())
-        if is_applied(obj, target, decision.id, decision.replicas):
-            operation = count_of(decision, target, obj, time.time_ns())
-            return Handle(operation=operation.encode(), expected=expected, answer="found on the object")
-        if isinstance(decision, Preempt):
-            version = version_of(obj) if observed is None else observed.version
-            begun = find_preparing(self._api, target, obj, decision, version, time.time_ns())
-            if begun is not None:
-                return Handle(operation=begun.encode(), expected=expected, answer="found on the pods")
+        version = version_of(obj) if observed is None else observed.version
+        operation = find_count(self._api, target, obj, decision, version)
+        if operation is not None:
+            where = "pods" if operation.pods else "object"
+            return Handle(operation=operation.encode(), expected=expected, answer=f"found on the {where}")
         if observed is None or version_of(obj) != observed.version:
             answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
             return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)

@@ -7,7 +7,11 @@ from flyball_actuators.platforms.kubernetes.api import Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, field_managers_of, owner_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 
-_BETWEEN = {"ReplicaSet": ("apps/v1", "replicasets"), **{kind.name: (kind.group, kind.resource) for kind in KINDS}}
+_BETWEEN = {
+    "Pod": ("/api/v1", "pods"),  # the leader of a LeaderWorkerSet's group owns its workers
+    "ReplicaSet": ("/apis/apps/v1", "replicasets"),
+    **{kind.name: (f"/apis/{kind.group}", kind.resource) for kind in KINDS},
+}
 _DEEPEST = 4
 
 
@@ -53,7 +57,7 @@ def _is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, O
             return False
         above = owners.get(reference["uid"])
         if above is None:
-            found = api.get(f"/apis/{place[0]}/namespaces/{target.namespace}/{place[1]}/{reference['name']}")
+            found = api.get(f"{place[0]}/namespaces/{target.namespace}/{place[1]}/{reference['name']}")
             if not found.ok or found.body["metadata"]["uid"] != reference["uid"]:
                 return False
             above = owners[reference["uid"]] = found.body

@@ -3,7 +3,7 @@
 A decision resizes one batch of the pods that do not have the new size yet. It is done once they have it and are ready;
 only then does the next decision start. The pod template is not changed: the right to patch a template includes its
 image, and a Deployment rolls all of its pods when the template changes. Pods that start later are resized by
-:mod:`flyball_actuators.platforms.kubernetes.new_pods`.
+:mod:`flyball_actuators.platforms.kubernetes.replicas.new_pods`.
 """
 
 import time
@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.operation import (
 )
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
-from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_actuators.platforms.kubernetes.targets import Target, read_object
 from flyball_contracts.records import Resources, Scale, SubjectState
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -70,7 +70,7 @@ def resize(
 def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     """Resize remaining pods and wait for the kubelets; fails if a node has no room."""
     target = operation.target
-    answer = api.get(target.path)
+    answer = read_object(api, target)
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
         return Failed(f"{target} is gone; somebody deleted it")
     if not answer.ok:

@@ -5,8 +5,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Rejected
-from flyball_actuators.platforms.kubernetes.api import METADATA, Api, refused
+from flyball_actuators.platforms.kubernetes.api import METADATA, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import (
+    BEHIND,
     BY_NAME,
     KINDS,
     Kind,
@@ -77,7 +78,7 @@ class Targets:
                 f"annotation {ANNOTATION} of one",
             )
         target = found[0]
-        answer = self._api.get(target.path)
+        answer = read_object(self._api, target)
         if not answer.ok:
             self.forget()
             return refused(answer, f"reading {target}")
@@ -92,7 +93,7 @@ class Targets:
 
     def read(self, target: Target) -> Object | Rejected:
         """Read an object; ``Rejected`` if it does not exist."""
-        answer = self._api.get(target.path)
+        answer = read_object(self._api, target)
         return dict(answer.body) if answer.ok else refused(answer, f"reading {target}")
 
     def forget(self) -> None:
@@ -121,6 +122,19 @@ class Targets:
         self._foreign = wrong
         self._listed_s = time.monotonic()
         return None
+
+
+def read_object(api: Api, target: Target) -> Answer:
+    """Read an object, and beside it the Deployment of its own that runs its replicas, if there is one."""
+    answer = api.get(target.path)
+    if not answer.ok or not target.controller.behind:
+        return answer
+    behind = api.get(BY_NAME["Deployment"].path(target.namespace, f"{target.name}{target.controller.behind}"))
+    if not behind.ok and behind.status != 404:
+        return behind
+    if not behind.ok or owner_of(behind.body).get("uid") != answer.body["metadata"]["uid"]:
+        return answer
+    return answer._replace(body={**answer.body, BEHIND: behind.body})
 
 
 def version_of(obj: Object) -> str:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
-from flyball_actuators.platforms.kubernetes.count import QUEUE
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
+from flyball_actuators.platforms.kubernetes.replicas.write import QUEUE
 from flyball_actuators.platforms.kubernetes.targets import Target
 
 GROUP = "kueue.x-k8s.io/v1beta2"

@@ -17,10 +17,10 @@ from flyball_actuators.platforms.base import (
     Superseded,
 )
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.count import poll_count
 from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, field_manager_of
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, manager
 from flyball_actuators.platforms.kubernetes.pods import managed_by
+from flyball_actuators.platforms.kubernetes.replicas.count import poll_count
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
 from flyball_actuators.platforms.kueue.admission import CHECK, HOLD_S, AdmissionCheckController
 from flyball_actuators.platforms.kueue.check import admit, evict

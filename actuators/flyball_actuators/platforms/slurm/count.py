@@ -1,4 +1,4 @@
-"""Scales workloads: releases held jobs, requeues and holds running jobs."""
+"""Scales workloads: releases held and resumes suspended jobs, requeues and holds running ones, or suspends them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,11 +9,13 @@ from flyball_actuators.platforms.slurm.effects import StepStatus, set_mark, star
 from flyball_actuators.platforms.slurm.jobs import Job, Queue, queue
 from flyball_actuators.platforms.slurm.marks import Mark, Verb
 from flyball_actuators.platforms.slurm.operation import Operation
+from flyball_actuators.platforms.slurm.pause import pausable
 from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
 _NS = 1_000_000_000
+_NONE: frozenset[str] = frozenset()
 
 
 class Choice(NamedTuple):
@@ -23,23 +25,27 @@ class Choice(NamedTuple):
     jobs: tuple[Job, ...]
 
 
-def choose(jobs: Iterable[Job], decision: Scale | Preempt) -> Choice | Rejected:
-    """The jobs that a decision stops or starts, or why it cannot be carried out."""
+def choose(jobs: Iterable[Job], decision: Scale | Preempt, places: frozenset[str] = _NONE) -> Choice | Rejected:
+    """The jobs that a decision stops or starts, or why it cannot be carried out.
+
+    Jobs in partitions ``places`` are suspended.
+    """
     known = list(jobs)
     requested = [job for job in known if job.requested]
     change = decision.replicas - len(requested)
     if isinstance(decision, Scale):
-        return _start(known, change, decision) if change >= 0 else _stop(requested, -change, ())
+        return _start(known, change, decision) if change >= 0 else _stop(requested, -change, (), _NONE)
     if change > 0:
         return Rejected("conflict", f"only {len(requested)} jobs of {decision.workload!r} are not held; decide again")
-    return _stop(requested, -change, decision.victims)
+    return _stop(requested, -change, decision.victims, places)
 
 
 def count(
     commands: Commands, jobs: list[Job], decision: Scale | Preempt, now_ns: int, *, dry_run: bool
 ) -> Handle | Rejected:
     """Mark the jobs, then begin; after a crash the marks identify the decision."""
-    choice = choose(jobs, decision)
+    places = pausable(commands, decision)
+    choice = choose(jobs, decision, places)
     if isinstance(choice, Rejected):
         return choice
     replicas = decision.replicas
@@ -47,18 +53,21 @@ def count(
     expected = SubjectState(replicas=replicas, ready=replicas, nodes=dict.fromkeys(victims, ""))
     if dry_run:
         names = ", ".join(job.label for job in choice.jobs) or "nothing"
-        does = "released" if choice.verb == "start" else "requeued and held"
+        stopped = "suspended, or requeued and held" if places else "requeued and held"
+        does = "released" if choice.verb == "start" else stopped
         return Handle(operation="", expected=expected, answer=f"would be {does}: {names}")
     for job in choice.jobs:
         rejected = set_mark(commands, job, Mark(decision.id, choice.verb, job.restarts, len(choice.jobs)))
         if rejected is not None:
             return rejected
-    operation = operation_of(decision, choice.verb, (job.key for job in choice.jobs), now_ns)
+    operation = operation_of(decision, choice.verb, (job.key for job in choice.jobs), now_ns, places)
     begun = poll_count(commands, operation, (), now_ns)
     return Handle(operation=operation.encode(), expected=expected, answer=begun.answer)
 
 
-def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now_ns: int) -> Operation:
+def operation_of(
+    decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now_ns: int, places: frozenset[str]
+) -> Operation:
     """The operation of a decision."""
     return Operation(
         verb="count",
@@ -68,6 +77,7 @@ def operation_of(decision: Scale | Preempt, verb: Verb, keys: Iterable[str], now
         replicas=decision.replicas,
         serve=isinstance(decision, Scale) and verb != "stop",
         checkpoint=not isinstance(decision, Preempt) or decision.checkpoint,
+        pause=",".join(sorted(places)),
         until_ns=now_ns + round(GIVE_UP_S * _NS),
     )
 
@@ -84,7 +94,14 @@ def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, 
             statuses.append(_unmarked(key, job, mark))
             continue
         status = (
-            stop(commands, job, mark, now_ns, checkpoint=operation.checkpoint)
+            stop(
+                commands,
+                job,
+                mark,
+                now_ns,
+                checkpoint=operation.checkpoint,
+                pause=job.partition in operation.pause.split(","),
+            )
             if mark.verb == "stop"
             else start(commands, job, mark, now_ns)
         )
@@ -133,7 +150,7 @@ def shown(jobs: Iterable[Job]) -> SubjectState:
 
 
 def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
-    held = sorted((job for job in jobs if job.held), key=lambda job: (job.mark is None, *job.order))
+    held = sorted((job for job in jobs if job.held or job.suspended), key=lambda job: (job.mark is None, *job.order))
     if more > len(held):
         most = decision.replicas - more + len(held)
         return Rejected(
@@ -144,11 +161,14 @@ def _start(jobs: list[Job], more: int, decision: Scale) -> Choice | Rejected:
     return Choice("start", tuple(held[:more]))
 
 
-def _stop(requested: list[Job], fewer: int, victims: tuple[str, ...]) -> Choice | Rejected:
+def _stop(requested: list[Job], fewer: int, victims: tuple[str, ...], places: frozenset[str]) -> Choice | Rejected:
+    def stops(job: Job) -> bool:
+        return job.pending or (job.requeue and job.batch) or job.partition in places
+
     first = list(dict.fromkeys(job for victim in victims if (job := job_of_replica(requested, victim)) is not None))
     latest = sorted(requested, key=lambda job: (job.pending, job.start_s, *job.order), reverse=True)
-    rest = [job for job in latest if job not in first and (job.pending or (job.requeue and job.batch))]
-    fixed = [job for job in first[:fewer] if not (job.pending or (job.requeue and job.batch))]
+    rest = [job for job in latest if job not in first and stops(job)]
+    fixed = [job for job in first[:fewer] if not stops(job)]
     chosen = [*first, *rest][:fewer]
     if fixed or len(chosen) < fewer:
         which = ", ".join(job.label for job in fixed or requested if not (job.requeue and job.batch))

@@ -31,8 +31,10 @@ def set_mark(commands: Commands, job: Job, mark: Mark) -> Rejected | None:
     return commands.apply("scontrol", "update", f"JobId={job.key}", f"Comment={marked(job.comment, mark)}")
 
 
-def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: bool) -> StepStatus | Rejected:
-    """Take a job off its nodes and hold it, after a checkpoint if it supports one."""
+def stop(
+    commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: bool, pause: bool = False
+) -> StepStatus | Rejected:
+    """Take a job off its nodes and hold it, after a checkpoint if it supports one; with ``pause``, suspend it there."""
     release_nodes(commands, job)
     if job.ended:
         return StepStatus(f"{job.label} has ended", settled=True)
@@ -42,6 +44,10 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
         return StepStatus(f"{job.label} was started again, by a user or because its node failed", lost=True)
     if job.held or job.restarts > mark.restarts:
         return StepStatus(f"{job.label} is held", settled=True)
+    if pause and job.suspended:
+        return StepStatus(f"{job.label} is suspended on {job.nodes}, and keeps its GPUs", settled=True)
+    if pause and job.ready:
+        return commands.apply("scontrol", "suspend", job.key) or StepStatus(f"{job.label} is being suspended")
     if job.pending:
         return commands.apply("scontrol", "hold", job.key) or StepStatus(f"{job.label} was waiting and is held")
     if checkpoint and job.ready:
@@ -53,7 +59,7 @@ def stop(commands: Commands, job: Job, mark: Mark, now_ns: int, *, checkpoint: b
 
 
 def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> StepStatus | Rejected:
-    """Release a held job; settled once it runs."""
+    """Release a held job, or resume a suspended one; settled once it runs."""
     if job.ended or job.ready:
         release_nodes(commands, job)
     if job.ended:
@@ -62,6 +68,13 @@ def start(commands: Commands, job: Job, mark: Mark, now_ns: int) -> StepStatus |
         return StepStatus(f"{job.label} runs on {job.nodes}", settled=True)
     if job.completing:
         return StepStatus(f"{job.label} is still leaving {job.nodes}")
+    if job.suspended and mark.verb == "started":
+        return StepStatus(f"{job.label} was suspended by another user or program", lost=True)
+    if job.suspended:
+        rejected = commands.apply("scontrol", "resume", job.key) or set_mark(
+            commands, job, mark._replace(verb="started")
+        )
+        return rejected or StepStatus(f"{job.label} is resumed")
     if job.held and mark.verb == "started":
         release_nodes(commands, job)
         return StepStatus(f"{job.label} was held by another user", lost=True)

@@ -92,9 +92,14 @@ class Job(NamedTuple):
         return self.priority == 0 and (self.pending or self.completing)
 
     @property
+    def suspended(self) -> bool:
+        """Whether it is suspended until it is resumed; one that Slurm's own scheduler suspends keeps its priority."""
+        return self.state == "SUSPENDED" and self.priority == 0
+
+    @property
     def requested(self) -> bool:
         """Whether it counts as a requested replica: it runs, or will as soon as there is room."""
-        return not (self.ended or self.completing or self.held)
+        return not (self.ended or self.completing or self.held or self.suspended)
 
     @property
     def ready(self) -> bool:

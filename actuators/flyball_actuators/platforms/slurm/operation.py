@@ -10,8 +10,9 @@ from flyball_actuators.platforms.slurm.targets import key_of
 class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defaults=True):
     """The submission of one decision; ``jobs`` are the marked jobs, comma-separated.
 
-    ``count``: set ``replicas``; with ``serve`` they must run. ``migrate``: ``replica`` leaves ``node``. ``check``: a
-    job checks ``node``, with at least ``gpus`` GPUs. The operation is given up after ``until_ns``.
+    ``count``: set ``replicas``; with ``serve`` they must run, and running jobs in the partitions ``pause``, which are
+    comma-separated, are suspended. ``migrate``: ``replica`` leaves ``node``. ``check``: a job checks ``node``, with at
+    least ``gpus`` GPUs. The operation is given up after ``until_ns``.
     """
 
     verb: Literal["count", "migrate", "check"]
@@ -21,6 +22,7 @@ class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defau
     replicas: int = -1
     serve: bool = False
     checkpoint: bool = False
+    pause: str = ""
     replica: str = ""
     node: str = ""
     drain: bool = False

@@ -14,6 +14,7 @@ from flyball_actuators.platforms.slurm.jobs import Job, Queue, nodes_of, queue
 from flyball_actuators.platforms.slurm.marks import Verb
 from flyball_actuators.platforms.slurm.migrate import migrate, move_of, poll_move
 from flyball_actuators.platforms.slurm.operation import decode
+from flyball_actuators.platforms.slurm.pause import pausable
 from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, runs, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -139,7 +140,8 @@ class SlurmPlatform:
         if len(ours) < marks[0].jobs and not any(map(_begun, ours)):
             return None
         verb: Verb = "stop" if marks[0].verb == "stop" else "start"
-        counted = operation_of(decision, verb, (job.key for job in ours), self._clock())
+        pause = pausable(self._commands, decision)
+        counted = operation_of(decision, verb, (job.key for job in ours), self._clock(), pause)
         return Handle(operation=counted.encode(), expected=expected, answer="found on the jobs")
 
     def _place(self, job: Job, replica: str) -> str:
@@ -171,5 +173,5 @@ def _begun(job: Job) -> bool:
     if mark is None:
         return False
     if mark.verb == "stop":
-        return job.restarts > mark.restarts or job.held or mark.due_s is not None
+        return job.restarts > mark.restarts or job.held or job.suspended or mark.due_s is not None
     return not job.held

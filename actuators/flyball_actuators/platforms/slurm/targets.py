@@ -27,11 +27,13 @@ def runs(job: Job, workload: str) -> bool:
 
 
 def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Job] | Rejected:
-    """Running, pending and held jobs of a workload in some partitions, by id; ``Rejected`` if there are none."""
+    """Running, pending, held and suspended jobs of a workload in some partitions, by id; ``Rejected`` without any."""
     found = [
         job
         for job in sorted(queue.values(), key=lambda job: job.order)
-        if (job.requested or job.held) and set(job.partition.split(",")) <= set(partitions) and runs(job, workload)
+        if (job.requested or job.held or job.suspended)
+        and set(job.partition.split(",")) <= set(partitions)
+        and runs(job, workload)
     ]
     if not found:
         return Rejected(
@@ -58,7 +60,7 @@ def jobs_of(queue: Queue, workload: str, partitions: tuple[str, ...]) -> list[Jo
 
 def version_of(jobs: Iterable[Job]) -> str:
     """Version of the jobs; changes only when they are modified, not when they start."""
-    claim = "\n".join(f"{job.key} {job.restarts} {job.held} {job.mark or ''}" for job in jobs)
+    claim = "\n".join(f"{job.key} {job.restarts} {job.held} {job.suspended} {job.mark or ''}" for job in jobs)
     return hashlib.sha256(claim.encode()).hexdigest()[:16]
 
 
