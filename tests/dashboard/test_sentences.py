@@ -50,7 +50,11 @@ def test_an_allocation_reports_where_replicas_run() -> None:
 
 def test_effects_report_whether_they_are_welcome() -> None:
     found = sentences.effects(Effect(cost_usd_per_hour=-2.0, carbon_g_per_hour=1500.0, slo=-0.01))
-    assert found == [("cost", "\u22122 $/h", True), ("carbon", "+1.5 kg CO₂e/h", False), ("SLO", "\u22121 pp", False)]
+    assert found == [
+        ("cost", "\u22122 $/h", True),
+        ("carbon", "+1.5 kgCO₂e/h", False),
+        ("requests in time", "\u22121 pp", False),
+    ]
     assert sentences.effects(Effect(cost_usd_per_hour=0.0)) == [("cost", "0 $/h", None)]
 
 

@@ -179,7 +179,7 @@ def test_what_cannot_be_checked_is_refused(cluster: Cluster, node: str) -> None:
     close(cluster, node, None)
     theirs = submitted(platform(cluster), check(node=node))
     assert isinstance(theirs, Rejected)
-    assert "was cordoned by somebody else, who has to uncordon it" in theirs.detail
+    assert "was cordoned by another user, who has to uncordon it" in theirs.detail
     absent = platform(cluster).observe(check(node="absent"))
     assert isinstance(absent, Rejected)
     assert absent.code == "unknown_target"

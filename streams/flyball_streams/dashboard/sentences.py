@@ -9,6 +9,14 @@ from flyball_streams.dashboard.state.journal import Verdict, verdict
 from flyball_streams.dashboard.text import number, quantity, signed, span
 
 _LABELS: dict[Verdict, str] = {"awaiting": "awaiting outcome", "planned": "planned, not carried out"}
+_EFFECTS = (
+    ("cost", "cost_usd_per_hour", 1.0, "$/h", -1),
+    ("carbon", "carbon_g_per_hour", 1e-3, "kgCO₂e/h", -1),
+    ("power", "power_w", 1e-3, "kW", 0),
+    ("GPUs", "gpus", 1.0, "", 0),
+    ("requests in time", "slo", 100.0, "pp", 1),
+)
+"""Name, field, factor and unit of each effect, and the sign of a welcome change (0: of neither)."""
 
 
 def wording(prefs: Preferences, device: Callable[[str], str] | None = None) -> Wording:
@@ -30,27 +38,12 @@ def change(decision: AnyDecision, prefs: Preferences) -> str:
 
 def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
     """Name, text and whether it is welcome of each expected effect that was estimated; no change is neither."""
-    found: list[tuple[str, str, bool | None]] = []
-    if effect.cost_usd_per_hour is not None:
-        cost = effect.cost_usd_per_hour
-        found.append(("cost", f"{signed(cost)} $/h", _welcome(-cost)))
-    if effect.carbon_g_per_hour is not None:
-        grams = effect.carbon_g_per_hour
-        text = f"{signed(grams / 1000)} kg" if abs(grams) >= 1000 else f"{signed(grams)} g"
-        found.append(("carbon", f"{text} CO₂e/h", _welcome(-grams)))
-    if effect.power_w is not None:
-        watts = effect.power_w
-        text = f"{signed(watts / 1000)} kW" if abs(watts) >= 1000 else f"{signed(watts)} W"
-        found.append(("power", text, None))
-    if effect.gpus is not None:
-        found.append(("GPUs", signed(effect.gpus), None))
-    if effect.slo is not None:
-        found.append(("SLO", f"{signed(100 * effect.slo)} pp", _welcome(effect.slo)))
-    return found
-
-
-def _welcome(gain: float) -> bool | None:
-    return gain > 0 if gain else None
+    values = {name: getattr(effect, field) for name, field, _, _, _ in _EFFECTS}
+    return [
+        (name, _amount(values[name], factor, unit), good * values[name] > 0 if good * values[name] else None)
+        for name, _, factor, unit, good in _EFFECTS
+        if values[name] is not None
+    ]
 
 
 def outcome_text(outcome: Outcome | None) -> tuple[Verdict, str]:
@@ -97,22 +90,17 @@ def step(outcome: Outcome, decided_ns: int) -> str:
 
 def effect_rows(expected: Effect, observed: Effect | None) -> list[tuple[str, str, str]]:
     """Name, expected and observed value of each effect that was estimated or observed."""
-    fields: tuple[tuple[str, str, float, str], ...] = (
-        ("cost", "cost_usd_per_hour", 1.0, "$/h"),
-        ("carbon", "carbon_g_per_hour", 1e-3, "kgCO₂e/h"),
-        ("power", "power_w", 1e-3, "kW"),
-        ("GPUs", "gpus", 1.0, ""),
-        ("requests in time", "slo", 100.0, "pp"),
-    )
     rows: list[tuple[str, str, str]] = []
-    for name, attribute, factor, unit in fields:
-        wanted: float | None = getattr(expected, attribute)
-        seen: float | None = getattr(observed, attribute) if observed is not None else None
+    for name, field, factor, unit, _ in _EFFECTS:
+        wanted, seen = getattr(expected, field), getattr(observed, field, None)
         if wanted is not None or seen is not None:
-            amounts = ["not estimated" if wanted is None else f"{signed(factor * wanted)} {unit}".rstrip()]
-            amounts.append("not observed" if seen is None else f"{signed(factor * seen)} {unit}".rstrip())
-            rows.append((name, amounts[0], amounts[1]))
+            texts = (_amount(wanted, factor, unit) or "not estimated", _amount(seen, factor, unit) or "not observed")
+            rows.append((name, *texts))
     return rows
+
+
+def _amount(value: float | None, factor: float, unit: str) -> str:
+    return "" if value is None else f"{signed(factor * value)} {unit}".rstrip()
 
 
 def state_rows(states: Sequence[SubjectState | None]) -> list[tuple[str, list[str]]]:

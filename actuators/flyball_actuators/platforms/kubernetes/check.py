@@ -53,7 +53,7 @@ class Checks:
             return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
         closed = bool(node["spec"].get("unschedulable"))
         if closed and not annotation_of(node, CORDONED):
-            return Rejected("conflict", f"node {decision.node} was cordoned by somebody else, who has to uncordon it")
+            return Rejected("conflict", f"node {decision.node} was cordoned by another user, who has to uncordon it")
         there, has = gpus_of(node)
         gpus = len(decision.devices) or has
         if there < max(gpus, has):
@@ -123,7 +123,7 @@ class Checks:
         if not node["spec"].get("unschedulable"):
             return Done(opened, now_ns, text)
         if not annotation_of(node, CORDONED):
-            return Failed(f"{text}; somebody else has cordoned it since, and has to uncordon it", _CLOSED)
+            return Failed(f"{text}; another user has cordoned it since, and has to uncordon it", _CLOSED)
         metadata = {"annotations": {CORDONED: None}, "resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"unschedulable": None}}
         query = (("fieldManager", manager(operation.decision)),)

@@ -37,7 +37,7 @@ class GpuView(View):
                 self._decisions = DecisionPanel(
                     prefs,
                     wanted=lambda decision: device in decision.named_devices,
-                    nothing="No decision moved work away from it",
+                    nothing="No decision about it so far",
                 )
 
     def update(self, view: FleetView, cache: SummaryCache) -> None:
