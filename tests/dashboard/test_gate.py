@@ -108,6 +108,7 @@ def test_the_token_opens_the_page_and_nothing_else_does(locked: str) -> None:
 
 def test_a_page_runs_its_own_scripts_alone(free: str) -> None:
     policies: list[str] = []
+    page = ""
     for look in ("", "?look=dark"):
         for _ in range(2):
             _, headers, page = ask(f"{free}{look}", Accept="text/html", Accept_Encoding="gzip")

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 ANSWER_S = 10.0
 BEFORE_S, AFTER_S = 900.0, 60.0
 """How long before and after a decision its evidence may have been sent."""
-_BATCH = 1_000
+_BATCH, _NAMED = 1_000, 5
 
 
 LATEST = "latest"
@@ -153,16 +153,21 @@ def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
 def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, int]:
     """A decision, and the time when it was sent."""
     first_ms = round((time.time() - since_s) * 1e3)
-    read = [*_read(consumer, DECISIONS, first_ms)]
-    if id_ == LATEST and read:
-        return max(read, key=lambda r: r.sent_ms)
-    found = [r for r in read if r.record.id.startswith(id_)]
-    ids = sorted({r.record.id for r in found})
-    if len(ids) == 1:
-        return found[0]
+    read = _read(consumer, DECISIONS, first_ms)
+    if id_ == LATEST:
+        latest = max(read, key=lambda r: r.sent_ms, default=None)
+        found = {} if latest is None else {"": latest}
+    else:
+        found = dict[str, _Read]()
+        for one in read:
+            if one.record.id.startswith(id_) and len(found) <= _NAMED:
+                found.setdefault(one.record.id, one)
+    if len(found) == 1:
+        return next(iter(found.values()))
     problem = (
-        f"{len(ids)} decisions begin with it: {', '.join(ids[:5])}; give more of one"
-        if ids
+        f"{'more than ' if len(found) > _NAMED else ''}{min(len(found), _NAMED)} decisions begin with it: "
+        f"{', '.join(sorted(found)[:_NAMED])}; give more of one"
+        if found
         else f"there is none in the last {since_s / 86_400:g} days; look further back with --since, or see "
         "`flyball dashboard`"
     )

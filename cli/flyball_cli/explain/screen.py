@@ -10,6 +10,7 @@ from rich.text import Text
 
 from flyball_actuators.audit import AnyEntry
 from flyball_cli.explain.records import DecisionRecords
+from flyball_cli.explain.rows import fill
 from flyball_cli.explain.trail import calls, looks
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import AnyDecision, Evidence, Outcome, Record
@@ -56,11 +57,16 @@ def _part(title: str, body: RenderableType) -> RenderableType:
 
 
 def _evidence(evidence: tuple[Evidence, ...], records: dict[str, Record]) -> Table:
-    table = Table("number", "value", "expected", "read from", box=None, pad_edge=False)
-    for one in evidence:
-        expected = "" if one.expected is None else _number(one.expected, one.unit)
-        table.add_row(one.name, _number(one.value, one.unit), expected, _source(one, records.get(one.record)))
-    return table
+    rows = (
+        (
+            one.name,
+            _number(one.value, one.unit),
+            "" if one.expected is None else _number(one.expected, one.unit),
+            _source(one, records.get(one.record)),
+        )
+        for one in evidence
+    )
+    return fill(Table("number", "value", "expected", "read from", box=None, pad_edge=False), rows)
 
 
 def _source(evidence: Evidence, record: Record | None) -> str:

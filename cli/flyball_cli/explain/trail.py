@@ -7,6 +7,7 @@ from rich.table import Table
 
 from flyball_actuators.audit import AnyEntry, Stage
 from flyball_actuators.audit.entries import Called, Judged, Published, Received, Started, Submitting
+from flyball_cli.explain.rows import fill
 from flyball_contracts.ids import NS_PER_S
 
 _WHEN: Mapping[Stage, str] = {
@@ -31,20 +32,16 @@ def table(entries: Iterable[AnyEntry]) -> Table:
 
 def calls(entries: Iterable[AnyEntry]) -> Table | None:
     """The calls alone, ``None`` if there are none."""
-    made = Table("call", "object", "status", "request id", box=None, pad_edge=False)
-    for entry in entries:
-        if isinstance(entry, Called):
-            made.add_row(escape(entry.verb), escape(entry.object), escape(entry.status), escape(entry.request_id))
-    return made if made.row_count else None
+    called = [entry for entry in entries if isinstance(entry, Called)]
+    rows = ((escape(one.verb), escape(one.object), escape(one.status), escape(one.request_id)) for one in called)
+    return fill(Table("call", "object", "status", "request id", box=None, pad_edge=False), rows) if called else None
 
 
 def looks(entries: Iterable[AnyEntry]) -> Table | None:
     """What the guard said, each time that it looked; ``None`` if it did not."""
-    made = Table("when", "result", box=None, pad_edge=False)
-    for entry in entries:
-        if isinstance(entry, Judged):
-            made.add_row(_WHEN[entry.stage], escape(_verdict_text(entry)))
-    return made if made.row_count else None
+    judged = [entry for entry in entries if isinstance(entry, Judged)]
+    rows = ((_WHEN[one.stage], escape(_verdict_text(one))) for one in judged)
+    return fill(Table("when", "result", box=None, pad_edge=False), rows) if judged else None
 
 
 def _verdict_text(entry: Judged) -> str:

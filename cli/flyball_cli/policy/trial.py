@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from flyball_actuators.guard import Guard, GuardState
+from flyball_actuators.platforms.table import described
 from flyball_actuators.world import WorldTables
 from flyball_contracts.codec import decode_message
 from flyball_contracts.config import ActuatorConfig
@@ -46,7 +47,8 @@ def judge_recorded(
     is no recording, or has no decisions.
     """
     settings = msgspec.structs.replace(config, mode="live", clock="event")
-    guard, state, tables = Guard(settings), GuardState(), WorldTables()
+    guard = Guard(settings, described(config.platforms).keeps_to_node)
+    state, tables = GuardState(), WorldTables()
     found: list[JudgedDecision] = []
     seen: set[str] = set()
     recording, done = Recording.open(path), 0

@@ -4,13 +4,15 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka.log import ClientLog
 from flyball_contracts.security.secret import with_secrets
+
+C = TypeVar("C")
 
 
 def open_consumer(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Consumer:
@@ -63,8 +65,9 @@ class _Login:
             self.client.set_sasl_credentials(read.get("sasl.username", ""), read["sasl.password"])
 
 
-def _opened(make: Callable[..., Any], settings: Mapping[str, Any], log: logging.Logger, who: str, errors: bool) -> Any:
+def _opened(make: Callable[..., C], settings: Mapping[str, Any], log: logging.Logger, who: str, errors: bool) -> C:
     client_log = ClientLog(log, who, str(settings.get("bootstrap.servers", "")))
     login = _Login(settings, client_log.on_error if errors else settings.get("error_cb"))
-    login.client = make({**login.read, "error_cb": login.on_error, "logger": client_log})
-    return login.client
+    client = make({**login.read, "error_cb": login.on_error, "logger": client_log})
+    login.client = client
+    return client

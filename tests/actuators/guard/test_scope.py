@@ -39,8 +39,8 @@ def decisions(draw: st.DrawFn) -> AnyDecision:
     cell, workload = draw(st.sampled_from(CELLS)), draw(st.sampled_from(WORKLOADS))
     if workload.startswith("node:"):
         return check(cell=cell)
-    kind = draw(st.sampled_from((scale, migrate, preempt)))
-    return kind(cell=cell, workload=workload)
+    made: tuple[AnyDecision, ...] = tuple(kind(cell=cell, workload=workload) for kind in (scale, migrate, preempt))
+    return draw(st.sampled_from(made))
 
 
 def apart(workload: str) -> str:

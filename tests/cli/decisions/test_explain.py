@@ -16,6 +16,7 @@ from tests.cli.shell import flyball
 
 from flyball_actuators.audit import Trail
 from flyball_actuators.guard import Verdict
+from flyball_actuators.platforms.calls import Call
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.records import Anomaly, Effect, Evidence, Outcome, Scale
 
@@ -117,3 +118,29 @@ def test_what_is_not_one_decision_is_reported_in_a_line(address: str, name: str,
     assert done.returncode != 0
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_decision_with_many_calls_is_still_one_screen(address: str, tmp_path: Path) -> None:
+    path, decision = tmp_path / "audit", decided("d-one")
+    with Trail(path, "host/1/aa", ActuatorConfig(), lambda: NOW) as trail:
+        for i in range(500):
+            trail.judged(decision, "last", Verdict("accepted", "", ""), ("rate",))
+            trail.called(decision, "kubernetes", Call(verb="POST", object=f"/pods/p{i}/eviction", status="201"))
+    config = tmp_path / "flyball.yaml"
+    config.write_text(f"kafka: {{bootstrap: '{address}'}}\nactuator: {{audit: '{path}'}}\n")
+    done = flyball("explain", "d-one", "--config", str(config))
+    lines = done.stdout.splitlines()
+    assert len(lines) < 70, done.stdout
+    assert sum("... 484 more, see --json" in line for line in lines) == 2
+    shown = [line.split()[1] for line in lines if "/eviction" in line]
+    assert (len(shown), shown[0], shown[-1]) == (16, "/pods/p0/eviction", "/pods/p499/eviction")
+    whole = json.loads(flyball("explain", "d-one", "--config", str(config), "--json").stdout)
+    assert len(whole["audit"]) == 1000
+
+
+def test_an_id_that_many_decisions_begin_with_names_a_few(address: str) -> None:
+    publish(address, *(decided(f"many-{i}") for i in range(40)))
+    done = flyball("explain", "many", "--bootstrap", address)
+    assert done.returncode != 0
+    assert "more than 5 decisions begin with it: many-" in done.stderr
+    assert done.stderr.count("many-") == 5

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.actuators.samples import NOW, S, inventory, migrate, preempt, scale, spec
 from tests.cli.shell import check_refused, flyball
 
 from flyball_contracts.codec import record_message
-from flyball_contracts.records import Record
+from flyball_contracts.records import Allocation, Record
 from flyball_streams.recording import RecordedMessage, RecordingWriter
 
 POLICIES = """\
@@ -62,6 +63,25 @@ def test_what_would_have_been_stopped_is_shown_by_rule(recording: Path, tmp_path
     assert ["policy", "core", "1", "1", "0", "0", "0", "1"] in rows
     assert ["accepted", "3", "2", "1", "0", "0", "1"] in rows
     assert "stopped nothing: idle" in done.stdout
+
+
+@pytest.mark.parametrize(("driver", "code"), [("simulated", ""), ("slurm", "tenant_mixed")])
+def test_a_named_node_counts_where_the_platform_keeps_to_it(driver: str, code: str, tmp_path: Path) -> None:
+    half = {"gpus_per_replica": 0.5}
+    of_other = Allocation(workload="other", replica="other-0", devices=(0,), runtime="kubernetes")
+    recording = recorded(
+        tmp_path / "r.parquet",
+        (replace(spec(), tenant="a", **half), NOW),
+        (replace(spec("other"), tenant="b", **half), NOW),
+        (inventory("n1"), NOW),
+        (replace(inventory("n2", devices=1), allocations=(of_other,)), NOW),
+        (migrate("m", from_node="n2", to_node="n1"), NOW + S),
+    )
+    config, out = tmp_path / "candidate.yaml", tmp_path / "verdicts.json"
+    config.write_text(f"actuator: {{platforms: [{{driver: {driver}}}]}}")
+    done = flyball("policy", "test", recording, "--config", config, "--json", out)
+    assert done.returncode == 0, done.stderr
+    assert [one["code"] for one in json.loads(out.read_text())] == [code]
 
 
 def test_without_policies_the_limits_alone_are_tried(recording: Path) -> None:
