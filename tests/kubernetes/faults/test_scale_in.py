@@ -142,8 +142,10 @@ def test_a_pod_without_the_label_goes_by_its_own_grace(cluster: Cluster) -> None
 
 def test_all_replicas_of_a_preemption_lose_their_load_first(cluster: Cluster) -> None:
     deploy(cluster, 3, **{SERVING: "true"})
-    handle = begun(cluster.platform(), preempt("stop", before=3, after=1, checkpoint=False, time_ns=time.time_ns()))
-    assert "load is taken off" in handle.answer
+    stop = preempt("stop", before=3, after=1, checkpoint=False, time_ns=time.time_ns())
+    with cluster.plane.controllers_paused():
+        handle = begun(cluster.platform(), stop)
+        assert "load is taken off" in handle.answer
     assert isinstance(ended(cluster.platform(), handle), Done)
 
 

@@ -43,7 +43,7 @@ def gang_of(api: Api, target: Target, obj: Object, pod: Object) -> list[Object] 
 
 def needs_preparation(pod: Object, *, checkpoint: bool) -> bool:
     """Whether a pod has steps to do before it is evicted."""
-    return (checkpoint and _promises(pod)) or _label(pod, SERVING) == "true"
+    return (checkpoint and _promises(pod)) or _label(pod, SERVING) in ("true", DRAINING)
 
 
 def preparation_timeout_s(pods: list[Object], *, checkpoint: bool) -> float:
