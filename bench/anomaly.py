@@ -18,7 +18,8 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the prior
 was chosen have a row of their own. ``silent`` are nodes that send nothing, on fleets whose agents restart and are late
 (``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and silences
-(``bench/anomalies/healthy_hosts.py``). With ``--data`` NAB by its own rules and SMD without point adjustment follow
+(``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of ``alibaba_gentd26``
+(``bench/anomalies/real_pods.py``), and NAB by its own rules and SMD without point adjustment follow
 (not with ``--quick``): there each series is alone, as those of services are, and those of devices are not. ``smd`` are
 all series of a host together, by VUS-PR without point adjustment, beside PCA (``bench/anomalies/smd.py``).
 """
@@ -38,7 +39,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import absences, budget as kept, confusion, gangs as gangs, healthy_hosts, record_ratio, smd
+from bench.anomalies import absences, budget as kept, confusion, gangs, healthy_hosts, real_pods, record_ratio, smd
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -362,47 +363,11 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
     yield _table("Departures with tails: a tick", ("series", "CPU ms", "state MB"), speed)
 
 
-def _gang_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
-    lines: list[tuple[str, ...]] = [
-        (
-            r["noise"],
-            f"{r['slower']:.0%}",
-            f"{r['within_60_s']:.1%}",
-            f"{r['within_300_s']:.1%}",
-            f"{r['median_s']:.0f}",
-            str(r["named_before"]),
-        )
-        for r in rows
-        if r["part"] == "gangs"
-    ]
-    titles: tuple[str, ...] = ("step times", "slower by", "within 60 s", "within 5 min", "median s", "named before")
-    yield _table("Gangs that slow down as a whole, generated", titles, lines)
-    lines = [
-        (r["noise"], f"{r['gang_days']:.0f}", f"{r['per_1000_gpu_days']:g}", f"{r['asked']:.3f}", str(r["got"]))
-        for r in rows
-        if r["part"] == "gangs_clean"
-    ]
-    titles = ("step times", "gang-days", "budget per 1,000 GPU-days", "asked", "got")
-    yield _table("Clean gangs: false incidents", titles, lines)
-    lines = [
-        (
-            r["workload"],
-            f"{r['slower']:.0%}",
-            "no" if r["delay_s"] is None else f"{r['delay_s']:.0f}",
-            str(r["others_named"]),
-            ", ".join(r["by_other_detectors"]) or "nothing",
-        )
-        for r in rows
-        if r["part"] == "gang_in_fleet"
-    ]
-    titles = ("gang of the fleet", "slower by", "step time, delay s", "other gangs named", "other detectors")
-    yield _table("Gangs of the fleet", titles, lines)
-
-
 DETECTORS = ("departure", "record_ratio")
-PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "smd", "speed")
+PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "real", "smd", "speed")
 ROUNDS = 4
 """Stories of each kind and seed."""
+REAL_STORIES, QUICK_TICKS = 20, 500
 
 
 def main() -> None:
@@ -461,6 +426,8 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
                 yield from kept.budget_rows(f"pods, {name}, {'peers' if peers else 'alone'}", series, budgets)
         if not quick:
             yield from (*kept.nab_rows(data), *kept.smd_rows(data, 10))
+    elif part == "real" and data is not None:
+        yield from real_pods.rows(data, 1 if quick else REAL_STORIES, HELD_OUT_SEED, QUICK_TICKS if quick else None)
     elif part == "smd" and data is not None:
         yield from smd.rows(data, quick)
     elif part == "speed":
@@ -473,15 +440,18 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
         yield _clean_table(rows)
     if "faults" in parts:
         yield _fault_table(rows)
-    if "gangs" in parts:
-        yield from _gang_tables(rows)
-    yield from (_table(*described) for described in confusion.described(rows))
+    for part in (gangs, confusion):
+        yield from (_table(*described) for described in part.described(rows))
     if "silent" in parts:
         silent = "Silent nodes, where agents restart and are late: false incidents, and nodes that die"
         yield _table(silent, absences.TITLES, list(absences.rows_of(rows)))
     if "hosts" in parts:
         hosts = "Healthy hosts: false incidents by rules of fixed limits, and by those that keep a budget"
         yield _table(hosts, healthy_hosts.TITLES, list(healthy_hosts.rows_of(rows)))
+    if "real" in parts:
+        yield _table("Real pods: incidents without a fault", real_pods.CLEAN_TITLES, list(real_pods.clean_lines(rows)))
+        real = "Faults put into real pods, found within an hour, at 1 false incident in 1,000 GPU-days"
+        yield _table(real, real_pods.TITLES, list(real_pods.lines(rows)))
     if "smd" in parts:
         title = "SMD without point adjustment: hosts by all their series together"
         yield _table(title, smd.TITLES, list(smd.rows_of(rows)))

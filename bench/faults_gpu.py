@@ -11,6 +11,9 @@ decide.
 kind of place, at its place and with its cause is open at the end, and nothing else of it. The sizes of racks and leaf
 switches, and how many of their nodes fail, are drawn for each scenario. Last, nodes fail by themselves, far more often
 than real ones, and it is counted how often that was taken for a rack or leaf switch.
+
+``effective`` is the effective training time of a large job under published rates of faults, with Flyball's decisions
+carried out and without (``bench/anomalies/effective.py``).
 """
 
 import argparse
@@ -30,6 +33,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.anomalies import effective
 from bench.common.report import machine, machine_line, spread
 from tests.streams.engine.incident_harness import IncidentHarness, nodes, symptom
 from tests.streams.engine.scene import CELL, FIRST, ONE, PERIOD_NS, START_NS, Agent, Values, incoming_records
@@ -54,10 +58,12 @@ from flyball_streams.engine import Engine
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.process import calm_collector
 
+PARTS = ("rates", "stories", "effective")
 GOAL_PER_S = 50_000
 SEED = 20_000
 """Nothing was tuned on stories from this seed on, nor on those of racks from the next."""
 RACKS_SEED = 30_000
+EFFECTIVE_SEED = 501
 
 
 class Size(NamedTuple):
@@ -77,28 +83,49 @@ Events = Callable[[int, int, Size], list[NodeEvent]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the figures where requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"only these of: {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="a small cell and few stories; supports no claim")
+    parser.add_argument("--days", type=float, default=2.0, help="event time of each run of ``effective``")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of ``effective``")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
+    parts = options.parts or PARTS
+    if unknown := sorted({*parts} - {*PARTS}):
+        parser.error(f"PART: {unknown[0]!r} is not one of: {', '.join(PARTS)}")
     size = SIZES["quick" if options.quick else "full"]
     calm_collector()
-    rates = [rate(name, make, size) for name, make in FLOODS.items()]
-    stories = [incidents_right(name, make, size) for name, make in STORIES.items()]
-    stories += [incidents_right(name, make, size, racked=True) for name, make in RACK_STORIES.items()]
-    chances = [by_chance(per_day, size) for per_day in CHANCES_PER_DAY]
-    console = Console(width=120)
-    console.print(machine_line(machine()))
-    console.print(_rates(rates))
-    console.print(_stories(stories))
-    console.print(_chances(chances))
+    console, figures = Console(width=120), dict[str, Any](machine=machine())
+    console.print(machine_line(figures["machine"]))
+    reached = [_measured(part, size, options, console, figures) for part in parts]
     if options.quick:
         console.print("--quick supports no claim")
     if options.json is not None:
-        options.json.write_text(
-            json.dumps({"machine": machine(), "rates": rates, "stories": stories, "chances": chances}, indent=1)
-        )
-    right = all(story["right"] == story["of"] for story in stories)
-    return 0 if right and all(np.median(row["per_core_s"]) >= GOAL_PER_S for row in rates) else 1
+        options.json.write_text(json.dumps(figures, indent=1))
+    return 0 if all(reached) else 1
+
+
+def _measured(part: str, size: Size, options: argparse.Namespace, console: Console, figures: dict[str, Any]) -> bool:
+    """Measure and print one of :data:`PARTS`; whether its goal is reached."""
+    if part == "rates":
+        rates = figures["rates"] = [rate(name, make, size) for name, make in FLOODS.items()]
+        console.print(_rates(rates))
+        return all(np.median(row["per_core_s"]) >= GOAL_PER_S for row in rates)
+    if part == "stories":
+        stories = figures["stories"] = [incidents_right(name, make, size) for name, make in STORIES.items()]
+        stories += [incidents_right(name, make, size, racked=True) for name, make in RACK_STORIES.items()]
+        chances = figures["chances"] = [by_chance(per_day, size) for per_day in CHANCES_PER_DAY]
+        console.print(_stories(stories), _chances(chances), sep="\n")
+        return all(story["right"] == story["of"] for story in stories)
+    jobs, days = (effective.JOBS[-1:], 0.05) if options.quick else (effective.JOBS, options.days)
+    seeds = range(EFFECTIVE_SEED, EFFECTIVE_SEED + (1 if options.quick else options.seeds))
+    found = figures["effective"] = list(effective.rows(jobs, days, seeds))
+    table = Table(title=f"Effective training time, goal {effective.GOAL:.0%}; parts lost", title_justify="left")
+    for column in effective.TITLES:
+        table.add_column(column)
+    for line in effective.described(found):
+        table.add_row(*line)
+    console.print(table)
+    return effective.reached(found)
 
 
 def rate(name: str, make: Events, size: Size) -> dict[str, Any]:

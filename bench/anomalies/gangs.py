@@ -5,7 +5,7 @@ one step in ten minutes that takes 20 times as long, as with checkpoints; on a d
 or restless, 1.2 % that remembers a minute. The limit starts from the prior, so all is cold.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,3 +188,44 @@ def _slowed(message: Message, fleet: Fleet, workload: str, factor: float) -> Mes
     values[rows, STEP] *= factor
     kept = {f: getattr(frame, f) for f in frame.__struct_fields__ if f not in ("rows", "block")}
     return frame_message(make_frame(values, **kept))
+
+
+def described(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Titles, columns and lines of the tables, of parts that were measured."""
+    slowed = [r for r in rows if r["part"] == "gangs"]
+    if slowed:
+        lines: list[tuple[str, ...]] = [
+            (
+                r["noise"],
+                f"{r['slower']:.0%}",
+                f"{r['within_60_s']:.1%}",
+                f"{r['within_300_s']:.1%}",
+                f"{r['median_s']:.0f}",
+                str(r["named_before"]),
+            )
+            for r in slowed
+        ]
+        titles: tuple[str, ...] = ("step times", "slower by", "within 60 s", "within 5 min", "median s", "named before")
+        yield "Gangs that slow down as a whole, generated", titles, lines
+    clean = [r for r in rows if r["part"] == "gangs_clean"]
+    if clean:
+        lines = [
+            (r["noise"], f"{r['gang_days']:.0f}", f"{r['per_1000_gpu_days']:g}", f"{r['asked']:.3f}", str(r["got"]))
+            for r in clean
+        ]
+        titles = ("step times", "gang-days", "budget per 1,000 GPU-days", "asked", "got")
+        yield "Clean gangs: false incidents", titles, lines
+    inside = [r for r in rows if r["part"] == "gang_in_fleet"]
+    if inside:
+        lines = [
+            (
+                r["workload"],
+                f"{r['slower']:.0%}",
+                "no" if r["delay_s"] is None else f"{r['delay_s']:.0f}",
+                str(r["others_named"]),
+                ", ".join(r["by_other_detectors"]) or "nothing",
+            )
+            for r in inside
+        ]
+        titles = ("gang of the fleet", "slower by", "step time, delay s", "other gangs named", "other detectors")
+        yield "Gangs of the fleet", titles, lines

@@ -89,6 +89,16 @@ class FleetIndex:
                 found.setdefault(one.name, []).append(one)
         return found.get(replica, [])
 
+    def staying(self, workload: str, node: str) -> list[Replica]:
+        """Replicas of a workload on a node, without those that have all their GPUs elsewhere by now.
+
+        The inventory of a node that is silent is the last that it sent, and lists what was moved off it since.
+        """
+        spec = self.spec(workload)
+        gpus = max(1.0, spec.gpus_per_replica) if spec is not None else 1.0
+        here = [replica for replica in self.replicas(workload) if replica.node == node]
+        return [r for r in here if sum(len(p.devices) for p in self.parts(workload, r.name) if p.node != node) < gpus]
+
     def held(self, workload: str) -> Held:
         """Replicas and GPUs that a workload holds."""
         held = self._held.get(workload)

@@ -133,6 +133,7 @@ class CellLane:
             incidents.quarantine(arbiter.memory.unhealthy, tick.end_ns + 2 * tick.period_ns)
             incidents.close_silent(arbiter.memory.unhealthy, tick, symptoms)
             records: list[Record] = []
+            proposals = [*proposals, *incidents.proposals(tick)]
             for decision in arbiter.decide(tick, proposals, incidents.permits):
                 incidents.note(decision)
                 records.append(decision)

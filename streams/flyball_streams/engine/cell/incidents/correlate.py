@@ -190,7 +190,7 @@ class Correlation:
                     found.update((c.id, c) for c in matches.values() if c.onset_ns >= symptom.since_ns - LINK_NS)
         elif symptom.workload and not found:
             of_it = self._at.get(("workload", symptom.workload), {}).values()
-            near = [c for c in of_it if symptom.since_ns >= c.onset_ns - EARLY_NS and not c.intervention]
+            near = [c for c in of_it if self._may_affect(c, symptom)]
             causes = [c for c in near if not c.is_effect]
             if causes:
                 return [max(causes, key=lambda c: c.rank)]
@@ -198,6 +198,18 @@ class Correlation:
                 return list(self._at.get(("decision", intervention.decision), {}).values())[:1]
             return near[:1]
         return list(found.values())
+
+    def _may_affect(self, incident: OpenIncident, symptom: Symptom) -> bool:
+        """Whether an incident of a workload may be why an effect on it began.
+
+        One that began long before, at a place that the workload has left since, is not.
+        """
+        if symptom.since_ns < incident.onset_ns - EARLY_NS or incident.intervention:
+            return False
+        if incident.is_effect or incident.level not in ("gpu", "link", "node"):
+            return True
+        recent = symptom.since_ns - incident.onset_ns <= LINK_NS
+        return recent or bool(self.directory.staying(symptom.workload, incident.node))
 
     def _open(self, symptom: Symptom, now_ns: int, intervention: IncidentAction | None) -> OpenIncident:
         place = symptom.workload if symptom.gang else symptom.device or symptom.node or symptom.workload
@@ -349,7 +361,7 @@ class Correlation:
         inventory = self.directory.inventories.get(symptom.node)
         for name in sorted({a.workload for a in inventory.allocations if a.devices}) if inventory is not None else ():
             spec = self.directory.spec(name)
-            if spec is not None and spec.is_gang:
+            if spec is not None and spec.is_gang and self.directory.staying(name, symptom.node):
                 yield name
 
     def _add_gangs(self, incident: OpenIncident, symptom: Symptom) -> None:

@@ -20,6 +20,7 @@ from flyball_contracts.records import (
 )
 from flyball_streams.engine.cell.actions.migrate import FAILING
 from flyball_streams.engine.cell.incidents.correlate import Correlation
+from flyball_streams.engine.cell.incidents.halted_gangs import moves_off
 from flyball_streams.engine.cell.incidents.interventions import VOID, Interventions
 from flyball_streams.engine.cell.incidents.limits import passes
 from flyball_streams.engine.cell.incidents.node_evidence import NOT_THE_NODE, cited_by, independent
@@ -57,8 +58,8 @@ class IncidentState(msgspec.Struct):
 class IncidentManager:
     """Groups the symptoms of one cell into incidents.
 
-    In each tick: :meth:`ingest` the symptoms, check :meth:`permits` for each proposal, :meth:`note` the decisions, and
-    publish :meth:`records`.
+    In each tick: :meth:`ingest` the symptoms, add its :meth:`proposals`, check :meth:`permits` for each proposal,
+    :meth:`note` the decisions, and publish :meth:`records`.
     """
 
     def __init__(
@@ -140,6 +141,10 @@ class IncidentManager:
                 continue
             for device in inventory.devices if inventory is not None else ():
                 unhealthy[device.id] = max(until_ns, unhealthy.get(device.id, 0))
+
+    def proposals(self, tick: Tick) -> Iterator[Proposal]:
+        """Proposals that follow from incidents: to move ranks of gangs that stand still off the node at fault."""
+        return moves_off(self.cell, self.state.incidents.values(), self.directory, tick)
 
     def permits(self, proposal: Proposal) -> bool:
         """Whether a proposal may be decided; only those to migrate off a device can be refused.

@@ -1,0 +1,523 @@
+"""Faults put into real GPU series: the pods of ``alibaba_gentd26``, through the real engine, beside the record ratio.
+
+The series have GPU duty, GPU memory and host memory of each pod of an image-generation service, every 57 s for 23 h,
+mostly idle: no power, clocks, temperatures, errors, links, step times or I/O. Of the thirteen faults they *carry*
+seven: hang (the GPU spins at 100 %), fail-slow (the same requests keep it busy 1.1 to 4 times as long), memory leak,
+data stall (it falls idle while its peers work), noisy neighbour (host memory is taken, and the GPU gets less done),
+stuck sensor (all values repeat) and GPU lost (its values vanish without a word, or those of its whole node). Put
+*beside* them are counters and events that the series lack and that are 0 until then: ECC storm, NVLink, network,
+thermal, power brake, and the word of an agent on a GPU that is lost. They say only that these rules work at the rhythm
+of a real fleet. Storage is not put in at all, as nothing in the series waits for a disk.
+
+Each pod is a node with one GPU, and all run one service. A story begins at a drawn tick in one pod that has run for two
+hours and goes on for one more; until then all lanes have seen the clean series, at the default budget of one false
+incident in 1,000 GPU-days. It is found when an incident names the pod within that hour; other incidents that the clean
+series do not have are false, and so are those that the clean series have. The record ratio sees the same values
+(neither counters nor events), at its limit of 0.8. The pods are every second one, on which nothing was tuned.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from bench.anomalies import record_ratio
+from bench.anomalies.budget import POD_FLOORS, Course, pods
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from tests.streams.engine.scene import ONE, incoming
+
+from flyball_contracts.cloudevents import header
+from flyball_contracts.codec import Message, decode_record, frame_message, record_message
+from flyball_contracts.config import WorkerConfig
+from flyball_contracts.frame import make_frame
+from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.metrics import GPU, HOST
+from flyball_contracts.records import Allocation, Device, Incident, Inventory, NodeEvent, WorkloadSpec
+from flyball_contracts.records.events import node_event
+from flyball_models import bucket
+from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine.directory import Entry, Tombstone
+from flyball_streams.engine.node import NodeLane
+
+CELL, SERVICE = "pods", "image-service"
+MEMORY_BYTES = 48 << 30
+MEMORY_MIB = MEMORY_BYTES / 2**20
+DUTY, MEMORY, HOST_MEMORY = range(3)
+COLUMNS = GPU.column("hw.gpu.utilization{task=general}"), GPU.column("hw.gpu.memory.utilization")
+USED = GPU.column("hw.gpu.memory.usage")
+LIMIT = GPU.column("hw.gpu.memory.limit")
+HOST_USED = HOST.column("system.memory.utilization")
+COUNTERS = {
+    "ECC storm": GPU.column("hw.errors{type=corrected}"),
+    "NVLink errors": GPU.column("nvidia.gpu.nvlink.errors"),
+}
+PORTS = [HOST.column(f"system.network.errors{{direction={way}}}") for way in ("receive", "transmit")]
+OLD_LIMIT = 0.8
+BEFORE_S, WATCHED_S, APART_S = 7200.0, 3600.0, 3600.0
+RESAMPLES = 1000
+Floats = NDArray[np.float32]
+
+
+class Tick(NamedTuple):
+    """What the agents of a tick say: series [N, 3], counters by metric of a pod, port errors, events, who is silent."""
+
+    x: Floats
+    counters: dict[tuple[int, int], float]
+    ports: dict[int, float]
+    events: list[tuple[int, str]]
+    silent: set[int]
+
+
+Change = Callable[[Tick, Floats, int, float, np.random.Generator], None]
+"""Changes a tick, given the series as they were when the fault began, the pod, and the seconds since then."""
+
+
+class Fault(NamedTuple):
+    """One kind of fault, and whether the real series carry it."""
+
+    name: str
+    carried: bool
+    draw: Callable[[np.random.Generator], Change]
+
+
+def _hang(random: np.random.Generator) -> Change:
+    del random
+
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.x[pod, DUTY] = 100.0
+
+    return change
+
+
+def _slow(least: float, most: float) -> Callable[[np.random.Generator], Change]:
+    def draw(random: np.random.Generator) -> Change:
+        factor = float(np.exp(random.uniform(np.log(least), np.log(most))))
+
+        def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+            tick.x[pod, DUTY] = min(100.0, tick.x[pod, DUTY] * factor)
+
+        return change
+
+    return draw
+
+
+def _leak(random: np.random.Generator) -> Change:
+    full_s = float(random.uniform(1200.0, 3600.0))
+
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        start = first[pod, MEMORY]
+        leaked = (MEMORY_MIB - start) * min(1.0, since_s / full_s)
+        tick.x[pod, MEMORY] = min(MEMORY_MIB, tick.x[pod, MEMORY] + leaked)
+
+    return change
+
+
+def _stall(random: np.random.Generator) -> Change:
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.x[pod, DUTY] = 0.0
+
+    return change
+
+
+def _neighbour(random: np.random.Generator) -> Change:
+    taken, factor = float(random.uniform(0.1, 0.4)), float(random.uniform(1.05, 2.0))
+
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.x[pod, HOST_MEMORY] = min(1.0, tick.x[pod, HOST_MEMORY] + taken * min(1.0, since_s / 300.0))
+        tick.x[pod, DUTY] /= factor
+
+    return change
+
+
+def _stuck(random: np.random.Generator) -> Change:
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.x[pod] = first[pod]
+
+    return change
+
+
+def _lost(random: np.random.Generator) -> Change:
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.x[pod, [DUTY, MEMORY]] = np.nan
+
+    return change
+
+
+def _said(random: np.random.Generator) -> Change:
+    tell, vanish = _told("device_lost")(random), _lost(random)
+
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tell(tick, first, pod, since_s, noise)
+        vanish(tick, first, pod, since_s, noise)
+
+    return change
+
+
+def _gone(random: np.random.Generator) -> Change:
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.silent.add(pod)
+
+    return change
+
+
+def _counts(name: str, least: float, most: float) -> Callable[[np.random.Generator], Change]:
+    def draw(random: np.random.Generator) -> Change:
+        per_s = float(np.exp(random.uniform(np.log(least), np.log(most))))
+
+        def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+            tick.counters[pod, COUNTERS[name]] = float(noise.poisson(per_s * 57.0))
+
+        return change
+
+    return draw
+
+
+def _ports(random: np.random.Generator) -> Change:
+    per_s = float(10.0 ** random.uniform(-1.5, 2.5))
+
+    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+        tick.ports[pod] = float(noise.poisson(per_s * 57.0))
+
+    return change
+
+
+def _told(kind: str) -> Callable[[np.random.Generator], Change]:
+    def draw(random: np.random.Generator) -> Change:
+        def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
+            if since_s < 60.0:
+                tick.events.append((pod, kind))
+
+        return change
+
+    return draw
+
+
+FAULTS = (
+    Fault("hang: spins at 100 %", True, _hang),
+    Fault("fail-slow, 1.1 to 1.5 times", True, _slow(1.1, 1.5)),
+    Fault("fail-slow, 2 to 4 times", True, _slow(2.0, 4.0)),
+    Fault("memory leak", True, _leak),
+    Fault("data stall", True, _stall),
+    Fault("noisy neighbour", True, _neighbour),
+    Fault("stuck sensor", True, _stuck),
+    Fault("GPU lost without a word", True, _lost),
+    Fault("GPU and node lost", True, _gone),
+    Fault("GPU lost, the agent says so", False, _said),
+    Fault("ECC storm", False, _counts("ECC storm", 0.1, 20.0)),
+    Fault("NVLink errors", False, _counts("NVLink errors", 0.1, 20.0)),
+    Fault("network: port errors", False, _ports),
+    Fault("thermal: throttled", False, _told("throttle")),
+    Fault("power brake", False, _told("power_brake")),
+)
+
+
+class Fleet:
+    """Agents of the pods of a course: what they send in each tick."""
+
+    def __init__(self, course: Course) -> None:
+        self.course = course
+        self.period_ns = round(course.tick_s * NS_PER_S)
+        self.first_ns = -(-1_750_000_000 * NS_PER_S // self.period_ns) * self.period_ns
+        seen = np.isfinite(course.x).any(axis=2)
+        self.begins = seen.argmax(axis=0)
+        self.ends = len(seen) - 1 - seen[::-1].argmax(axis=0)
+        self.sent = Counter[object]()
+
+    def name(self, pod: int) -> str:
+        """Node of a pod."""
+        return f"pod-{pod:03d}"
+
+    def device(self, pod: int) -> str:
+        """GPU of a pod."""
+        return f"gpu-{pod:03d}"
+
+    def now_ns(self, tick: int) -> int:
+        """Event time at which a tick begins."""
+        return self.first_ns + tick * self.period_ns
+
+    def spec(self) -> Message:
+        """The service."""
+        spec = WorkloadSpec(
+            workload=SERVICE, cell=CELL, time_ns=self.now_ns(0), kind="inference", gpus_per_replica=1.0,
+            max_replicas=self.course.x.shape[1],
+        )  # fmt: skip
+        return record_message(spec, "/bench")
+
+    def tick(self, index: int, change: Callable[[Tick], None] | None = None) -> tuple[list[Message], Floats]:
+        """Messages of a tick, and the series as they are sent."""
+        told = Tick(self.course.x[index].copy(), {}, {}, [], set())
+        if change is not None:
+            change(told)
+        told.x[list(told.silent)] = np.nan
+        messages: list[Message] = []
+        for pod in range(len(told.x)):
+            if index == self.begins[pod]:
+                messages.append(record_message(self._inventory(pod, index, holds=True), f"/agents/{self.name(pod)}"))
+            if index == self.ends[pod] + 1:  # the pod was deleted: its agent says that it stops
+                messages.append(record_message(self._inventory(pod, index, holds=False), f"/agents/{self.name(pod)}"))
+                messages.append(record_message(self._event(pod, "agent_stopped", index), f"/agents/{self.name(pod)}"))
+        messages += [record_message(self._event(p, kind, index), f"/agents/{self.name(p)}") for p, kind in told.events]
+        for pod in np.flatnonzero((self.begins <= index) & (index <= self.ends)).tolist():
+            if pod not in told.silent and (np.isfinite(told.x[pod]).any()):
+                messages += self._frames(pod, index, told)
+        return messages, told.x
+
+    def arrived(self, messages: Sequence[Message]) -> list[Incoming]:
+        """Messages with their offsets."""
+        found = [incoming(message) for message in messages]
+        for n, message in enumerate(found):
+            found[n] = message._replace(offset=self.sent[message.topic])
+            self.sent[message.topic] += 1
+        return found
+
+    def _frames(self, pod: int, index: int, told: Tick) -> Iterator[Message]:
+        duty, memory, host = told.x[pod].tolist()
+        gpu, node = np.full((1, len(GPU)), np.nan, np.float32), np.full((1, len(HOST)), np.nan, np.float32)
+        gpu[0, COLUMNS] = duty / 100.0, memory / MEMORY_MIB
+        gpu[0, USED], gpu[0, LIMIT] = memory * 2**20, MEMORY_BYTES
+        gpu[0, list(COUNTERS.values())] = 0.0
+        for (of, column), count in told.counters.items():
+            if of == pod:
+                gpu[0, column] = count
+        node[0, HOST_USED], node[0, PORTS] = host, told.ports.get(pod, 0.0)
+        if np.isnan(duty) and np.isnan(memory):
+            gpu[:] = np.nan
+        for schema, block in ((GPU.schema, gpu), (HOST.schema, node)):
+            self.sent[pod] += 1
+            yield frame_message(
+                make_frame(
+                    block, schema=schema, node=self.name(pod), boot_id="1", epoch=1, seq=self.sent[pod],
+                    time_ns=self.now_ns(index), period_ns=self.period_ns, inventory_epoch=1,
+                )
+            )  # fmt: skip
+
+    def _inventory(self, pod: int, index: int, *, holds: bool) -> Inventory:
+        device = Device(id=self.device(pod), model="gpu", memory_bytes=MEMORY_BYTES)
+        held = (Allocation(workload=SERVICE, replica=f"{SERVICE}-{pod}", devices=(0,)),)
+        last = Inventory(
+            node=self.name(pod), cell=CELL, epoch=2, time_ns=self.now_ns(index), boot_id="1", agent="stopped"
+        )
+        return replace(last, epoch=1, agent="running", devices=(device,), allocations=held) if holds else last
+
+    def _event(self, pod: int, kind: Any, index: int) -> NodeEvent:
+        of = "" if kind == "agent_stopped" else self.device(pod)
+        severity = {"agent_stopped": "info", "device_lost": "critical"}.get(kind, "warning")
+        return node_event(self.name(pod), self.now_ns(index), kind, severity=severity, device=of, message=kind)
+
+
+class Ratios:
+    """The record ratio of each series by itself; scores of what is beyond the floors, by pod."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.floors = n, np.array(list(POD_FLOORS.values()), np.float32)
+        self.size = bucket(n * len(self.floors))
+        self.state = record_ratio.init(self.size)
+
+    def copied(self) -> "Ratios":
+        """A copy that can go on by itself."""
+        other = copy.copy(self)
+        season, visits = np.array(self.state.season), np.array(self.state.visits)
+        other.state = self.state._replace(season=season, visits=visits)
+        return other
+
+    def step(self, x: Floats, second: float) -> NDArray[np.float64]:
+        """Highest score of each pod, [N]."""
+        values = np.full(self.size, np.nan, np.float32)
+        values[: x.size] = x.ravel()
+        hour = np.array(int(second // 3600) % 24, np.int32)
+        self.state, out = record_ratio.step(self.state, values, np.ones(self.size, bool), hour)
+        score, expected = (np.asarray(a)[: x.size].reshape(x.shape) for a in out)
+        with np.errstate(invalid="ignore"):
+            return np.where(np.abs(x - expected) >= self.floors, score, 0.0).max(axis=1).astype(np.float64)
+
+
+class Moment(NamedTuple):
+    """All that goes on from a tick: tables and states of the engine, the record ratio, and what was sent so far."""
+
+    tables: list[Entry]
+    lanes: list[bytes]
+    ratios: Ratios
+    sent: Counter[object]
+
+    @classmethod
+    def of(cls, engine: Engine, ratios: Ratios, fleet: Fleet) -> "Moment":
+        """The present."""
+        lanes = [lane.snapshot() for lane in (engine.nodes[0], *engine.workloads, *engine.cells)]
+        return cls(list(engine.directory.entries()), lanes, ratios.copied(), Counter(fleet.sent))
+
+    def engine(self) -> Engine:
+        """An engine that goes on from here."""
+        made = Engine(WorkerConfig(), ONE)
+        for entry in self.tables:
+            if not isinstance(entry.row, Tombstone):
+                made.directory.apply(entry.row, entry.partition, entry.offset)
+        made.feed([])
+        made.nodes[0] = NodeLane(0, made.config, made.directory, len(made.workloads))
+        for lane, state in zip((made.nodes[0], *made.workloads, *made.cells), self.lanes, strict=True):
+            lane.restore(state)
+        return made
+
+
+class Clean(NamedTuple):
+    """Incidents of the clean series by id, scores of the record ratio [T, N], and some ticks to go on from."""
+
+    incidents: dict[str, Incident]
+    scores: NDArray[np.float64]
+    at: dict[int, Moment]
+
+
+def clean(fleet: Fleet, kept: Sequence[int]) -> Clean:
+    """Run the series as they are."""
+    engine, ratios = Engine(WorkerConfig(), ONE), Ratios(fleet.course.x.shape[1])
+    engine.feed(fleet.arrived([fleet.spec()]))
+    found, at = dict[str, Incident](), dict[int, Moment]()
+    scores = np.zeros(fleet.course.x.shape[:2])
+    for index in range(len(fleet.course.x)):
+        if index in kept:
+            at[index] = Moment.of(engine, ratios, fleet)
+        messages, x = fleet.tick(index)
+        scores[index] = ratios.step(x, index * fleet.course.tick_s)
+        found |= {i.id: i for i in _incidents(engine.feed(fleet.arrived(messages)))}
+    return Clean(found, scores, at)
+
+
+def story(fleet: Fleet, known: Clean, fault: Fault, at: int, pod: int, random: np.random.Generator) -> dict[str, Any]:
+    """One fault: when the engine and the record ratio name its pod, and what else they name."""
+    moment = known.at[at]
+    engine, ratios, fleet.sent = moment.engine(), moment.ratios.copied(), Counter(moment.sent)
+    change, first, course = fault.draw(random), fleet.course.x[at].copy(), fleet.course
+    found, scores = dict[str, tuple[int, Incident]](), list[NDArray[np.float64]]()
+    for index in range(at, at + round(WATCHED_S / course.tick_s)):
+        since_s = (index - at) * course.tick_s
+        messages, x = fleet.tick(index, lambda told, since_s=since_s: change(told, first, pod, since_s, random))
+        scores.append(ratios.step(x, index * course.tick_s))
+        for one in _incidents(engine.feed(fleet.arrived(messages))):
+            found[one.id] = found.get(one.id, (index + 1, one))[0], one
+    mine = [n for n, i in found.values() if _names(i, fleet, pod) and i.id not in known.incidents]
+    others = {i.id for _, i in found.values() if i.status != "merged" and not _names(i, fleet, pod)}
+    loud = np.array(scores) >= OLD_LIMIT
+    old = np.flatnonzero(loud[:, pod]).tolist()
+    return {
+        "part": "real",
+        "fault": fault.name,
+        "carried": fault.carried,
+        "tick": at,
+        "pod": pod,
+        "delay_s": (min(mine) - at) * course.tick_s if mine else None,
+        "false": len(others - known.incidents.keys()),
+        "old_delay_s": (old[0] + 1) * course.tick_s if old else None,
+        "old_false": int(np.delete(loud, pod, axis=1).any(axis=0).sum()),
+    }
+
+
+def rows(data: Path, stories: int, seed: int, ticks: int | None = None) -> Iterator[dict[str, Any]]:
+    """What the clean series have, then so many stories of each fault; ``ticks``: only the first of the series."""
+    course = pods(data, 1, True)
+    fleet = Fleet(course._replace(x=course.x[:ticks], group=course.group[:ticks]))
+    drawn = list(_drawn(fleet, stories, seed))
+    known = clean(fleet, sorted({at for _, at, _ in drawn}))
+    yield {
+        "part": "real_clean",
+        "gpu_days": fleet.course.days,
+        "engine": [i.summary for i in known.incidents.values() if i.status != "merged"],
+        "record_ratio": _alarms(known.scores, fleet.course.tick_s),
+    }
+    for n, (fault, at, pod) in enumerate(drawn):
+        yield story(fleet, known, fault, at, pod, np.random.default_rng([seed, n]))
+
+
+def _drawn(fleet: Fleet, stories: int, seed: int) -> Iterator[tuple[Fault, int, int]]:
+    random = np.random.default_rng([seed, 1])
+    before, after = (round(s / fleet.course.tick_s) for s in (BEFORE_S, WATCHED_S))
+    starts = random.integers(before, len(fleet.course.x) - after, stories).tolist()
+    for fault in FAULTS:
+        for at in starts:  # the same for all faults: lanes are kept at these ticks
+            long = (fleet.begins + before <= at) & (fleet.ends >= at + after)
+            yield fault, at, int(random.choice(np.flatnonzero(long & np.isfinite(fleet.course.x[at]).all(axis=1))))
+
+
+def _incidents(messages: Sequence[Message]) -> Iterator[Incident]:
+    for made in messages:
+        if header(made.headers, "ce_type") == "io.flyball.Incident":
+            record = decode_record(made.topic, made.value, made.headers)
+            if isinstance(record, Incident):
+                yield record
+
+
+def _names(incident: Incident, fleet: Fleet, pod: int) -> bool:
+    return (
+        incident.node == fleet.name(pod) or fleet.device(pod) in incident.devices or fleet.name(pod) in incident.nodes
+    )
+
+
+def _alarms(scores: NDArray[np.float64], tick_s: float) -> int:
+    """Alarms of a pod within an hour count once."""
+    count, last = 0, np.full(scores.shape[1], -np.inf)
+    for tick, score in enumerate(scores):
+        loud = np.flatnonzero(score >= OLD_LIMIT)
+        count += int((tick * tick_s - last[loud] > APART_S).sum())
+        last[loud] = tick * tick_s
+    return count
+
+
+CLEAN_TITLES = ("series", "GPU-days", "engine", "record ratio at 0.8")
+TITLES = ("fault", "stories", "found (90 %)", "median s", "false", "record ratio: found", "median s", "false")
+
+
+def clean_lines(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Lines of the table of clean series."""
+    for row in (r for r in found if r["part"] == "real_clean"):
+        yield "pods, clean", f"{row['gpu_days']:.0f}", str(len(row["engine"])), str(row["record_ratio"])
+
+
+def lines(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Lines by fault, then F1 of what is carried and what is beside, with 90 % intervals over the stories."""
+    for carried in (True, False):
+        mine = [r for r in found if r["part"] == "real" and r["carried"] == carried]
+        for fault in dict.fromkeys(r["fault"] for r in mine):
+            of = [r for r in mine if r["fault"] == fault]
+            yield (fault, str(len(of)), *_found(of, "delay_s", "false"), *_found(of, "old_delay_s", "old_false"))
+        if mine:
+            name = "F1, carried" if carried else "F1, beside"
+            yield (
+                name,
+                str(len(mine)),
+                _f1(mine, "delay_s", "false"),
+                "",
+                "",
+                _f1(mine, "old_delay_s", "old_false"),
+                "",
+                "",
+            )
+
+
+def _found(of: Sequence[dict[str, Any]], delay: str, false: str) -> tuple[str, str, str]:
+    delays = [r[delay] for r in of if r[delay] is not None]
+    low, high = wilson(len(delays), len(of))
+    middle = f"{np.median(delays):.0f}" if delays else ""
+    return f"{len(delays) / len(of):.0%} ({low:.0%} to {high:.0%})", middle, str(sum(r[false] for r in of))
+
+
+def _f1(of: Sequence[dict[str, Any]], delay: str, false: str) -> str:
+    hits = np.array([r[delay] is not None for r in of], np.float64)
+    wrong = np.array([r[false] for r in of], np.float64)
+    chosen = np.random.default_rng(1).integers(0, len(of), (RESAMPLES, len(of)))
+    each = f1(hits[chosen].sum(axis=1), wrong[chosen].sum(axis=1), len(of))
+    low, high = np.quantile(each, (0.05, 0.95)).tolist()
+    return f"{float(f1(hits.sum(), wrong.sum(), len(of))):.2f} ({low:.2f} to {high:.2f})"
+
+
+def f1(hits: Any, wrong: Any, of: int) -> Any:
+    """F1 of so many hits of ``of`` stories with so many false incidents."""
+    return 2.0 * hits / (hits + wrong + of)
+
+
+def wilson(count: int, of: int, z: float = 1.645) -> tuple[float, float]:
+    """The 90 % interval of a share (Wilson 1927)."""
+    share, spread = count / of, z * z / of
+    middle = (share + spread / 2.0) / (1.0 + spread)
+    half = z / (1.0 + spread) * float(np.sqrt(share * (1.0 - share) / of + spread / (4.0 * of)))
+    return max(0.0, middle - half), min(1.0, middle + half)
