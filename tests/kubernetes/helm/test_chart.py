@@ -282,6 +282,18 @@ def test_a_password_is_a_file_of_the_secret(helm: Helm) -> None:
             assert yaml.safe_load(one["data"]["flyball.yaml"])["kafka"]["client"]["sasl.password"] == password
 
 
+@pytest.mark.parametrize(("more", "port"), [((), 80), (("--set", "dashboard.tlsSecret=page-tls"), 443)])
+def test_the_page_has_tls_of_its_own_where_a_secret_is_named(helm: Helm, more: tuple[str, ...], port: int) -> None:
+    objects = helm.render(*EVERYTHING, *more)
+    assert find(objects, "Service", "flyball-dashboard")["spec"]["ports"][0]["port"] == port
+    pod = find(objects, "Deployment", "flyball-dashboard")["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    secrets = {one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    config = parse_config(find(objects, "ConfigMap", "flyball")["data"]["flyball.yaml"], Config)
+    assert secrets.get("tls") == ("page-tls" if more else None)
+    assert config.dashboard.certificate == (f"{mounts['tls']}/tls.crt" if more else "")
+
+
 def test_nothing_comes_in_or_goes_out_but_what_is_said(whole: list[Object]) -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in whole if one["kind"] == "NetworkPolicy"}
     closed = policies["flyball-default-deny"]

@@ -39,6 +39,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- with $values.controller.namespaces }}{{ $_ := set $controller "namespaces" . }}{{ end -}}
 {{- $names := concat (list "flyball-dashboard" (printf "flyball-dashboard.%s.svc" .Release.Namespace)) $values.dashboard.names -}}
 {{- $dashboard := dict "host" "0.0.0.0" "port" 8080 "names" $names -}}
+{{- if $values.dashboard.tlsSecret }}{{ $_ := set $dashboard "certificate" "/etc/flyball-tls/tls.crt" }}{{ end -}}
 {{- $kafka := dict "bootstrap" $values.kafka.bootstrap -}}
 {{- with $values.kafka.client }}{{ $_ := set $kafka "client" . }}{{ end -}}
 {{- $whole := dict "kafka" $kafka "agent" $agent "actuator" $actuator "controller" $controller "dashboard" $dashboard -}}
@@ -47,7 +48,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end }}
 
 {{/* One pod, closed as pod security restricted asks. root, name, image, args, resources; account: of a cloud; token: may call
-the API server; probe: is watched by its health file; secret, claim, env, ports: what it has besides. */}}
+the API server; probe: is watched by its health file; signing, tls, claim, env, ports: what it has besides. */}}
 {{- define "flyball.pod" -}}
 metadata:
   labels:
@@ -138,6 +139,9 @@ spec:
         {{- if .signing }}
         - {name: signing, mountPath: /etc/flyball-signing, readOnly: true}
         {{- end }}
+        {{- if .tls }}
+        - {name: tls, mountPath: /etc/flyball-tls, readOnly: true}
+        {{- end }}
   volumes:
     - name: config
       configMap: {name: flyball}
@@ -155,6 +159,10 @@ spec:
     {{- end }}
     {{- with .signing }}
     - name: signing
+      secret: {secretName: {{ . }}, defaultMode: 288}
+    {{- end }}
+    {{- with .tls }}
+    - name: tls
       secret: {secretName: {{ . }}, defaultMode: 288}
     {{- end }}
 {{- end }}
