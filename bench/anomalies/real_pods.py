@@ -12,7 +12,7 @@ of a real fleet. Storage is not put in at all, as nothing in the series waits fo
 Each pod is a node with one GPU, and all run one service. A story begins at a drawn tick in one pod that has run for two
 hours and goes on for one more; until then all lanes have seen the clean series, at the default budget of one false
 incident in 1,000 GPU-days. It is found when an incident names the pod within that hour; other incidents that the clean
-series do not have are false, and so are those that the clean series have. The record ratio sees the same values
+series do not have are false, and what the clean series have is counted by itself. The record ratio sees the same values
 (neither counters nor events), at its limit of 0.8. The pods are every second one, on which nothing was tuned.
 """
 
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from bench.anomalies import record_ratio
 from bench.anomalies.budget import POD_FLOORS, Course, pods
+from bench.anomalies.pod_faults import COUNTERS, FAULTS, MEMORY_BYTES, MEMORY_MIB, Fault, Floats, Tick
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from tests.streams.engine.scene import ONE, incoming
@@ -43,175 +44,15 @@ from flyball_streams.engine.directory import Entry, Tombstone
 from flyball_streams.engine.node import NodeLane
 
 CELL, SERVICE = "pods", "image-service"
-MEMORY_BYTES = 48 << 30
-MEMORY_MIB = MEMORY_BYTES / 2**20
-DUTY, MEMORY, HOST_MEMORY = range(3)
 COLUMNS = GPU.column("hw.gpu.utilization{task=general}"), GPU.column("hw.gpu.memory.utilization")
 USED = GPU.column("hw.gpu.memory.usage")
 LIMIT = GPU.column("hw.gpu.memory.limit")
 HOST_USED = HOST.column("system.memory.utilization")
-COUNTERS = {
-    "ECC storm": GPU.column("hw.errors{type=corrected}"),
-    "NVLink errors": GPU.column("nvidia.gpu.nvlink.errors"),
-}
 PORTS = [HOST.column(f"system.network.errors{{direction={way}}}") for way in ("receive", "transmit")]
+WORKER = WorkerConfig()
 OLD_LIMIT = 0.8
 BEFORE_S, WATCHED_S, APART_S = 7200.0, 3600.0, 3600.0
 RESAMPLES = 1000
-Floats = NDArray[np.float32]
-
-
-class Tick(NamedTuple):
-    """What the agents of a tick say: series [N, 3], counters by metric of a pod, port errors, events, who is silent."""
-
-    x: Floats
-    counters: dict[tuple[int, int], float]
-    ports: dict[int, float]
-    events: list[tuple[int, str]]
-    silent: set[int]
-
-
-Change = Callable[[Tick, Floats, int, float, np.random.Generator], None]
-"""Changes a tick, given the series as they were when the fault began, the pod, and the seconds since then."""
-
-
-class Fault(NamedTuple):
-    """One kind of fault, and whether the real series carry it."""
-
-    name: str
-    carried: bool
-    draw: Callable[[np.random.Generator], Change]
-
-
-def _hang(random: np.random.Generator) -> Change:
-    del random
-
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod, DUTY] = 100.0
-
-    return change
-
-
-def _slow(least: float, most: float) -> Callable[[np.random.Generator], Change]:
-    def draw(random: np.random.Generator) -> Change:
-        factor = float(np.exp(random.uniform(np.log(least), np.log(most))))
-
-        def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-            tick.x[pod, DUTY] = min(100.0, tick.x[pod, DUTY] * factor)
-
-        return change
-
-    return draw
-
-
-def _leak(random: np.random.Generator) -> Change:
-    full_s = float(random.uniform(1200.0, 3600.0))
-
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        start = first[pod, MEMORY]
-        leaked = (MEMORY_MIB - start) * min(1.0, since_s / full_s)
-        tick.x[pod, MEMORY] = min(MEMORY_MIB, tick.x[pod, MEMORY] + leaked)
-
-    return change
-
-
-def _stall(random: np.random.Generator) -> Change:
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod, DUTY] = 0.0
-
-    return change
-
-
-def _neighbour(random: np.random.Generator) -> Change:
-    taken, factor = float(random.uniform(0.1, 0.4)), float(random.uniform(1.05, 2.0))
-
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod, HOST_MEMORY] = min(1.0, tick.x[pod, HOST_MEMORY] + taken * min(1.0, since_s / 300.0))
-        tick.x[pod, DUTY] /= factor
-
-    return change
-
-
-def _stuck(random: np.random.Generator) -> Change:
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod] = first[pod]
-
-    return change
-
-
-def _lost(random: np.random.Generator) -> Change:
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod, [DUTY, MEMORY]] = np.nan
-
-    return change
-
-
-def _said(random: np.random.Generator) -> Change:
-    tell, vanish = _told("device_lost")(random), _lost(random)
-
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tell(tick, first, pod, since_s, noise)
-        vanish(tick, first, pod, since_s, noise)
-
-    return change
-
-
-def _gone(random: np.random.Generator) -> Change:
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.silent.add(pod)
-
-    return change
-
-
-def _counts(name: str, least: float, most: float) -> Callable[[np.random.Generator], Change]:
-    def draw(random: np.random.Generator) -> Change:
-        per_s = float(np.exp(random.uniform(np.log(least), np.log(most))))
-
-        def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-            tick.counters[pod, COUNTERS[name]] = float(noise.poisson(per_s * 57.0))
-
-        return change
-
-    return draw
-
-
-def _ports(random: np.random.Generator) -> Change:
-    per_s = float(10.0 ** random.uniform(-1.5, 2.5))
-
-    def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.ports[pod] = float(noise.poisson(per_s * 57.0))
-
-    return change
-
-
-def _told(kind: str) -> Callable[[np.random.Generator], Change]:
-    def draw(random: np.random.Generator) -> Change:
-        def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-            if since_s < 60.0:
-                tick.events.append((pod, kind))
-
-        return change
-
-    return draw
-
-
-FAULTS = (
-    Fault("hang: spins at 100 %", True, _hang),
-    Fault("fail-slow, 1.1 to 1.5 times", True, _slow(1.1, 1.5)),
-    Fault("fail-slow, 2 to 4 times", True, _slow(2.0, 4.0)),
-    Fault("memory leak", True, _leak),
-    Fault("data stall", True, _stall),
-    Fault("noisy neighbour", True, _neighbour),
-    Fault("stuck sensor", True, _stuck),
-    Fault("GPU lost without a word", True, _lost),
-    Fault("GPU and node lost", True, _gone),
-    Fault("GPU lost, the agent says so", False, _said),
-    Fault("ECC storm", False, _counts("ECC storm", 0.1, 20.0)),
-    Fault("NVLink errors", False, _counts("NVLink errors", 0.1, 20.0)),
-    Fault("network: port errors", False, _ports),
-    Fault("thermal: throttled", False, _told("throttle")),
-    Fault("power brake", False, _told("power_brake")),
-)
 
 
 class Fleet:
@@ -248,22 +89,22 @@ class Fleet:
 
     def tick(self, index: int, change: Callable[[Tick], None] | None = None) -> tuple[list[Message], Floats]:
         """Messages of a tick, and the series as they are sent."""
-        told = Tick(self.course.x[index].copy(), {}, {}, [], set())
+        sent = Tick(self.course.x[index].copy(), {}, {}, [], set())
         if change is not None:
-            change(told)
-        told.x[list(told.silent)] = np.nan
+            change(sent)
+        sent.x[list(sent.silent)] = np.nan
         messages: list[Message] = []
-        for pod in range(len(told.x)):
+        for pod in range(len(sent.x)):
             if index == self.begins[pod]:
                 messages.append(record_message(self._inventory(pod, index, holds=True), f"/agents/{self.name(pod)}"))
             if index == self.ends[pod] + 1:  # the pod was deleted: its agent says that it stops
                 messages.append(record_message(self._inventory(pod, index, holds=False), f"/agents/{self.name(pod)}"))
                 messages.append(record_message(self._event(pod, "agent_stopped", index), f"/agents/{self.name(pod)}"))
-        messages += [record_message(self._event(p, kind, index), f"/agents/{self.name(p)}") for p, kind in told.events]
+        messages += [record_message(self._event(p, kind, index), f"/agents/{self.name(p)}") for p, kind in sent.events]
         for pod in np.flatnonzero((self.begins <= index) & (index <= self.ends)).tolist():
-            if pod not in told.silent and (np.isfinite(told.x[pod]).any()):
-                messages += self._frames(pod, index, told)
-        return messages, told.x
+            if pod not in sent.silent and (np.isfinite(sent.x[pod]).any()):
+                messages += self._frames(pod, index, sent)
+        return messages, sent.x
 
     def arrived(self, messages: Sequence[Message]) -> list[Incoming]:
         """Messages with their offsets."""
@@ -273,16 +114,16 @@ class Fleet:
             self.sent[message.topic] += 1
         return found
 
-    def _frames(self, pod: int, index: int, told: Tick) -> Iterator[Message]:
-        duty, memory, host = told.x[pod].tolist()
+    def _frames(self, pod: int, index: int, sent: Tick) -> Iterator[Message]:
+        duty, memory, host = sent.x[pod].tolist()
         gpu, node = np.full((1, len(GPU)), np.nan, np.float32), np.full((1, len(HOST)), np.nan, np.float32)
         gpu[0, COLUMNS] = duty / 100.0, memory / MEMORY_MIB
         gpu[0, USED], gpu[0, LIMIT] = memory * 2**20, MEMORY_BYTES
         gpu[0, list(COUNTERS.values())] = 0.0
-        for (of, column), count in told.counters.items():
+        for (of, column), count in sent.counters.items():
             if of == pod:
                 gpu[0, column] = count
-        node[0, HOST_USED], node[0, PORTS] = host, told.ports.get(pod, 0.0)
+        node[0, HOST_USED], node[0, PORTS] = host, sent.ports.get(pod, 0.0)
         if np.isnan(duty) and np.isnan(memory):
             gpu[:] = np.nan
         for schema, block in ((GPU.schema, gpu), (HOST.schema, node)):
@@ -350,7 +191,7 @@ class Moment(NamedTuple):
 
     def engine(self) -> Engine:
         """An engine that goes on from here."""
-        made = Engine(WorkerConfig(), ONE)
+        made = Engine(WORKER, ONE)
         for entry in self.tables:
             if not isinstance(entry.row, Tombstone):
                 made.directory.apply(entry.row, entry.partition, entry.offset)
@@ -371,7 +212,7 @@ class Clean(NamedTuple):
 
 def clean(fleet: Fleet, kept: Sequence[int]) -> Clean:
     """Run the series as they are."""
-    engine, ratios = Engine(WorkerConfig(), ONE), Ratios(fleet.course.x.shape[1])
+    engine, ratios = Engine(WORKER, ONE), Ratios(fleet.course.x.shape[1])
     engine.feed(fleet.arrived([fleet.spec()]))
     found, at = dict[str, Incident](), dict[int, Moment]()
     scores = np.zeros(fleet.course.x.shape[:2])
@@ -392,7 +233,7 @@ def story(fleet: Fleet, known: Clean, fault: Fault, at: int, pod: int, random: n
     found, scores = dict[str, tuple[int, Incident]](), list[NDArray[np.float64]]()
     for index in range(at, at + round(WATCHED_S / course.tick_s)):
         since_s = (index - at) * course.tick_s
-        messages, x = fleet.tick(index, lambda told, since_s=since_s: change(told, first, pod, since_s, random))
+        messages, x = fleet.tick(index, lambda sent, since_s=since_s: change(sent, first, pod, since_s, random))
         scores.append(ratios.step(x, index * course.tick_s))
         for one in _incidents(engine.feed(fleet.arrived(messages))):
             found[one.id] = found.get(one.id, (index + 1, one))[0], one

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from bench.anomalies import real_pods
 from bench.anomalies.budget import POD_FLOORS, Course
-from bench.anomalies.real_pods import FAULTS, Fleet
+from bench.anomalies.pod_faults import FAULTS
+from bench.anomalies.real_pods import Fleet
+from tests.streams.engine.scene import CONFIG
 
 TICKS, PODS, AT = 120, 5, 50
 
@@ -25,7 +27,8 @@ def fleet() -> Fleet:
     return Fleet(Course(x, group, np.array(list(POD_FLOORS.values()), np.float32), 57.0, {}))
 
 
-def test_a_lost_node_is_found_and_a_deleted_pod_is_no_incident(fleet: Fleet) -> None:
+def test_a_lost_node_is_found_and_a_deleted_pod_is_no_incident(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_pods, "WORKER", CONFIG)  # the horizon for which all tests compile
     known = real_pods.clean(fleet, [AT])
     assert known.incidents == {}
     faults = {fault.name: fault for fault in FAULTS}
