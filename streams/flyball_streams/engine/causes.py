@@ -64,6 +64,12 @@ _OF_METRIC: Mapping[str, Cause] = {
     "system.linux.psi.total_time{resource=io": "storage",
 }
 """Cause by the prefix of a metric's name; other metrics may have any cause."""
+_CAUSE_OF_DETECTOR: Mapping[str, Cause] = {
+    "application": "application",
+    "stuck_sensor": "telemetry",
+    "missing_metric": "telemetry",
+}
+"""Causes of detectors that do not depend on the metric."""
 _OF_DETECTOR: Mapping[str, Strength] = {
     "failing": "fault",
     "suspect": "sign",
@@ -105,8 +111,8 @@ def _of_kind(
 def of_anomaly(anomaly: Anomaly) -> tuple[Cause, Strength]:
     """Cause that the first evidence of an anomaly suggests, and the strength of its detector."""
     strength = _OF_DETECTOR.get(anomaly.detector, "effect")
-    if anomaly.detector == "application":
-        return "application", strength
+    if anomaly.detector in _CAUSE_OF_DETECTOR:
+        return _CAUSE_OF_DETECTOR[anomaly.detector], strength
     first = anomaly.evidence[0] if anomaly.evidence else None
     if first is None:
         return "unknown", strength

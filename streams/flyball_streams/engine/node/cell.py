@@ -34,6 +34,7 @@ from flyball_streams.engine.node.detectors.hanging import Hanging
 from flyball_streams.engine.node.detectors.health import Health
 from flyball_streams.engine.node.detectors.links import Links
 from flyball_streams.engine.node.detectors.pressure import Pressure
+from flyball_streams.engine.node.detectors.stuck import StuckSensors
 from flyball_streams.engine.node.detectors.subspaces import Subspaces
 from flyball_streams.engine.node.events import PendingEvents
 from flyball_streams.engine.node.intake import Entry
@@ -85,6 +86,7 @@ class NodeCell:
             Hanging(training, self.profiles, slots),
             self.profiles,
             Links(slots),
+            StuckSensors(slots),
             self.health,
         )
         host_detectors: tuple[Detector[Any], ...] = (

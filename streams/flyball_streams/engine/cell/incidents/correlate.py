@@ -418,11 +418,15 @@ def _is_wider(lead: Symptom, incident: OpenIncident) -> bool:
 
 
 def _named_cause(incident: OpenIncident) -> Cause | None:
-    """The cause with the strongest evidence among the symptoms of the incident's own place."""
+    """The cause with the strongest evidence among the symptoms of the incident's own place.
+
+    A sensor that reports wrong values explains nothing else.
+    """
     lead = incident.lead
     local = [
         s for s in incident.symptoms.values()
-        if s.cause not in VAGUE and (s.device == lead.device or not s.device) and s.node == lead.node
+        if s.cause not in VAGUE and (s.cause, s.strength) != ("telemetry", "effect") and s.node == lead.node
+        and (s.device == lead.device or not s.device)
     ]  # fmt: skip
     return max(local, key=lambda s: (RANK[s.strength], s.score, -s.since_ns)).cause if local else None
 
