@@ -14,7 +14,7 @@ import pytest
 from tests.dashboard.serve import serving
 from tests.rights.ground import certificate
 
-from flyball_contracts.config import Config, DashboardConfig, parse_config
+from flyball_contracts.config import Config, DashboardConfig
 from flyball_contracts.errors import ConfigError
 from flyball_streams.dashboard.gate import COOKIE
 from flyball_streams.dashboard.run import run_dashboard
@@ -155,11 +155,6 @@ def test_a_certificate_that_does_not_work_is_one_error(tmp_path: Path) -> None:
         config = Config(dashboard=DashboardConfig(port=0, certificate=str(path)))
         with pytest.raises(ConfigError, match=rf"dashboard\.certificate: {path} and .*\.key cannot be used: .*{why}"):
             run_dashboard(config, stop=threading.Event())
-
-
-def test_a_proxy_is_an_address(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dashboard: proxies: 'proxy\.lan' is no address or network; write such as"):
-        parse_config("dashboard: {proxies: [proxy.lan]}", Config)
 
 
 def test_a_page_for_others_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:

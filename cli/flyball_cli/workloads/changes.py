@@ -61,7 +61,9 @@ def warnings_of(spec: WorkloadSpec) -> list[str]:
         if not spec.interruptible:
             found.append("deadline: the job is not put off to cleaner or cheaper hours; set interruptible: true")
     if spec.kind == "inference" and spec.objective is None:
-        found.append("objective: none; sizing then weighs late work against idle GPUs by worker.sizing.late_cost")
+        found.append(
+            "objective: none; sizing then keeps work from waiting for more than 5 s as long as that is worth idle GPUs"
+        )
     if spec.max_replicas == 0:
         found.append("max_replicas: 0 lets nothing run")
     return [f"{spec.workload}: {text}" for text in found]

@@ -1,7 +1,6 @@
 """Configuration of all parts; unknown keys are errors, units are in the names."""
 
 import re
-from ipaddress import ip_network
 from typing import Annotated, Literal
 
 import msgspec
@@ -141,8 +140,7 @@ class SizingConfig(Section, frozen=True):
 
     ``slo_headroom`` provides capacity for the recent level of work plus z times its spread. z follows the share of work
     that was served in time: towards the attainment of the workload's objective or, without one, towards the share
-    within five seconds at which late work, at ``late_cost`` times the cost of idle capacity, does not justify more
-    capacity. The largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast
+    within five seconds at which late work, at 99 times the cost of idle capacity, does not justify more capacity. The largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast
     may raise it to its median, by a quarter at most; z falls if this is always too high. ``lead_time_headroom`` does
     the same with a spread that comes half from the need's deviation from the level one cold start earlier, and holds
     the need of present work for two minutes. ``forecast_band`` keeps the replicas between the quantiles 0.75 and 0.95
@@ -163,18 +161,15 @@ class SizingConfig(Section, frozen=True):
     after its last decision. A change of at most a tenth of its replicas is not decided, and one decision removes at
     most ``max_scale_in`` of them.
 
-    ``measured`` names the values (capacity, time to ready) that are measured instead of taken from the specification.
-    They start from the specification and change only on evidence: capacity after three windows at saturation, and by a
-    factor of three at most.
+    Capacity and time to ready are measured. They start from the specification and change only on evidence: capacity
+    after three windows at saturation, and by a factor of three at most.
     """
 
     policy: Literal["slo_headroom", "lead_time_headroom", "forecast_band", "shadow_selection"] = "slo_headroom"
-    late_cost: NotNegative = 99.0
     stabilization_window_s: NotNegative = 600.0
     scale_to_zero_after_s: NotNegative = 0.0
     reversal_cooldown_s: NotNegative = 120.0
     max_scale_in: Ratio = 0.25
-    measured: tuple[Literal["capacity", "cold_start"], ...] = ("capacity", "cold_start")
 
 
 class WorkerConfig(Section, frozen=True):
@@ -341,25 +336,15 @@ class DashboardConfig(Section, frozen=True):
     """The live page; ``names`` are additional host names under which browsers may open it.
 
     The token is read from the environment variable FLYBALL_DASHBOARD_TOKEN; a ``host`` that is not loopback needs one.
-    With a ``certificate``, a PEM file whose key is a file beside it that ends in .key, it is served over TLS. The
-    ``proxies`` are addresses or networks in CIDR notation whose X-Forwarded-Proto says that browsers use TLS.
+    With a ``certificate``, a PEM file whose key is a file beside it that ends in .key, it is served over TLS.
+    The environment variable FORWARDED_ALLOW_IPS names proxies, as addresses or networks, whose X-Forwarded-Proto says
+    that browsers use TLS; without it those of this machine do.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8080
     names: tuple[str, ...] = ()
     certificate: str = ""
-    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
-
-    def __post_init__(self) -> None:
-        """Reject a proxy that is no address."""
-        for proxy in self.proxies:
-            try:
-                ip_network(proxy)
-            except ValueError as error:
-                raise ValueError(
-                    f"proxies: {proxy!r} is no address or network; write such as 10.0.0.7 or 10.0.0.0/24"
-                ) from error
 
 
 class InfluxConfig(Section, frozen=True):

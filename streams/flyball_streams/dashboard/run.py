@@ -53,7 +53,6 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
                 ws_ping_interval=None,
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
-                forwarded_allow_ips=[*config.dashboard.proxies],
             )
         )
         reader = threading.Thread(target=feed.run, args=(stop,), name="dashboard-feed", daemon=True)

@@ -5,6 +5,7 @@ the rest of the engine assumes; comments name the compromises.
 """
 
 from math import ceil
+from typing import Literal
 
 from flyball_contracts.config import (
     HORIZON_TICKS,
@@ -46,8 +47,11 @@ class SizingParameters(SizingConfig, frozen=True):
 
     # A change of at most this share of the replicas is not decided.
     tolerance: float = 0.1
-    # From this wait on work is late, where a workload has no objective.
+    # From this wait on work is late, where a workload has no objective, and what that costs, in idle capacity.
     delay_s: float = 5.0
+    late_cost: float = 99.0
+    # What is estimated from telemetry; estimates start from the owner's values and leave them only on evidence.
+    measured: tuple[Literal["capacity", "cold_start"], ...] = ("capacity", "cold_start")
     # How far the headroom moves in a minute in which all work was late, in spreads: z adapts slowly and steadily.
     headroom_rate: float = 0.02
     # shadow_selection: how long the cost of a policy counts, and how far the logarithm of the price of late work moves

@@ -72,7 +72,10 @@ REMOVED = {
     **_of("agent.export", "otlp_headers_env", "put the headers into OTEL_EXPORTER_OTLP_HEADERS"),
     **_of("agent.workloads.targets", "work", "write token_weights: [1.0, 1.0] for tokens in and out, or leave it out"),
     **_of("worker.choice.offers", "pool", "spot of one GPU type in one zone is reclaimed together; leave it out"),
-    **_of("worker.sizing", "capacity cold_start", "write measured: [capacity, cold_start], or what of it is measured"),
+    **_of(
+        "worker.sizing", "capacity cold_start measured", "both are measured, from the owner's values on; leave it out"
+    ),
+    **_of("worker.sizing", "late_cost", "give the workload an objective of its own"),
     **_of("actuator.platforms", "context", CONTEXT),
     **_of("controller", "context", CONTEXT),
     **_of("actuator.platforms.scaler", "key", "put it beside the certificate, in a file that ends in .key"),
