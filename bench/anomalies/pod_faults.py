@@ -55,7 +55,7 @@ def _slow(least: float, most: float) -> Callable[[np.random.Generator], Change]:
         factor = float(np.exp(random.uniform(np.log(least), np.log(most))))
 
         def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-            tick.x[pod, DUTY] = min(100.0, tick.x[pod, DUTY] * factor)
+            tick.x[pod, DUTY] = min(100.0, float(tick.x[pod, DUTY]) * factor)
 
         return change
 
@@ -68,7 +68,7 @@ def _leak(random: np.random.Generator) -> Change:
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
         start = first[pod, MEMORY]
         leaked = (MEMORY_MIB - start) * min(1.0, since_s / full_s)
-        tick.x[pod, MEMORY] = min(MEMORY_MIB, tick.x[pod, MEMORY] + leaked)
+        tick.x[pod, MEMORY] = min(MEMORY_MIB, float(tick.x[pod, MEMORY]) + leaked)
 
     return change
 
@@ -84,7 +84,7 @@ def _neighbour(random: np.random.Generator) -> Change:
     taken, factor = float(random.uniform(0.1, 0.4)), float(random.uniform(1.05, 2.0))
 
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod, HOST_MEMORY] = min(1.0, tick.x[pod, HOST_MEMORY] + taken * min(1.0, since_s / 300.0))
+        tick.x[pod, HOST_MEMORY] = min(1.0, float(tick.x[pod, HOST_MEMORY]) + taken * min(1.0, since_s / 300.0))
         tick.x[pod, DUTY] /= factor
 
     return change
