@@ -1,5 +1,6 @@
 """Faults as the series of a pod show them, and those that are counters and events put beside the series."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ def _hang(random: np.random.Generator) -> Change:
 
 def _slow(least: float, most: float) -> Callable[[np.random.Generator], Change]:
     def draw(random: np.random.Generator) -> Change:
-        factor = float(np.exp(random.uniform(np.log(least), np.log(most))))
+        factor = math.exp(random.uniform(math.log(least), math.log(most)))
 
         def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
             tick.x[pod, DUTY] = min(100.0, float(tick.x[pod, DUTY]) * factor)
@@ -123,7 +124,7 @@ def _gone(random: np.random.Generator) -> Change:
 
 def _counts(name: str, least: float, most: float) -> Callable[[np.random.Generator], Change]:
     def draw(random: np.random.Generator) -> Change:
-        per_s = float(np.exp(random.uniform(np.log(least), np.log(most))))
+        per_s = math.exp(random.uniform(math.log(least), math.log(most)))
 
         def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
             tick.counters[pod, COUNTERS[name]] = float(noise.poisson(per_s * TICK_S))
