@@ -233,7 +233,7 @@ class Ledger:
     """Where the time of the gang goes, in s."""
 
     def __init__(self, plant: Plant) -> None:
-        self.plant, self.w, self.lost = plant, plant.workload(GANG), Counter[str]()
+        self.plant, self.w, self.lost = plant, plant.workload(GANG), dict.fromkeys(PARTS, 0.0)
         self._done_s = self._lost_gpu_s = 0.0
 
     def add(self) -> None:
@@ -255,7 +255,7 @@ class Ledger:
             moment = Moment(index, index * dt_s, dt_s, plant.config.seed)
             every = np.array([[training.checkpoint_every_s], [training.checkpoint_s]], np.float32)
             saves = any(r.saved_ns > plant.clock_ns for r in plant.placement.placed[self.w])
-            saved_s = dt_s * (1.0 if saves else float(share_in(*every, moment)[0]))
+            saved_s = dt_s * (1.0 if saves else float(share_in(every[0], every[1], moment)[0]))
             self.lost["checkpoints"] += saved_s
             self.lost["slow"] += dt_s - saved_s - worked_s
 

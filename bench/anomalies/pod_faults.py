@@ -1,5 +1,6 @@
 """Faults as the series of a pod show them, and those that are counters and events put beside the series."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -52,10 +53,10 @@ def _hang(random: np.random.Generator) -> Change:
 
 def _slow(least: float, most: float) -> Callable[[np.random.Generator], Change]:
     def draw(random: np.random.Generator) -> Change:
-        factor = float(np.exp(random.uniform(np.log(least), np.log(most))))
+        factor = math.exp(random.uniform(math.log(least), math.log(most)))
 
         def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-            tick.x[pod, DUTY] = min(100.0, tick.x[pod, DUTY] * factor)
+            tick.x[pod, DUTY] = min(100.0, float(tick.x[pod, DUTY]) * factor)
 
         return change
 
@@ -68,7 +69,7 @@ def _leak(random: np.random.Generator) -> Change:
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
         start = first[pod, MEMORY]
         leaked = (MEMORY_MIB - start) * min(1.0, since_s / full_s)
-        tick.x[pod, MEMORY] = min(MEMORY_MIB, tick.x[pod, MEMORY] + leaked)
+        tick.x[pod, MEMORY] = min(MEMORY_MIB, float(tick.x[pod, MEMORY]) + leaked)
 
     return change
 
@@ -84,7 +85,7 @@ def _neighbour(random: np.random.Generator) -> Change:
     taken, factor = float(random.uniform(0.1, 0.4)), float(random.uniform(1.05, 2.0))
 
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
-        tick.x[pod, HOST_MEMORY] = min(1.0, tick.x[pod, HOST_MEMORY] + taken * min(1.0, since_s / 300.0))
+        tick.x[pod, HOST_MEMORY] = min(1.0, float(tick.x[pod, HOST_MEMORY]) + taken * min(1.0, since_s / 300.0))
         tick.x[pod, DUTY] /= factor
 
     return change
@@ -123,7 +124,7 @@ def _gone(random: np.random.Generator) -> Change:
 
 def _counts(name: str, least: float, most: float) -> Callable[[np.random.Generator], Change]:
     def draw(random: np.random.Generator) -> Change:
-        per_s = float(np.exp(random.uniform(np.log(least), np.log(most))))
+        per_s = math.exp(random.uniform(math.log(least), math.log(most)))
 
         def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
             tick.counters[pod, COUNTERS[name]] = float(noise.poisson(per_s * TICK_S))

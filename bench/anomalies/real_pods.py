@@ -37,7 +37,7 @@ from flyball_contracts.frame import make_frame
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU, HOST
 from flyball_contracts.records import Allocation, Device, Incident, Inventory, NodeEvent, WorkloadSpec
-from flyball_contracts.records.events import node_event
+from flyball_contracts.records.events import Severity, node_event
 from flyball_models import bucket
 from flyball_streams.engine import Engine, Incoming
 from flyball_streams.engine.directory import Entry, Tombstone
@@ -62,9 +62,9 @@ class Fleet:
         self.course = course
         self.period_ns = round(course.tick_s * NS_PER_S)
         self.first_ns = -(-1_750_000_000 * NS_PER_S // self.period_ns) * self.period_ns
-        seen = np.isfinite(course.x).any(axis=2)
-        self.begins = seen.argmax(axis=0)
-        self.ends = len(seen) - 1 - seen[::-1].argmax(axis=0)
+        seen: NDArray[np.bool_] = np.asarray(np.isfinite(course.x).any(axis=2), np.bool_)
+        self.begins = np.argmax(seen, axis=0)
+        self.ends = len(seen) - 1 - np.argmax(seen[::-1], axis=0)
         self.sent = Counter[object]()
 
     def name(self, pod: int) -> str:
@@ -145,7 +145,8 @@ class Fleet:
 
     def _event(self, pod: int, kind: Any, index: int) -> NodeEvent:
         of = "" if kind == "agent_stopped" else self.device(pod)
-        severity = {"agent_stopped": "info", "device_lost": "critical"}.get(kind, "warning")
+        severities: dict[str, Severity] = {"agent_stopped": "info", "device_lost": "critical"}
+        severity = severities.get(kind, "warning")
         return node_event(self.name(pod), self.now_ns(index), kind, severity=severity, device=of, message=kind)
 
 
