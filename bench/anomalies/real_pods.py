@@ -39,7 +39,7 @@ from flyball_contracts.metrics import GPU, HOST
 from flyball_contracts.records import Allocation, Device, Incident, Inventory, NodeEvent, WorkloadSpec
 from flyball_contracts.records.events import Severity, node_event
 from flyball_models import bucket
-from flyball_streams.engine import Engine, Incoming
+from flyball_streams.engine import Engine, Incoming, Lane
 from flyball_streams.engine.directory import Entry, Tombstone
 from flyball_streams.engine.node import NodeLane
 
@@ -173,7 +173,8 @@ class Ratios:
         self.state, out = record_ratio.step(self.state, values, np.ones(self.size, bool), hour)
         score, expected = (np.asarray(a)[: x.size].reshape(x.shape) for a in out)
         with np.errstate(invalid="ignore"):
-            return np.where(np.abs(x - expected) >= self.floors, score, 0.0).max(axis=1).astype(np.float64)
+            highest = np.where(np.abs(x - expected) >= self.floors, score, 0.0).max(axis=1)
+        return np.asarray(highest, np.float64)
 
 
 class Moment(NamedTuple):
@@ -187,7 +188,8 @@ class Moment(NamedTuple):
     @classmethod
     def of(cls, engine: Engine, ratios: Ratios, fleet: Fleet) -> "Moment":
         """The present."""
-        lanes = [lane.snapshot() for lane in (engine.nodes[0], *engine.workloads, *engine.cells)]
+        every: list[Lane] = [engine.nodes[0], *engine.workloads, *engine.cells]
+        lanes = [lane.snapshot() for lane in every]
         return cls(list(engine.directory.entries()), lanes, ratios.copied(), Counter(fleet.sent))
 
     def engine(self) -> Engine:
@@ -198,7 +200,8 @@ class Moment(NamedTuple):
                 made.directory.apply(entry.row, entry.partition, entry.offset)
         made.feed([])
         made.nodes[0] = NodeLane(0, made.config, made.directory, len(made.workloads))
-        for lane, state in zip((made.nodes[0], *made.workloads, *made.cells), self.lanes, strict=True):
+        every: list[Lane] = [made.nodes[0], *made.workloads, *made.cells]
+        for lane, state in zip(every, self.lanes, strict=True):
             lane.restore(state)
         return made
 
@@ -234,7 +237,11 @@ def story(fleet: Fleet, known: Clean, fault: Fault, at: int, pod: int, random: n
     found, scores = dict[str, tuple[int, Incident]](), list[NDArray[np.float64]]()
     for index in range(at, at + round(WATCHED_S / course.tick_s)):
         since_s = (index - at) * course.tick_s
-        messages, x = fleet.tick(index, lambda sent, since_s=since_s: change(sent, first, pod, since_s, random))
+
+        def changed(sent: Tick, since_s: float = since_s) -> None:
+            change(sent, first, pod, since_s, random)
+
+        messages, x = fleet.tick(index, changed)
         scores.append(ratios.step(x, index * course.tick_s))
         for one in _incidents(engine.feed(fleet.arrived(messages))):
             found[one.id] = found.get(one.id, (index + 1, one))[0], one

@@ -155,7 +155,8 @@ def test_those_go_first_that_a_replicaset_deletes_first() -> None:
         pod_like("cheap", "n4", cost="-1"), pod_like("broken", "n5", ready="False"), pod_like("nowhere", ""),
         pod_like("dear", "n2", cost="7"),
     ]  # fmt: skip
-    target, obj = Target("Deployment", "ml", "chat"), {"spec": {}}
+    target = Target("Deployment", "ml", "chat")
+    obj: dict[str, Any] = {"spec": {}}
     assert names_of(chosen(target, obj, pods, 1)) == ["nowhere", "broken", "cheap", "new", "old", "alone"]
     pods[0]["metadata"]["labels"] = {"pod-template-hash": "other"}
     assert chosen(target, obj, pods, 1) == [], "in a rollout two ReplicaSets share the number"

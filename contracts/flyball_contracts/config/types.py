@@ -140,11 +140,12 @@ class SizingConfig(Section, frozen=True):
 
     ``slo_headroom`` provides capacity for the recent level of work plus z times its spread. z follows the share of work
     that was served in time: towards the attainment of the workload's objective or, without one, towards the share
-    within five seconds at which late work, at 99 times the cost of idle capacity, does not justify more capacity. The largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast
-    may raise it to its median, by a quarter at most; z falls if this is always too high. ``lead_time_headroom`` does
-    the same with a spread that comes half from the need's deviation from the level one cold start earlier, and holds
-    the need of present work for two minutes. ``forecast_band`` keeps the replicas between the quantiles 0.75 and 0.95
-    of the forecast.
+    within five seconds at which late work, at 99 times the cost of idle capacity, does not justify more capacity. The
+    largest need of the last ``stabilization_window_s`` (at most half an hour) counts. A trusted forecast may raise it
+    to its median, by a quarter at most; z falls if this is always too high. ``lead_time_headroom`` does the same with a
+    spread that comes half from the need's deviation from the level one cold start earlier, and holds the need of
+    present work for two minutes. ``forecast_band`` keeps the replicas between the quantiles 0.75 and 0.95 of the
+    forecast.
 
     ``shadow_selection`` runs 17 policies of fixed caution on the same demand, each with a simulated fleet. The policy
     with the least cost over the last two weeks acts; the cost is replica seconds and late work at a price. The price

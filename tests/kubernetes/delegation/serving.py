@@ -7,7 +7,7 @@ deployment mode Standard, on objects of KServe's own type; Deployments, autoscal
 import os
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from tests.brokers.server import LOOPBACK
@@ -154,12 +154,13 @@ def _plain(path: Path) -> Object:
     """A custom resource without its descriptions, which are most of it, and cost an API server seconds."""
 
     def without(node: Any) -> Any:
-        if isinstance(node, list):
-            return [without(one) for one in cast("list[Any]", node)]
-        if not isinstance(node, dict):
-            return node
-        parts = cast("Object", node)
-        return {key: without(one) for key, one in parts.items() if key != "description" or not isinstance(one, str)}
+        match node:
+            case list():
+                return [without(one) for one in node]
+            case dict():
+                return {k: without(one) for k, one in node.items() if k != "description" or not isinstance(one, str)}
+            case _:
+                return node
 
     found: Object = without(yaml.load(path.read_text(), yaml.CSafeLoader))
     return found
