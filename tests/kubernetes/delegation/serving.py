@@ -153,16 +153,16 @@ def posted(cluster: Cluster, path: str, body: Object) -> str:
 def _plain(path: Path) -> Object:
     """A custom resource without its descriptions, which are most of it, and cost an API server seconds."""
 
-    def without(node: Any) -> Any:
-        match node:
-            case list():
-                return [without(one) for one in node]
-            case dict():
-                return {k: without(one) for k, one in node.items() if k != "description" or not isinstance(one, str)}
-            case _:
-                return node
-
-    found: Object = without(yaml.load(path.read_text(), yaml.CSafeLoader))
+    found: Object = yaml.load(path.read_text(), yaml.CSafeLoader)
+    left: list[Any] = [found]
+    while left:
+        node = left.pop()
+        if hasattr(node, "values"):
+            if isinstance(node.get("description"), str):
+                del node["description"]
+            left.extend(node.values())
+        elif hasattr(node, "append"):
+            left.extend(node)
     return found
 
 
