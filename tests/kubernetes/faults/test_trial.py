@@ -18,7 +18,7 @@ def bootstrap(kafka_jars: Path) -> Iterator[str]:
         yield broker.bootstrap
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_each_decision_has_one_effect_at_most(cluster: Cluster, bootstrap: str, tmp_path: Path) -> None:
     verdict = trial(cluster, bootstrap, tmp_path, 300, seed=1)
     print(verdict)

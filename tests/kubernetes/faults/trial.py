@@ -259,9 +259,11 @@ def _faults(fleet: Fleet, cluster: Cluster, seed: int) -> Generator[Counter[str]
 
 def _settled(bootstrap: str, sent: list[Sent]) -> list[Outcome]:
     """All outcomes, once every decision has a final outcome, or nothing is said any more."""
-    wanted, until = {one.decision.id for one in sent}, time.monotonic() + REST_S
+    wanted, known, until = {one.decision.id for one in sent}, 0, 0.0
     while True:
         found = outcomes(bootstrap)
+        if len(found) > known:
+            known, until = len(found), time.monotonic() + REST_S
         if {o.decision for o in found if o.final} >= wanted or time.monotonic() > until:
             return found
         time.sleep(1.0)
@@ -315,7 +317,7 @@ def _effects(written: Counter[tuple[str, str]]) -> Counter[str]:
 
 def _unlogged(cluster: Cluster, decision: AnyDecision, found: list[Outcome]) -> bool:
     """Whether the API server was killed meanwhile: it may have stored a write and not lived to log it."""
-    ended_ns = max(outcome.time_ns for outcome in found if outcome.decision == decision.id)
+    ended_ns = max((outcome.time_ns for outcome in found if outcome.decision == decision.id), default=0)
     return any(decision.time_ns <= crash_ns <= ended_ns for crash_ns in cluster.plane.crashes_ns)
 
 
