@@ -74,7 +74,10 @@ def test_benchmarks_are_described_with_options_that_they_have() -> None:
     }
     assert set(re.findall(r"^\*\*`([\w/]+\.py)`:", text, re.MULTILINE)) == set(scripts)
     for name, words in re.findall(r"`python bench/([\w/]+\.py)([^`]*)`", text):
-        assert [option for option in re.findall(r"--[\w-]+", words) if f'"{option}"' not in scripts[name]] == []
+        parts = re.findall(r"^from bench\.([\w.]+) import", scripts[name], re.MULTILINE)
+        beside = [ROOT / "bench" / f"{part.replace('.', '/')}.py" for part in parts]
+        source = "".join([scripts[name], *(files[path] for path in beside if path in files)])
+        assert [option for option in re.findall(r"--[\w-]+", words) if f'"{option}"' not in source] == []
     ours = re.compile(r"^from (bench|tests)\b", re.MULTILINE)
     assert [name for name, source in scripts.items() if ours.search(source) and "sys.path.insert(" not in source] == []
 

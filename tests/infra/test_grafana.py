@@ -67,7 +67,9 @@ def _filled(kind: Any) -> Any:
     if get_origin(kind) in (Mapping, dict):
         return {_filled(part): _filled(part) for part in get_args(kind)[:1]}
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return kind(**{name: _filled(hint) for name, hint in get_type_hints(kind).items()})
+        return kind(
+            **{name: _filled(hint) for name, hint in get_type_hints(kind).items() if name in kind.__struct_fields__}
+        )
     return {str: "x", int: 1, float: 1.0, bool: True}[kind]
 
 

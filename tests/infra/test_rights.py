@@ -65,7 +65,7 @@ def test_a_kind_that_drivers_know_has_its_rights() -> None:
         }
 
     for kind in KINDS:
-        direct = kind.scale_method in ("parallelism", "suspend")
+        direct = kind.scale_method in ("parallelism", "suspend", "bounds")
         assert granted("flyball-actuator", kind.group, kind.resource) == {"get", "list", *(["patch"] if direct else [])}
         scale = granted("flyball-actuator", kind.group, f"{kind.resource}/scale")
         assert scale == ({"update"} if kind in SCALED else set())
