@@ -104,7 +104,7 @@ def test_a_password_that_changes_is_read_again(ground: Ground, created: None, ca
     ends_s = time.monotonic() + END_S
     while "Authentication failed" not in caplog.text and time.monotonic() < ends_s:
         producer.poll(0.1)
-    assert len(producer) == 1
+    assert len(producer) > 0
     ground.secret("rotated", "secret-agent")
     assert producer.flush(END_S) == 0
 

@@ -124,6 +124,7 @@ def trial(
     publish(bootstrap, *(spec(name, cell=_cell(name)) for name in (*names, *jobs, "bank")))
     nodes = cluster.plane.get("/api/v1/nodes")["items"]
     publish(bootstrap, *(inventory(node["metadata"]["name"], cell=f"cell-{i}") for i, node in enumerate(nodes)))
+    earlier, _, _ = _written(cluster)  # nodes belong to all tests
     fleet = Fleet(cluster, bootstrap, folder)
     try:
         with _faults(fleet, cluster, chance.randrange(1 << 30)) as faults:
@@ -131,7 +132,7 @@ def trial(
         found = _settled(bootstrap, sent)
     finally:
         fleet.stop()
-    return _judged(cluster, sent, found, faults)
+    return _judged(cluster, sent, found, faults, earlier)
 
 
 def _send(
@@ -269,8 +270,11 @@ def _settled(bootstrap: str, sent: list[Sent]) -> list[Outcome]:
         time.sleep(1.0)
 
 
-def _judged(cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Counter[str]) -> Verdict:
+def _judged(
+    cluster: Cluster, sent: list[Sent], found: list[Outcome], faults: Counter[str], earlier: Counter[tuple[str, str]]
+) -> Verdict:
     written, unanswered, unnamed = _written(cluster)
+    written -= earlier
     effects = _effects(written)
     lasts: dict[str, set[str]] = {}
     outcomes_of = {outcome.decision: f"{outcome.status}: {outcome.answer}{outcome.detail}" for outcome in found}
