@@ -86,7 +86,7 @@ def test_replays() -> None:
 
 
 def test_ends() -> None:
-    end = EndState({"chat": 2}, {"chat": None}, {"chat": 2}, {"n2": ("gpu-0",)})
+    end = EndState({"chat": 2}, {"chat": None}, {"chat": 2}, {"n2": True})
     assert audit.same_end(end, end).broken == []
     other = msgspec.structs.replace(end, placed={"chat": 1}, cordoned={})
     assert len(audit.same_end(other, end).broken) == 2
