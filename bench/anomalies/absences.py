@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from bench.common.incidents import incidents_in
 
-from flyball_contracts.cloudevents import header
-from flyball_contracts.codec import Message, decode_record, frame_message, record_message
+from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
 from flyball_contracts.frame import decode_frame, make_frame
 from flyball_contracts.records import Incident
@@ -136,11 +136,8 @@ def silent_nodes(
     opened: dict[str, tuple[float, Incident]] = {}
     for tick in range(round(seconds / config.tick_s)):
         second = tick * config.tick_s
-        for made in engine.feed([incoming(m) for m in agents.arrived(second, fleet.tick(tick))]):
-            if header(made.headers, "ce_type") != "io.flyball.Incident":
-                continue
-            record = decode_record(made.topic, made.value, made.headers)
-            if isinstance(record, Incident) and any(s.detector == NO_TELEMETRY for s in record.symptoms):
+        for record in incidents_in(engine.feed([incoming(m) for m in agents.arrived(second, fleet.tick(tick))])):
+            if any(s.detector == NO_TELEMETRY for s in record.symptoms):
                 opened.setdefault(record.id, (second, record))
     deaths = [(node, s) for node, mine in agents.spells.items() for s in mine if s.kind == "death"]
     delays: list[float] = []

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bench.anomalies.injected import CAUSES, Site, Story
+from bench.common.incidents import incidents_in
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from flyball_contracts.cloudevents import header
-from flyball_contracts.codec import Message, decode_record, frame_message, record_message
+from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.config import FleetConfig, WorkerConfig
 from flyball_contracts.frame import Frame, decode_frame, make_frame
 from flyball_contracts.records import Incident
@@ -63,7 +63,7 @@ def warmed(config: FleetConfig, start_ns: int, incoming: Callable[[Message], Inc
     engine.feed(first)
     for tick in range(round(WARM_S / config.tick_s)):
         arrived = [incoming(m) for m in fleet.tick(tick)]
-        known |= {i.id for i in _incidents(engine.feed(arrived))}
+        known |= {i.id for i in incidents_in(engine.feed(arrived))}
         if tick == 0:
             first += arrived
         else:
@@ -95,7 +95,7 @@ def incidents_of(warm: Warm, story: Story, incoming: Callable[[Message], Incomin
             messages = _changed(messages, story, since_s, random, added)
         if n == 0:
             messages = [*(record_message(e, f"/agents/{e.node}") for e in story.events), *messages]
-        for one in _incidents(engine.feed([incoming(m) for m in messages])):
+        for one in incidents_in(engine.feed([incoming(m) for m in messages])):
             if one.id not in warm.known:
                 found[one.id] = one
     return sorted((i for i in found.values() if i.status != "merged"), key=worst_first)
@@ -182,14 +182,6 @@ def _changed(
 def _frame(like: Frame, values: NDArray[np.float32], schema: int, seq: int) -> Message:
     kept = {f: getattr(like, f) for f in like.__struct_fields__ if f not in ("rows", "block", "schema", "seq")}
     return frame_message(make_frame(values, schema=schema, seq=seq, **kept))
-
-
-def _incidents(messages: Sequence[Message]) -> Iterator[Incident]:
-    for made in messages:
-        if header(made.headers, "ce_type") == "io.flyball.Incident":
-            record = decode_record(made.topic, made.value, made.headers)
-            if isinstance(record, Incident):
-                yield record
 
 
 def described(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:

@@ -26,12 +26,12 @@ import numpy as np
 from bench.anomalies import record_ratio
 from bench.anomalies.budget import POD_FLOORS, Course, pods
 from bench.anomalies.pod_faults import COUNTERS, FAULTS, MEMORY_BYTES, MEMORY_MIB, Fault, Floats, Tick
+from bench.common.incidents import incidents_in
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from tests.streams.engine.scene import ONE, incoming
 
-from flyball_contracts.cloudevents import header
-from flyball_contracts.codec import Message, decode_record, frame_message, record_message
+from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.config import WorkerConfig
 from flyball_contracts.frame import make_frame
 from flyball_contracts.ids import NS_PER_S
@@ -225,7 +225,7 @@ def clean(fleet: Fleet, kept: Sequence[int]) -> Clean:
             at[index] = Moment.of(engine, ratios, fleet)
         messages, x = fleet.tick(index)
         scores[index] = ratios.step(x, index * fleet.course.tick_s)
-        found |= {i.id: i for i in _incidents(engine.feed(fleet.arrived(messages)))}
+        found |= {i.id: i for i in incidents_in(engine.feed(fleet.arrived(messages)))}
     return Clean(found, scores, at)
 
 
@@ -243,7 +243,7 @@ def story(fleet: Fleet, known: Clean, fault: Fault, at: int, pod: int, random: n
 
         messages, x = fleet.tick(index, changed)
         scores.append(ratios.step(x, index * course.tick_s))
-        for one in _incidents(engine.feed(fleet.arrived(messages))):
+        for one in incidents_in(engine.feed(fleet.arrived(messages))):
             found[one.id] = found.get(one.id, (index + 1, one))[0], one
     mine = [n for n, i in found.values() if _names(i, fleet, pod) and i.id not in known.incidents]
     others = {i.id for _, i in found.values() if i.status != "merged" and not _names(i, fleet, pod)}
@@ -286,14 +286,6 @@ def _drawn(fleet: Fleet, stories: int, seed: int) -> Iterator[tuple[Fault, int, 
         for at in starts:  # the same for all faults: lanes are kept at these ticks
             long = (fleet.begins + before <= at) & (fleet.ends >= at + after)
             yield fault, at, int(random.choice(np.flatnonzero(long & np.isfinite(fleet.course.x[at]).all(axis=1))))
-
-
-def _incidents(messages: Sequence[Message]) -> Iterator[Incident]:
-    for made in messages:
-        if header(made.headers, "ce_type") == "io.flyball.Incident":
-            record = decode_record(made.topic, made.value, made.headers)
-            if isinstance(record, Incident):
-                yield record
 
 
 def _names(incident: Incident, fleet: Fleet, pod: int) -> bool:

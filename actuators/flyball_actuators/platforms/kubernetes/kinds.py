@@ -62,7 +62,7 @@ def field_manager_of(obj: Object, field: str) -> str:
         fields: Object = entry.get("fieldsV1") or {}
         if f"f:{field}" in (fields.get("f:spec") or {}):
             return repr(entry.get("manager", ""))
-    return "somebody"
+    return "another client"
 
 
 def is_true(obj: Object, condition: str) -> bool:

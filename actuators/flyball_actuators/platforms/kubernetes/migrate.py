@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     prepare,
     unmark_pods,
 )
-from flyball_actuators.platforms.kubernetes.targets import Target, read_object
+from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object
 from flyball_contracts.records import Migrate, SubjectState
 
 CORDONED = "flyball.dev/cordoned-for"
@@ -76,10 +76,8 @@ class Migrations:
         """Do the next step; done once all replicas of the controller are ready elsewhere."""
         api, target = self._api, operation.target
         answer = read_object(api, target)
-        if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-            return self._finish(operation, [], Failed(f"{target} is gone; somebody deleted it"))
-        if not answer.ok:
-            return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
+        if (end := lost(answer, target, operation.uid)) is not None:
+            return self._finish(operation, [], end) if answer.ok or answer.status == 404 else end
         shown = target.controller.status(answer.body)
         here, left, node_now = self._find_pods(operation)
         nodes = {operation.pod: node_now} if node_now else {}  # a Deployment's new pod has another name
@@ -104,7 +102,7 @@ class Migrations:
             return Running(text)
         place = f"; it runs on {node_now}" if node_now else ""
         with_it = f", and {len(operation.going) - 1} of its gang with it" if len(operation.going) > 1 else ""
-        kept = f"; node {operation.node} stays cordoned until somebody has checked it" if operation.keep_cordon else ""
+        kept = f"; node {operation.node} stays cordoned until it has been checked" if operation.keep_cordon else ""
         text = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
         return self._finish(operation, [], Done(state, now_ns, text))
 

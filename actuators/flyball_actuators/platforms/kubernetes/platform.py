@@ -143,7 +143,7 @@ class KubernetesPlatform:
             where = "pods" if operation.pods else "object"
             return Handle(operation=operation.encode(), expected=expected, answer=f"found on the {where}")
         if observed is None or version_of(obj) != observed.version:
-            answer = f"{target} was changed by somebody else since the decision was claimed; look at it"
+            answer = f"{target} was changed by another client since the decision was claimed; look at it"
             return Handle(operation=OVERWRITTEN, expected=expected, answer=answer)
         return None
 

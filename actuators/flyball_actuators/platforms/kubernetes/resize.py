@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.operation import (
 )
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
-from flyball_actuators.platforms.kubernetes.targets import Target, read_object
+from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object
 from flyball_contracts.records import Resources, Scale, SubjectState
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -71,10 +71,8 @@ def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     """Resize remaining pods and wait for the kubelets; fails if a node has no room."""
     target = operation.target
     answer = read_object(api, target)
-    if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-        return Failed(f"{target} is gone; somebody deleted it")
-    if not answer.ok:
-        return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
+    if (problem := lost(answer, target, operation.uid)) is not None:
+        return problem
     found = pods_of(api, target, answer.body)
     if isinstance(found, Rejected):
         return Failed(f"unknown outcome: {found.detail}")

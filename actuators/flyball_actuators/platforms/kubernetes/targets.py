@@ -4,7 +4,7 @@ import time
 from threading import Lock
 from typing import NamedTuple
 
-from flyball_actuators.platforms.base import Rejected
+from flyball_actuators.platforms.base import Failed, Rejected
 from flyball_actuators.platforms.kubernetes.api import METADATA, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import (
     BEHIND,
@@ -135,6 +135,13 @@ def read_object(api: Api, target: Target) -> Answer:
     if not behind.ok or owner_of(behind.body).get("uid") != answer.body["metadata"]["uid"]:
         return answer
     return answer._replace(body={**answer.body, BEHIND: behind.body})
+
+
+def lost(answer: Answer, target: Target, uid: str) -> Failed | None:
+    """Why an operation on the object with this uid cannot be followed, by the answer to reading it."""
+    if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != uid):
+        return Failed(f"{target} is gone; it was deleted after the decision was submitted")
+    return None if answer.ok else Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
 
 
 def version_of(obj: Object) -> str:

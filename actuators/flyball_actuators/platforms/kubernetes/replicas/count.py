@@ -5,7 +5,7 @@ import time
 import msgspec
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running, Superseded
-from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
+from flyball_actuators.platforms.kubernetes.api import Answer, Api
 from flyball_actuators.platforms.kubernetes.kinds import (
     Object,
     ReplicaStatus,
@@ -31,7 +31,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     prepare,
     unmark_pods,
 )
-from flyball_actuators.platforms.kubernetes.targets import Target, read_object, version_of
+from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object, version_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
@@ -96,10 +96,8 @@ def poll_count(api: Api, operation: Operation, now_ns: int, *, rollback: bool = 
     """
     target = operation.target
     answer = read_object(api, target)
-    if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != operation.uid):
-        return Failed(f"{target} is gone; somebody deleted it")
-    if not answer.ok:
-        return Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
+    if (problem := lost(answer, target, operation.uid)) is not None:
+        return problem
     shown = target.controller.status(answer.body)
     state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
     progress = _progress(api, operation, answer.body, state, now_ns)

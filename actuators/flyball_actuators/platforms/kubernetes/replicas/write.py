@@ -125,4 +125,4 @@ def _fixed(target: Target, obj: Object) -> tuple[Any, ...]:
 def writer_of(obj: Object) -> str:
     """Field manager of the last change, status excepted."""
     writers = sorted(field_managers_of(obj), key=lambda entry: str(entry.get("time", "")))
-    return repr(writers[-1].get("manager", "")) if writers else "somebody"
+    return repr(writers[-1].get("manager", "")) if writers else "another client"
