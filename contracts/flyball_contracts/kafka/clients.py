@@ -54,9 +54,8 @@ class _Login:
                 now = self.read
             if now.get("sasl.password") != self.read.get("sasl.password"):
                 self.read = now
-                threading.Thread(
-                    target=self._use, args=(now,), daemon=True
-                ).start()  # callbacks may not call the client
+                # In a thread of its own: a callback may not call its client.
+                threading.Thread(target=self._use, args=(now,), daemon=True).start()
         if self._report is not None:
             self._report(error)
 
