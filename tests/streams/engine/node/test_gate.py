@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, strategies as st
 
 from flyball_contracts.records import Tick
-from flyball_streams.engine.gate import FORGET_TICKS, Gate
+from flyball_streams.engine.gate import AGES_MS, FORGET_TICKS, PATIENCE_MS, Gate
 
 LATENESS = 3
 NAMES = ("a", "b", "c", "d")
@@ -247,6 +247,60 @@ def test_a_lane_that_says_nothing_while_others_speak_is_given_up_and_missed() ->
     assert closed(g) == [(8, ())]
 
 
+BEHIND_MS = 30 * PERIOD_MS
+"""How long nobody published, in the tests of a backlog."""
+
+
+def after_a_pause() -> Gate:
+    """A gate whose lanes were all off for :data:`BEHIND_MS`, after ten ticks in time."""
+    g = lanes()
+    published(g, *((name, i, i * PERIOD_MS) for i in range(10) for name in ("a", "b")))
+    assert closed(g) == [(i, ()) for i in range(10)]
+    return g
+
+
+def test_the_ticks_of_a_backlog_wait_for_a_lane_that_starts_later() -> None:
+    g = after_a_pause()
+    began = 10 * PERIOD_MS + BEHIND_MS
+    published(g, *(("a", i, began + i) for i in range(10, 40)))  # the whole backlog
+    published(g, *(("a", 40 + i, began + i * PERIOD_MS) for i in range(20)))
+    assert closed(g) == [], "b has been silent for far longer than the lateness"
+    assert set(published(g, *(("b", i, began + 20 * PERIOD_MS + i) for i in range(10, 60)))) == {"ok"}
+    assert closed(g) == [(i, ()) for i in range(10, 60)]
+
+
+def test_a_lane_that_stays_away_is_given_up_after_as_long_as_the_backlog_was() -> None:
+    g = after_a_pause()
+    began = 10 * PERIOD_MS + BEHIND_MS
+    published(g, *(("a", i, began + i) for i in range(10, 40)))
+    # The pause counts for one second, in which b was silent already.
+    published(g, *(("a", 40 + i, began + i * PERIOD_MS) for i in range(28)))
+    assert closed(g) == []
+    published(g, *(("a", 68 + i, began + (28 + i) * PERIOD_MS) for i in range(3)))
+    assert [missing for _, missing in closed(g)] == [("b",)] * 61
+
+
+def test_patience_has_an_end() -> None:
+    g = after_a_pause()
+    began = 10 * PERIOD_MS + 10 * PATIENCE_MS
+    behind = began // PERIOD_MS
+    published(g, *(("a", i, began + i) for i in range(10, behind, 100)))
+    published(g, *(("a", behind + i, began + i * PERIOD_MS) for i in range(PATIENCE_MS // PERIOD_MS + 2)))
+    assert closed(g)[0] == (10, ("b",))
+
+
+def test_a_clock_that_is_wrong_by_as_much_for_all_is_no_backlog() -> None:
+    g = lanes()
+    wrong_ms = 7 * AGES_MS
+    published(g, *((name, i, i * PERIOD_MS) for i in range(10) for name in ("a", "b")))
+    late = [(name, i, wrong_ms + i * PERIOD_MS) for i in range(10, 10 + 3 * AGES_MS // PERIOD_MS) for name in ("a", "b")]
+    published(g, *late)
+    assert closed(g)[-1][1] == ()
+    after = late[-1][1]
+    published(g, *(("a", after + i, late[-1][2] + i * PERIOD_MS) for i in range(1, 2 + LATENESS)))
+    assert closed(g)[0] == (after + 1, ("b",)), "the lateness alone counts again"
+
+
 def test_a_pause_of_everybody_counts_for_a_second() -> None:
     g = lanes()
     published(g, *((name, i, i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
@@ -270,8 +324,10 @@ def test_lanes_that_are_known_to_be_there_are_waited_for_before_they_speak() -> 
     assert closed(g) == []
     assert set(published(g, *(("b", i, 600 + 10 * i) for i in range(60)))) == {"ok"}
     assert closed(g) == []
-    published(g, *((name, 60 + i, 1200 + i * PERIOD_MS) for i in range(4) for name in ("a", "b")))
-    assert closed(g) == [(i, ("gone",)) for i in range(64)]
+    published(g, *((name, 60 + i, 1200 + i * PERIOD_MS) for i in range(50) for name in ("a", "b")))
+    assert closed(g) == [], "the backlog was of a minute"
+    published(g, *((name, 60 + i, 1200 + i * PERIOD_MS) for i in range(50, 70) for name in ("a", "b")))
+    assert closed(g) == [(i, ("gone",)) for i in range(130)]
 
 
 def test_a_lane_that_is_gone_is_missed_until_it_is_forgotten() -> None:
