@@ -1,12 +1,13 @@
 """The gate: whatever is killed or stands still, what is decided happens once, and the fleet ends as it should."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.faults.audit import table
 from tests.faults.platform import EndState
 from tests.faults.scenario import fleet, settings
-from tests.faults.schedule import schedule
+from tests.faults.schedule import Fault, schedule
 from tests.faults.trial import failed, judge, run, shown
 
 pytestmark = pytest.mark.integration
@@ -16,6 +17,10 @@ SPACING_S = 3.0
 FAST, UNDISTURBED_SPEED = 2.0, 8.0
 """Times real time: what a loaded machine carries while it starts processes again, and what it carries in peace."""
 BUSY_S = 180.0
+AWAY_S, AWAY_SPEED = 600.0, 6.0
+"""Event seconds without any worker, and how fast they pass."""
+BEFORE_S, APART_S, AFTER_S = 15.0, 11.0, 40.0
+"""Seconds of the wall clock before, between the first worker's return and the second's, and of bursts after it."""
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +35,27 @@ def undisturbed(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> E
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("faults", "speed"), [(30, 1.0), (60, FAST)], ids=["at real time", "faster"])
+@pytest.mark.parametrize(("faults", "speed"), [(30, 1.0), (30, FAST)], ids=["at real time", "faster"])
 def test_faults_leave_no_trace(
     kafka_jars: Path, tmp_path: Path, undisturbed: EndState, faults: int, speed: float
 ) -> None:
     span_s = faults * SPACING_S
+    _leave_no_trace(tmp_path, kafka_jars, undisturbed, schedule(SEED, faults, span_s), span_s, speed)
+
+
+@pytest.mark.timeout(900)
+def test_ten_minutes_without_a_worker_leave_no_trace(kafka_jars: Path, tmp_path: Path, undisturbed: EndState) -> None:
+    away_s = AWAY_S / AWAY_SPEED
+    away = [Fault(BEFORE_S, f"worker-{i + 1}", "kill", away_s + i * APART_S) for i in range(2)]
+    span_s = BEFORE_S + away_s + APART_S + AFTER_S
+    _leave_no_trace(tmp_path, kafka_jars, undisturbed, away, span_s, AWAY_SPEED)
+
+
+def _leave_no_trace(
+    folder: Path, jars: Path, undisturbed: EndState, faults: Sequence[Fault], span_s: float, speed: float
+) -> None:
     described = fleet(span_s * speed, SEED)
-    schedule_ = schedule(SEED, faults, span_s)
-    hit = run(tmp_path, kafka_jars, (settings(speed), described, speed), span_s * speed, schedule_, undisturbed)
+    hit = run(folder, jars, (settings(speed), described, speed), span_s * speed, faults, undisturbed)
     findings = judge(hit, undisturbed)
     text = shown(hit, findings, f"seed {SEED}, {speed:g} x real time")
     print(text)
