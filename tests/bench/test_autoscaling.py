@@ -15,6 +15,8 @@ from bench.scaling import unseen
 
 from flyball_streams.backtest.policies.groups import BASELINES
 
+pytestmark = pytest.mark.timeout(600)  # the fixture compiles much
+
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

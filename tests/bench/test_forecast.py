@@ -28,6 +28,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(600)  # it compiles much
 def test_it_reports_every_row_and_its_figures_are_right(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

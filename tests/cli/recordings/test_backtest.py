@@ -1,6 +1,7 @@
 """`flyball backtest` as a user has it, with every output."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,10 @@ from flyball_contracts.records import WorkloadSpec
 from flyball_contracts.topics import WORKLOADS
 from flyball_streams.importers import IMPORTERS
 from flyball_streams.recording import Recording, RecordingWriter
+
+pytestmark = pytest.mark.timeout(600)
+backtest = partial(flyball, "backtest", timeout_s=580.0)
+"""The command, with the time to compile its policies on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,7 @@ def test_a_recording_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path
     recording, out, html = (tmp_path / name for name in ("recording.parquet", "found.json", "found.html"))
     IMPORTERS["azure_llm_2023"].convert(trace, recording)
     options = ["--quick", "--baseline", "hpa,static", "--slo", 0.98, 5, "--cold-start", 60, "--safety"]
-    done = flyball("backtest", recording, *options, "--engine", "both", "--json", out, "--html", html)
+    done = backtest(recording, *options, "--engine", "both", "--json", out, "--html", html)
     assert done.returncode == 0, done.stderr
     assert "Flyball SLO headroom" in done.stdout
     assert "in simulation" in done.stdout
@@ -52,7 +57,7 @@ def test_a_recording_gives_a_summary_json_and_a_page(trace: Path, tmp_path: Path
 def test_a_recording_is_backtested_as_the_engine_sums_it_up(trace: Path, tmp_path: Path) -> None:
     recording, out = tmp_path / "recording.parquet", tmp_path / "found.json"
     IMPORTERS["azure_llm_2023"].convert(trace, recording)
-    done = flyball("backtest", recording, "--quick", "--policy", "forecast_band", "--baseline", "hpa", "--json", out)
+    done = backtest(recording, "--quick", "--policy", "forecast_band", "--baseline", "hpa", "--json", out)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert "ticks of 15 s" in found["about"]
@@ -80,7 +85,7 @@ def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_pa
                     tight = msgspec.structs.replace(spec, min_replicas=1, max_replicas=3)
                     message = message._replace(value=record_message(tight, "/test").value)
                 writer.append(message)
-    done = flyball("backtest", less, "--quick", "--policy", "forecast_band", "--baseline", "hpa", "--json", out)
+    done = backtest(less, "--quick", "--policy", "forecast_band", "--baseline", "hpa", "--json", out)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert (found["least"], found["most"]) == (1, 3)
@@ -99,5 +104,5 @@ def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_pa
     ],
 )
 def test_wrong_use_is_one_line_with_the_remedy(arguments: list[str], words: list[str]) -> None:
-    done = flyball("backtest", *arguments)
+    done = backtest(*arguments)
     check_refused(done.returncode, done.stderr, *words)

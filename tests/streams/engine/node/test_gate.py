@@ -293,7 +293,9 @@ def test_a_clock_that_is_wrong_by_as_much_for_all_is_no_backlog() -> None:
     g = lanes()
     wrong_ms = 7 * AGES_MS
     published(g, *((name, i, i * PERIOD_MS) for i in range(10) for name in ("a", "b")))
-    late = [(name, i, wrong_ms + i * PERIOD_MS) for i in range(10, 10 + 3 * AGES_MS // PERIOD_MS) for name in ("a", "b")]
+    late = [
+        (name, i, wrong_ms + i * PERIOD_MS) for i in range(10, 10 + 3 * AGES_MS // PERIOD_MS) for name in ("a", "b")
+    ]
     published(g, *late)
     assert closed(g)[-1][1] == ()
     after = late[-1][1]
