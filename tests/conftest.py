@@ -23,6 +23,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+from tests import order
 from tests.brokers import kafka
 from tests.brokers.base import Broker
 from tests.brokers.embedded import EmbeddedBroker
@@ -108,13 +109,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first, so that no process is left alone with them at the end."""
-    names = ("streams/worker", "demo", "cli", "bench", "dashboard", "streams/engine", "streams/backtest", "models")
-    first = [ROOT / "tests" / name for name in names]
+    """Put the files that take longest first, so that no process is left alone with them at the end; see `order`."""
     if FUZZ_UNTIL_VARIABLE in os.environ:  # whatever there is time for; the seed is the same in all processes of a run
         random.Random(os.environ[FUZZ_UNTIL_VARIABLE]).shuffle(items)
         return
-    items.sort(key=lambda item: next((i for i, f in enumerate(first) if f in item.path.parents), len(first)))
+    items.sort(key=lambda item: order.rank(item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,8 @@ from flyball_models.forecast import (
     weighting,
 )
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 N = 64
 
 

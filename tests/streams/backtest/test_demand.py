@@ -20,6 +20,8 @@ from flyball_streams.engine.parameters import ForecastParameters, SizingParamete
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 
 def demand_of(seconds: int, seed: int = 0) -> Demand:
     rng = np.random.default_rng(seed)

@@ -24,6 +24,8 @@ from flyball_streams.backtest.kernel import Bounds
 from flyball_streams.backtest.run import Scenario, once_in, simulate
 from flyball_streams.backtest.safety import FAULTS
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 SEEING = [
     hpa.policy(0.6),
     hpa.keda(0.6),

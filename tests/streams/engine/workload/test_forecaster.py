@@ -12,6 +12,8 @@ from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 SEASON = 12
 DAMPED = msgspec.structs.replace(FORECAST, trust_after_ticks=20)
 ENSEMBLE = msgspec.structs.replace(DAMPED, model="ensemble")

@@ -31,6 +31,8 @@ from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.recording import RecordedMessage, RecordingWriter, event_time_ns
 from flyball_streams.recording.history import histories
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 SEASON, TICKS = 12, 12 * 12
 MIX = msgspec.structs.replace(FORECAST, model="ensemble", season_ticks=SEASON)
 SERVE = spec("serve", capacity_per_replica=100.0, max_replicas=12)

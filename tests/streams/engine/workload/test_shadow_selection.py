@@ -19,6 +19,8 @@ from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import SizingParameters
 from flyball_streams.engine.workload.sizing.sizer import TargetReplicas
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 LEARNED = msgspec.structs.replace(
     SIZING, policy="shadow_selection", tolerance=0.0, max_scale_in=1.0, growth=0.0, price_rate=0.05, memory_s=3600.0
 )

@@ -28,6 +28,8 @@ from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
 from flyball_streams.engine.workload.sizing.sizer import TargetReplicas
 
+pytestmark = pytest.mark.timeout(600)  # it compiles much
+
 LIMITS = Limits(SIZING.tolerance, SIZING.max_scale_in, SIZING.growth)
 HOLD = {"slo_headroom": 3, "lead_time_headroom": 2}
 """Place of the hold among the knobs."""
