@@ -8,7 +8,8 @@ from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from flyball_actuators.lease import boot_s
 from flyball_contracts.errors import TransportError

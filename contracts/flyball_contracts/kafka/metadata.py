@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from flyball_contracts.errors import Stopped
 
 if TYPE_CHECKING:  # a megabyte that agents do without
-    from confluent_kafka.admin import ClusterMetadata  # pyright: ignore[reportPrivateImportUsage]
+    from confluent_kafka.admin._metadata import ClusterMetadata
 
 SLICE_S = 0.5
 LAST_S = 3.0
