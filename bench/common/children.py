@@ -81,9 +81,9 @@ def plain_faust(pipe: Connection, bootstrap: str, topic: str, partitions: int, e
     import faust
 
     if embedded:
-        from flyball_streams.broker import faust_on_mock
+        from flyball_streams.worker.faust_private import run_on_embedded_broker
 
-        faust_on_mock.apply()
+        run_on_embedded_broker()
     app: Any = faust.App(
         "bench-plain",
         broker=f"kafka://{bootstrap}",

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.actuators.platform_server import PlatformServer
 from tests.actuators.samples import NOW, S
 
+from flyball_actuators.parameters import RateParameters
 from flyball_actuators.platforms import Capabilities, Done, Handle, Platform, Progress, Rejected
 from flyball_actuators.report import ActuatorReport
 from flyball_actuators.service import run_actuator
@@ -54,6 +55,12 @@ class FilePlatform:
 def config_for(bootstrap: str, group: str, **actuator: object) -> Config:
     settings = ActuatorConfig(group=group, **actuator)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     return Config(kafka=KafkaConfig(bootstrap=bootstrap), actuator=settings)
+
+
+def unlimited(bootstrap: str, group: str, **actuator: object) -> Config:
+    """Mode live, with rates that no test reaches."""
+    rates = {"per_target": RateParameters(1000), "per_cell": RateParameters(100_000)}
+    return config_for(bootstrap, group, mode="live", **rates, **actuator)
 
 
 def without_effect(config: Config) -> Config:

@@ -29,7 +29,7 @@ from flyball_actuators.audit.entries import (
     Submitting,
 )
 from flyball_actuators.guard import Verdict
-from flyball_actuators.ledger.lines import Chain, lines_of, sha256
+from flyball_actuators.ledger.lines import Chain, Disk, append, lines_of, sha256
 from flyball_actuators.ledger.lock import locked
 from flyball_actuators.platforms.calls import Call
 from flyball_contracts.config import ActuatorConfig
@@ -51,7 +51,7 @@ class Trail:
     """One file, written by one process at a time; without a path nothing is recorded.
 
     A file of ``most_bytes`` is renamed to ``PATH.TRAIL``, and a new one that names it begins. Thread-safe. Raises
-    :class:`ConfigError` if the file cannot be used or was modified.
+    :class:`ConfigError` if the file cannot be used or was modified; methods that record raise :class:`NotWrittenError`.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Trail:
             "config": hashlib.sha256(_encoder.encode(config)).hexdigest(),
         }
         self._turn = Lock()
+        self._disk = Disk("actuator.audit", path)
         self._file: FileIO | None = None
         self._held: IO[bytes] | None = None
         self._name, self._line, self._bytes = "", 1, 0
@@ -188,7 +189,7 @@ class Trail:
     def _append(self, kind: type[AnyEntry], *, sync: bool = False, **fields: Any) -> None:
         if self._path is None:
             return
-        with self._turn:
+        with self._turn, self._disk.writing():
             if self._file is None:  # a call ended after the actuator did
                 return
             if self._bytes >= self._most_bytes:
@@ -204,8 +205,7 @@ class Trail:
     def _write(self, kind: type[AnyEntry], **fields: Any) -> None:
         assert self._file is not None
         line = self._chain.line(_encoder.encode(kind(line=self._line + 1, at_ns=self._clock(), **fields)))
-        if self._file.write(line) != len(line):
-            raise OSError("a line of the audit was written only in part; make room on the disk, then start again")
+        append(self._file, line)
         self._chain.add(line)
         self._line += 1
         self._bytes += len(line)

@@ -31,7 +31,7 @@ from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
-from flyball_actuators.ledger import Ledger
+from flyball_actuators.ledger import Ledger, NotWrittenError
 from flyball_actuators.platforms import (
     Handle,
     Platform,
@@ -328,6 +328,8 @@ class Carrier:
             self._call_stopped(task, str(stop))
         except PlatformError as error:
             self._call_failed(task, str(error))
+        except NotWrittenError:  # the call may have been made; after a restart the platform tells
+            raise
         except Exception as error:
             _LOG.exception("platform %s failed on decision %s", self._platform(task).name, task.decision.id)
             self._call_failed(task, f"{type(error).__name__}: {error}")

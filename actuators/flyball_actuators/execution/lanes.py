@@ -92,8 +92,8 @@ class Lanes:
             self._note_expired(task, outcomes.final)
             self._publish_again(outcomes, outcomes.final, partition, [delivery])
             return
-        self._by_id[decision.id] = task
         self._trail.received(decision, partition, offset, signature.id if signature else "")
+        self._by_id[decision.id] = task
         self._queue(task)
         if entry is not None and entry.outcome is not None and not _claimed_by_others(entry.outcome, outcomes):
             task.last, task.step = entry.outcome, "ending"  # it was never published

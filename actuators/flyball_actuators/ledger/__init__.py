@@ -2,6 +2,7 @@
 
 from flyball_actuators.ledger.cell_grants import CellGrants as CellGrants
 from flyball_actuators.ledger.file import Ledger as Ledger
+from flyball_actuators.ledger.lines import NotWrittenError as NotWrittenError
 from flyball_actuators.ledger.outcome_index import (
     DecisionOutcomes as DecisionOutcomes,
     OutcomeIndex as OutcomeIndex,

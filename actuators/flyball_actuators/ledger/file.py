@@ -7,7 +7,6 @@ outcome is *unknown* until the platform is queried. A torn last line is cut off:
 damage is an error, because a guess could act twice.
 """
 
-import errno
 import os
 from collections.abc import Iterator
 from io import FileIO
@@ -17,7 +16,7 @@ from typing import IO, Literal, Self
 import msgspec
 
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger.lines import Chain, crc32, lines_of
+from flyball_actuators.ledger.lines import Chain, Disk, append, crc32, lines_of
 from flyball_actuators.ledger.lock import locked
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Outcome
@@ -47,7 +46,8 @@ class Ledger:
     """Entries by decision id, on disk if a path is given; one process at a time.
 
     Finished decisions that expired ``keep_ns`` before the newest time in the ledger are dropped: the guard refuses them
-    as expired anyway. ``None`` keeps all. Raises :class:`ConfigError` if the file cannot be used.
+    as expired anyway. ``None`` keeps all. Raises :class:`ConfigError` if the file cannot be used; methods that record
+    a step raise :class:`NotWrittenError`.
     """
 
     def __init__(self, path: Path | None = None, *, keep_ns: int | None = None) -> None:
@@ -59,6 +59,7 @@ class Ledger:
         self._file: FileIO | None = None
         self._chain = Chain(HEADER, crc32)
         self._lock: IO[bytes] | None = None
+        self._disk = Disk("actuator.ledger", path)
         if path is not None:
             self._open(path)
 
@@ -120,21 +121,17 @@ class Ledger:
         return Entry(id=decision.id, step=step, expires_ns=decision.expires_ns, grant=grant, outcome=outcome)
 
     def _append(self, entry: Entry, *, sync: bool) -> None:
-        if self._file is not None:
-            self._write(self._file, entry)
-            if sync:
-                os.fsync(self._file.fileno())
-        self._entries[entry.id] = entry
-        self._lines += 1
-        if self._lines > self._most_lines:
-            self._compact()
-
-    def _write(self, file: FileIO, entry: Entry) -> None:
-        """Append a line in one call; a partly written line is damage, and nothing may follow it."""
-        line = self._chain.line(_encoder.encode(entry))
-        if file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, "a line was written only in part; make room on the disk, then start again")
-        self._chain.add(line)
+        with self._disk.writing():
+            if self._file is not None:
+                line = self._chain.line(_encoder.encode(entry))
+                append(self._file, line)
+                self._chain.add(line)
+                if sync:
+                    os.fsync(self._file.fileno())
+            self._entries[entry.id] = entry
+            self._lines += 1
+            if self._lines > self._most_lines:
+                self._compact()
 
     def _compact(self) -> None:
         """Rewrite the file with the latest step of each decision worth keeping, atomically."""

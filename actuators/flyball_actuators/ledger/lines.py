@@ -5,10 +5,17 @@ at the end is not. The ledger uses CRC-32, against disk errors and crashes. The 
 requires a rewrite of all later ones, and published checksums cannot be rewritten.
 """
 
+import errno
 import hashlib
+import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
 from typing import NamedTuple
+
+from flyball_contracts.errors import FlyballError
 
 Checksum = Callable[[bytes, bytes], bytes]
 """Checksum of a body that follows another checksum; both are hexadecimal digits."""
@@ -22,6 +29,41 @@ def crc32(before: bytes, body: bytes) -> bytes:
 def sha256(before: bytes, body: bytes) -> bytes:
     """SHA-256, 64 digits."""
     return hashlib.sha256(before + b" " + body).hexdigest().encode()
+
+
+class NotWrittenError(FlyballError):
+    """A line is not on disk: what it is about must not happen, and the actuator ends."""
+
+
+class Disk:
+    """The disk of one file of lines; ``key`` is the file's key of the configuration.
+
+    The first write that fails is the last: a line may be there in part, and nothing may follow it.
+    """
+
+    def __init__(self, key: str, path: Path | None) -> None:
+        self._key, self._path = key, path
+        self._failed: NotWrittenError | None = None
+
+    @contextmanager
+    def writing(self) -> Generator[None]:
+        """Raise :class:`NotWrittenError` if the block cannot write, or an earlier one could not."""
+        if self._failed is not None:
+            raise self._failed
+        try:
+            yield
+        except OSError as error:
+            self._failed = NotWrittenError(
+                f"{self._key}: {self._path} cannot be written: {error.strerror}; nothing more is carried out: make "
+                "room on the disk, then start the actuator again"
+            )
+            raise self._failed from error
+
+
+def append(file: FileIO, line: bytes) -> None:
+    """Append a line in one call; raises ``OSError`` also where the disk took only a part."""
+    if file.write(line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Line(NamedTuple):

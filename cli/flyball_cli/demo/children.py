@@ -1,6 +1,7 @@
 """The services of the demo as child processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +38,10 @@ class Child:
         if not status or (self._terminated and status in ENDED):  # terminated before it had a handler
             return None
         how = f"with status {status}" if status > 0 else f"by {signal.Signals(-status).name}"
-        return f"{self.name} ended {how}:\n{self.tail()}"
+        folder, text = self.log.parent, self.tail()
+        if shutil.disk_usage(folder).free == 0:
+            text += f"  {folder} is on a full disk; make room there, or let TMPDIR name another folder"
+        return f"{self.name} ended {how}:\n{text}"
 
     def tail(self, lines: int = 12) -> str:
         """Last lines of the log."""

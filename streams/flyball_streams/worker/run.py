@@ -15,9 +15,9 @@ from flyball_contracts.security.rights import roles
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.worker.app import Worker
+from flyball_streams.worker.faust_private import TESTED, run_on_embedded_broker, untested_versions
 from flyball_streams.worker.host import LaneHost
 from flyball_streams.worker.process import calm_collector, compute_in_this_thread
-from flyball_streams.worker.transport import TESTED, untested_versions
 from flyball_streams.worker.warmup import warm_up
 from flyball_streams.worker.watchdog import Watchdog
 
@@ -65,9 +65,7 @@ def run_worker(config: Config, *, embedded: bool = False, health_file: Path | No
     :class:`ConfigError` for security settings that Faust's client does not support.
     """
     if embedded:
-        from flyball_streams.broker import faust_on_mock
-
-        faust_on_mock.apply()
+        run_on_embedded_broker()
     for name, installed in untested_versions().items():
         log.warning("%s %s is installed, but the worker was tested with %s", name, installed, TESTED[name])
     storms = RepeatFilter("aiokafka", "faust", "mode")

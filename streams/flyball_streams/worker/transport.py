@@ -5,15 +5,13 @@ that a fetch returned for a partition are the value of one event at the last off
 a gap, so that acknowledging the event commits them all. The lanes determine where a partition resumes, as they know
 which offsets their state includes. aiokafka joins the group and commits; another client fetches (``fetch.py``).
 
-This uses private parts of faust-streaming and aiokafka: their versions are pinned, and a contract test runs the
-transport against a broker.
+What is private in Faust and aiokafka is in ``faust_private.py``; a contract test runs the transport against a broker.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from typing import Any, Protocol, TypeVar, cast
 
 import faust
@@ -22,11 +20,9 @@ from faust.types import TP, ConsumerMessage
 from yarl import URL
 
 from flyball_streams.engine.lane import Incoming
+from flyball_streams.worker.faust_private import PrivateConsumer
 from flyball_streams.worker.fetch import Fetch
 
-TESTED = {"faust-streaming": "0.15.3", "mode-streaming": "0.7.1", "aiokafka": "0.14.0"}
-"""Versions that the contract test of this module passed with."""
-POSITION_S = 10.0
 PAUSE_S = 0.02
 ALIVE_S = 30.0
 """Interval of polls of aiokafka, which has no messages: a member that does not poll is removed from the group."""
@@ -67,13 +63,7 @@ class Lanes(Protocol):
         ...
 
 
-def untested_versions() -> dict[str, str]:
-    """Installed versions that this module was not tested with, by package."""
-    found = {name: version(name) for name in TESTED}
-    return {name: installed for name, installed in found.items() if installed != TESTED[name]}
-
-
-class BatchConsumer(driver.Consumer):
+class BatchConsumer(PrivateConsumer):
     """Consumer whose events carry a list of messages of one partition."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -95,20 +85,15 @@ class BatchConsumer(driver.Consumer):
     async def perform_seek(self) -> None:
         """Fetch from the end of the lanes' state, or else from the committed offsets."""
         self.placed = False
-        thread: Any = self._thread
         assigned = self.assignment()
-        await self._in_thread(thread._consumer.pause, *(self._new_topicpartition(*tp) for tp in assigned))
+        await self.pause_client(assigned)
         await super().perform_seek()
         transport = cast("BatchTransport", self.transport)
         loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
         places = await loop.run_in_executor(None, transport.lanes.resume, assigned)
-        self._read_offset.update(places)
-        ahead = {tp: offset for tp, offset in places.items() if (self._committed_offset.get(tp) or 0) < offset}
-        if ahead:
-            # Faust commits nothing while the offsets between are not acknowledged. The state includes them.
-            self._committed_offset.update(ahead)
-            await self._commit(ahead)
-        starts = {tp: int(await self._in_thread(thread._consumer.position, tp)) for tp in assigned if tp not in places}
+        self.set_read_offsets(places)
+        await self.commit_ahead(places)  # the state includes what is before
+        starts = {tp: await self.client_position(tp) for tp in assigned if tp not in places}
         await loop.run_in_executor(None, transport.lanes.begin, starts)
         self._epoch = await self._in_pool(lambda: transport.fetch.begin({**places, **starts}))
         self.placed = self.assignment() == assigned
@@ -126,32 +111,20 @@ class BatchConsumer(driver.Consumer):
         await self._in_pool(cast("BatchTransport", self.transport).fetch.close)
         self._pool.shutdown()
 
-    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function of aiokafka's consumer in its own thread."""
-        thread: Any = self._thread
-        return cast("T", await asyncio.wait_for(thread.call_thread(function, *arguments), POSITION_S))
-
     async def _in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
-    async def _drain_messages(self, fetcher: Any) -> None:
-        try:
-            while not (self._stopped.is_set() or fetcher._stopped.is_set()):
-                await self._drain_once()
-        except self.consumer_stopped_errors:
-            if not self.transport.app.should_stop:
-                raise
-
-    async def _drain_once(self) -> None:
+    async def deliver_next(self) -> None:
+        """Deliver the batches of the next fetch."""
         if time.monotonic() - self._looked_at_s > LOOK_S:
             self._looked_at_s = time.monotonic()
-            self._look_for_topics()
+            self.look_for_topics()
         if not self._flows():
             await asyncio.sleep(PAUSE_S)
             return
         if time.monotonic() - self._polled_at_s > ALIVE_S:
             self._polled_at_s = time.monotonic()
-            await self._wait_next_records(0.0)
+            await self.poll_client()
         if time.monotonic() - self._followed_at_s > FOLLOW_S:
             self._followed_at_s = time.monotonic()
             await self._follow_topics()
@@ -165,7 +138,7 @@ class BatchConsumer(driver.Consumer):
         try:
             for tp, batch in batches.items():
                 while not self._flows():
-                    if self._stopped.is_set():
+                    if self.stopping():
                         return
                     await asyncio.sleep(PAUSE_S)
                 if epoch != self._epoch:
@@ -174,19 +147,6 @@ class BatchConsumer(driver.Consumer):
                 left -= 1
         finally:
             transport.lanes.expect(-left)
-
-    def _look_for_topics(self) -> None:
-        """Ask for metadata again where a topic had no partitions, as while a broker starts.
-
-        The leader of the group assigns none of such a topic. Once metadata has it the group is balanced again, but
-        aiokafka asks only every five minutes.
-        """
-        thread = cast("Any", self._thread)
-        if thread is None or thread._consumer is None:
-            return
-        consumer = thread._consumer
-        if 0 in consumer._coordinator._metadata_snapshot.values():
-            thread.thread_loop.call_soon_threadsafe(consumer._client.force_metadata_update)
 
     def _hold(self) -> None:
         transport = cast("BatchTransport", self.transport)
@@ -197,30 +157,21 @@ class BatchConsumer(driver.Consumer):
         return self.flow_active and self.placed
 
     async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
-        expected = self._read_offset[tp]
+        expected = self.read_offset(tp)
         if expected is not None and batch[0].offset < expected:
-            self._reset_committed(tp)  # nothing is fetched twice: this is another partition of that name
+            self.forget_offsets(tp)  # nothing is fetched twice: this is another partition of that name
             expected = None
         first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
-            await self._add_gap(tp, first if expected is None else expected, last - 1)
-        self._read_offset[tp] = last + 1  # before the wait: a rebalance meanwhile sets it again
+            await self.skip(tp, first if expected is None else expected, last - 1)
+        self.set_read_offsets({tp: last + 1})  # before the wait: a rebalance meanwhile sets it again
         callback: Callable[[ConsumerMessage], Awaitable[None]] = cast("Any", self).callback
         generation = self.app.consumer_generation_id
         message = ConsumerMessage(
             tp.topic, tp.partition, last, 0.0, 0, [], None, cast("Any", batch), None, tp=tp, generation_id=generation
         )
         await callback(message)
-
-    def _reset_committed(self, tp: TP) -> None:
-        """Make Faust forget the offsets of a recreated partition; it would never commit lower ones."""
-        faust_keeps: Any = self
-        for kept in (faust_keeps._acked, faust_keeps._acked_index, faust_keeps._gap):
-            if tp in kept:
-                kept[tp].clear()
-        self._committed_offset[tp] = None
-        self._read_offset[tp] = None
 
     async def _follow_topics(self) -> None:
         """Fetch a recreated topic from its start: it may have more messages than were read of the old one."""
@@ -230,7 +181,7 @@ class BatchConsumer(driver.Consumer):
         again = [tp for tp in self.assignment() if tp.topic in changed and tp not in self._followed]
         if again and self._flows():
             self._followed.update(again)
-            places = {tp: int(self._read_offset[tp] or 0) for tp in self.assignment()} | dict.fromkeys(again, 0)
+            places = {tp: int(self.read_offset(tp) or 0) for tp in self.assignment()} | dict.fromkeys(again, 0)
             self._epoch = await self._in_pool(lambda: transport.fetch.begin(places))
         self._followed &= {tp for tp in self._followed if tp.topic in changed}
 

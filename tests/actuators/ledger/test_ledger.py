@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.actuators.samples import CELL, NOW, S, scale
 
 from flyball_actuators.guard import Grant
-from flyball_actuators.ledger import Ledger, file as module
+from flyball_actuators.ledger import Ledger, NotWrittenError, file as module
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Outcome
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
@@ -214,7 +214,9 @@ def test_a_line_that_the_disk_takes_only_in_part_is_no_line(tmp_path: Path) -> N
     with Ledger(path) as ledger:
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, hard))
         try:
-            with pytest.raises(OSError, match=r"only in part; make room on the disk, then start again"):
+            with pytest.raises(
+                NotWrittenError, match=r"actuator\.ledger: .* cannot be written: No space left.*make room on the disk"
+            ):
                 ledger.send(scale("granted"))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

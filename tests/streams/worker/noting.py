@@ -17,9 +17,9 @@ from faust.types import TP
 from tests.streams.worker.rig import PARTITIONS
 
 from flyball_contracts.config import Config, load_config
-from flyball_streams.broker import faust_on_mock
 from flyball_streams.engine import Incoming
 from flyball_streams.worker.app import Worker
+from flyball_streams.worker.faust_private import run_on_embedded_broker
 
 
 class Noting:
@@ -84,7 +84,7 @@ def main() -> None:
     path, notes, resume, embedded, *hidden = sys.argv[1:]
     logging.basicConfig(level="INFO")
     if embedded == "embedded":
-        faust_on_mock.apply()
+        run_on_embedded_broker()
     if hidden:
         hide_once(hidden[0])
     places = {TP(topic, partition): offset for topic, partition, offset in json.loads(resume)}

@@ -130,15 +130,17 @@ def command(**options: Any) -> None:
             found = study([demand], question, progress)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-    _show(found)
-    if json_out is not None:
-        with written(json_out) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    if html_out is not None:
-        from flyball_streams.backtest.report.page import page
+    try:  # what took hours to find is shown where a file cannot be written, and in the files where it cannot be shown
+        if json_out is not None:
+            with written(json_out) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        if html_out is not None:
+            from flyball_streams.backtest.report.page import page
 
-        with written(html_out) as file:
-            file.write(page(found).encode())
+            with written(html_out) as file:
+                file.write(page(found).encode())
+    finally:
+        _show(found)
 
 
 def _listed(text: str) -> list[str]:

@@ -1,0 +1,91 @@
+"""Commands on a disk that is really full: one line with the place, and no part of a file is left."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.brokers.embedded import EmbeddedBroker
+from tests.cli.shell import check_refused, command, environment, flyball
+from tests.full_disk import on_small_disk
+
+from flyball_contracts.topics import TOPICS
+from flyball_streams.importers import IMPORTERS
+
+FULL = os.strerror(28)
+PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}
+BACKTEST = ("--quick", "--policy", "forecast_band", "--baseline", "hpa")
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    (folder := tmp_path / "disk").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An hour of requests of one service."""
+    folder = tmp_path_factory.mktemp("azure_llm_2023")
+    seconds = pl.Series(range(3600), dtype=pl.Int64)
+    pl.DataFrame({"service": ["chat"] * 3600, "timestamp": 1_700_000_000 + seconds}).with_columns(
+        timestamp=pl.from_epoch("timestamp").cast(pl.Datetime("ns")),
+        context_tokens=pl.lit(1000, pl.Int32),
+        generated_tokens=pl.lit(100, pl.Int32),
+    ).write_parquet(folder / "requests.parquet")
+    return folder
+
+
+def test_a_replay_leaves_no_part_of_its_file(recording: Path, disk: Path) -> None:
+    done = on_small_disk(disk, 4, *command("replay", recording, "--out", disk / "a.jsonl"))
+    check_refused(done.status, done.stderr, str(disk / "a.jsonl"), FULL)
+    assert done.left == []
+
+
+def test_an_import_leaves_no_part_of_its_file(trace: Path, disk: Path) -> None:
+    done = on_small_disk(disk, 4, *command("import", "azure_llm_2023", trace, disk / "a.parquet"))
+    check_refused(done.status, done.stderr, str(disk / "a.parquet"), "is the disk full?")
+    assert done.left == []
+
+
+def test_a_record_leaves_no_part_of_its_file(
+    recording: Path, disk: Path, embedded_broker: Callable[..., EmbeddedBroker]
+) -> None:
+    broker = embedded_broker(PARTITIONS).bootstrap
+    assert flyball("replay", recording, "--to-broker", "--bootstrap", broker).returncode == 0
+    done = on_small_disk(disk, 64, *command("record", disk / "a.parquet", "--bootstrap", broker, "--for", 5))
+    check_refused(done.status, done.stderr, str(disk / "a.parquet"), "is the disk full?")
+    assert done.left == []
+
+
+@pytest.mark.parametrize("kind", ["json", "html"])
+def test_a_backtest_shows_what_it_cannot_write(trace: Path, disk: Path, tmp_path: Path, kind: str) -> None:
+    IMPORTERS["azure_llm_2023"].convert(trace, tmp_path / "recording.parquet")
+    out = disk / f"a.{kind}"
+    done = on_small_disk(disk, 4, *command("backtest", tmp_path / "recording.parquet", *BACKTEST, f"--{kind}", out))
+    check_refused(done.status, done.stderr, str(out), FULL)
+    assert done.left == []
+    assert "HPA" in done.stdout
+
+
+def test_a_backtest_writes_what_it_cannot_show(trace: Path, tmp_path: Path) -> None:
+    IMPORTERS["azure_llm_2023"].convert(trace, tmp_path / "recording.parquet")
+    out = tmp_path / "a.json"
+    with open("/dev/full", "wb") as full:
+        line = command("backtest", tmp_path / "recording.parquet", *BACKTEST, "--json", out)
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False)
+    check_refused(done.returncode, done.stderr, "output", FULL)
+    assert '"hpa"' in out.read_text()
+
+
+@pytest.mark.parametrize("kib", [4, 16])
+def test_a_demo_on_a_full_folder_for_temporary_files(disk: Path, kib: int) -> None:
+    done = on_small_disk(disk, kib, *command("demo", "--for", 5), TMPDIR=str(disk))
+    assert done.status in (1, 2)
+    shown = " ".join((done.stdout + done.stderr).split())
+    assert str(disk) in shown
+    assert "make room there, or let TMPDIR name another folder" in shown
+    assert done.left == []
