@@ -1,8 +1,7 @@
 """The order in which the processes of `make test` get its files: the longest first, computing and waiting ones mixed.
 
-Two cores carry four processes. While one waits for a clock or a broker, another computes. Files that compile the same
-policies or models lie apart, so that the first compiles them and the next finds them in the cache.
-The seconds are sums of what `pytest --durations` shows of a run of `make test`.
+Two cores carry four processes: while one waits for a clock or a broker, another computes. How long a file takes,
+``pytest --durations`` shows.
 """
 
 from collections.abc import Sequence

@@ -7,11 +7,10 @@ silent for ``lateness`` ticks of *log time*, however far ahead the others are. L
 the log (Kafka's ``CreateTime``), so it advances only with messages, and a pause of all sources counts as a tick or a
 second at most, whichever is longer. If messages have no log time, the first rule applies to lanes too.
 
-After a time without workers, the lanes of those that come back first publish their backlog, which takes less than the
-others need to start. The ticks of a backlog are old when they first arrive, so to wait for them costs little: a tick
-waits for silent lanes as long as it was behind, up to ``PATIENCE_MS``. How far it was behind is its age in log time
-beyond the least age of this hour and the one before, so clocks that differ, or an event time that runs faster than log
-time, do not count.
+When workers come back after minutes without any, some lanes publish their whole backlog before the others have started.
+So a tick that was behind when it first arrived waits for silent lanes as long as it was behind, up to ``PATIENCE_MS``.
+It was behind by its age in log time beyond the least age of all ticks before it, in this hour of log time and the last:
+clocks that differ, or an event time that runs faster than log time, make no tick behind.
 
 A tick that closes without a known source names it as missing, and so do later ticks, until the source reports again or
 is forgotten; no tick waits for it meanwhile. A message for a closed tick is *late*; one far ahead of all other sources
@@ -75,8 +74,9 @@ class Gate(msgspec.Struct):
     ``accepted`` the number of accepted messages. ``reported`` are the open ticks, in order, ``waiting`` is the number
     of sources that the first of them waits for (negative: to be counted), and ``closed_ticks`` are closed ticks that
     :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log time.
-    ``ages_ms`` are the ages in log time at which the ``reported`` ticks first arrived; ``least_ages_ms`` are the least
-    of the current hour of log time, which began at ``ages_since_ms``, and of the hour before.
+    ``behind_ms`` tells of each of the ``reported`` ticks by how much it was behind when it first arrived, in ms of log
+    time; ``least_ages_ms`` are the least ages of ticks in the hour of log time that began at ``ages_since_ms``, and in
+    the hour before.
 
     A source whose clock jumps ahead, or back behind its own past, is accepted when it persists: ``confirm`` messages in
     a row, and as many again for each other source that is waited for and does not agree, while no message of the old
@@ -99,7 +99,7 @@ class Gate(msgspec.Struct):
     log_ms: int = UNKNOWN_MS
     log_elapsed_ms: int = 0
     reported: list[int] = []
-    ages_ms: list[int] = []
+    behind_ms: list[int] = []
     least_ages_ms: tuple[int, int] = (NO_AGE_MS, NO_AGE_MS)
     ages_since_ms: int = 0
     closed_ticks: list[Tick] = []
@@ -167,7 +167,7 @@ class Gate(msgspec.Struct):
             if self.waiting and not self._abandon_late(index):
                 return
             self.closed_ticks.append(self._tick(index))
-            del self.reported[0], self.ages_ms[0]
+            del self.reported[0], self.behind_ms[0]
             self.closed, self.waiting = index, -1
             self._forget()
 
@@ -178,8 +178,8 @@ class Gate(msgspec.Struct):
                 return False
             silent_since_ms = self.log_elapsed_ms
         else:
-            behind_ms = min(self.ages_ms[0] - min(self.least_ages_ms), PATIENCE_MS)
-            silent_since_ms = self.log_elapsed_ms - max(self.lateness * self.period_ns // 1_000_000, behind_ms)
+            patience_ms = max(self.lateness * self.period_ns // 1_000_000, min(self.behind_ms[0], PATIENCE_MS))
+            silent_since_ms = self.log_elapsed_ms - patience_ms
             if silent_since_ms < 0:
                 return False
         for source in self.sources.values():
@@ -196,16 +196,16 @@ class Gate(msgspec.Struct):
             self.log_elapsed_ms += min(log_ms - self.log_ms, max(PAUSE_MS, self.period_ns // 1_000_000))
             self.log_ms = log_ms
 
-    def _age_ms(self, index: int) -> int:
-        """Age of a tick that arrives now, in ms of log time; notes it among the least ages."""
+    def _behind_by_ms(self, index: int) -> int:
+        """By how much a tick that arrives now is behind, in ms of log time; notes its age among the least."""
         if self.log_ms < 0:
             return 0
+        if self.log_elapsed_ms - self.ages_since_ms >= AGES_MS:
+            self.least_ages_ms, self.ages_since_ms = (NO_AGE_MS, self.least_ages_ms[0]), self.log_elapsed_ms
         age_ms = self.log_ms - index * self.period_ns // 1_000_000
         least, before = self.least_ages_ms
-        if self.log_elapsed_ms - self.ages_since_ms >= AGES_MS:
-            least, before, self.ages_since_ms = NO_AGE_MS, least, self.log_elapsed_ms
         self.least_ages_ms = (min(least, age_ms), before)
-        return age_ms
+        return max(0, age_ms - min(least, before))
 
     def _tick(self, index: int) -> Tick:
         late, self.late = self.late, 0
@@ -252,7 +252,7 @@ class Gate(msgspec.Struct):
         at = bisect_left(self.reported, index)
         if at == len(self.reported) or self.reported[at] != index:
             self.reported.insert(at, index)
-            self.ages_ms.insert(at, self._age_ms(index))
+            self.behind_ms.insert(at, self._behind_by_ms(index))
             if at == 0:
                 self.waiting = -1
         self.front = max(self.front, index)
@@ -274,7 +274,7 @@ class Gate(msgspec.Struct):
 
     def _rewind(self, index: int) -> None:
         self.closed_ticks += [self._tick(open) for open in self.reported]
-        self.reported, self.ages_ms, self.waiting = [], [], -1
+        self.reported, self.behind_ms, self.waiting = [], [], -1
         self.least_ages_ms = (NO_AGE_MS, NO_AGE_MS)
         self.closed, self.front, self.joined_until = index - 1, index, -1
         for source in self.sources.values():

@@ -5,6 +5,7 @@ when other versions than the tested ones are installed, and when a name in :data
 """
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import version
@@ -46,9 +47,9 @@ def untested_versions() -> dict[str, str]:
 class PrivateConsumer(driver.Consumer):
     """Faust's consumer, with names of ours for what it keeps to itself; a subclass delivers the messages."""
 
+    @abstractmethod
     async def deliver_next(self) -> None:
         """Deliver what can be delivered now; called again until the consumer stops."""
-        raise NotImplementedError
 
     def stopping(self) -> bool:
         """Whether the consumer has begun to stop."""
