@@ -76,9 +76,9 @@ def cluster(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iter
     made.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def ruled(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with the policies and the rights that are shipped."""
+    """The control plane with the policies and the rights that are shipped; tests of the chart take them away."""
     plane = control_plane
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flyball"}}, *RIGHTS)
     plane.apply(*yaml.safe_load_all((INFRA / "crds.yaml").read_text()))
