@@ -19,6 +19,7 @@ from flyball_contracts.topics import CONTROLS, DEAD_LETTERS, DECISIONS, INSIGHTS
 _LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 ANSWER_S = 5.0
+_GRACE_S = 1.0  # the client itself ends a request after ANSWER_S, unless this process or its client had no time
 _SLICE_S = 0.2
 _READ = (DECISIONS, OUTCOMES, WORKLOADS, INVENTORY, CONTROLS)
 _WRITTEN = (INSIGHTS, DEAD_LETTERS)
@@ -121,6 +122,10 @@ class TopicsWatch:
             except TransportError as error:
                 self._report(str(error))
                 continue
+            except Exception as error:  # a thread that ends unseen would leave the partitions to nobody
+                _LOG.exception("the topics can no longer be watched")
+                self.changed = f"the topics can no longer be watched ({type(error).__name__}: {error})"
+                return
             self._report("")
             self.answered_s = time.monotonic()
             self.changed = changed
@@ -161,7 +166,10 @@ class TopicsWatch:
             return {}
         try:
             futures: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
-            return {part.partition: future.result(ANSWER_S + 1.0).offset for part, future in futures.items()}
+            return {
+                part.partition: self._answer(future, f"where {topic.name} ends").offset
+                for part, future in futures.items()
+            }
         except KafkaException as error:
             raise TransportError(f"{self._bootstrap}: ends of {topic.name}: {error.args[0].str()}") from error
 
@@ -186,12 +194,8 @@ class TopicsWatch:
         return {name: Shape(str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
 
     def _result(self, name: str, future: "Future[Any]", stop: threading.Event | None) -> Any:
-        give_up_s = time.monotonic() + ANSWER_S + 1.0
-        while not future.done() and time.monotonic() < give_up_s:
-            raise_if_stopped(stop)
-            wait((future,), _SLICE_S)
         try:
-            return future.result(0.0)
+            return self._answer(future, f"how {name} is", stop)
         except KafkaException as error:
             code = error.args[0].name()
             if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"):
@@ -202,6 +206,16 @@ class TopicsWatch:
                     f"WRITE on {OUTCOMES.name}, {INSIGHTS.name} and {DEAD_LETTERS.name}"
                 ) from error
             raise
+
+    def _answer(self, future: "Future[Any]", what: str, stop: threading.Event | None = None) -> Any:
+        """Wait for the broker's answer; ``KafkaException`` if it is an error, :class:`TransportError` without one."""
+        give_up_s = time.monotonic() + ANSWER_S + _GRACE_S
+        while not future.done() and time.monotonic() < give_up_s:
+            raise_if_stopped(stop)
+            wait((future,), _SLICE_S)
+        if not future.done():
+            raise TransportError(f"{self._bootstrap}: nobody answered in {ANSWER_S:g} s {what}; is a broker there?")
+        return future.result(0.0)
 
 
 class TopicsMissing(TopicsChanged):

@@ -391,6 +391,21 @@ def test_the_loop_shows_its_health_only_while_it_goes_on(
         wait_for(lambda: actuator.beats > before, "beats again")
 
 
+def test_a_broker_that_did_not_answer_in_time_is_asked_again(
+    bootstrap: str, unique: Unique, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flyball_actuators.topics_watch.EVERY_S", 0.1)
+    with running(config_for(bootstrap, unique("actuator"))) as actuator:
+        wait_for(lambda: actuator.beats > 2, "beats")
+        with monkeypatch.context() as impatient:
+            impatient.setattr("flyball_actuators.topics_watch._GRACE_S", -60.0)
+            wait_for(lambda: "nobody answered in 5 s" in caplog.text, "a request that is given up")
+        wait_for(lambda: "the topics can be read again" in caplog.text, "an answer")
+        publish(bootstrap, spec("batch"), scale())
+        wait_for(ended(bootstrap, 1), "a final outcome")
+    assert statuses_of(bootstrap, "d1") == ["planned"]
+
+
 @pytest.mark.parametrize("driver", ["simulated", pytest.param("webhook", marks=pytest.mark.integration)])
 def test_the_simulated_fleet_obeys(
     bootstrap: str, unique: Unique, tmp_path: Path, driver: Literal["simulated", "webhook"]

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -219,7 +220,7 @@ def _read(cluster: Cluster, path: str) -> Any:
     while True:
         try:
             return cluster.plane.get(path)
-        except (OSError, AssertionError):  # the API server is down just now
+        except (OSError, HTTPException, AssertionError):  # the API server is down just now, or was killed halfway
             time.sleep(0.1)
 
 
