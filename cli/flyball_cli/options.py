@@ -17,6 +17,7 @@ import msgspec
 
 from flyball_contracts.config import Config, load_config
 from flyball_contracts.errors import ConfigError, Stopped
+from flyball_contracts.health import HealthFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 BEAT_S = 2.0
@@ -163,13 +164,13 @@ class Pulse:
     """Touches a health file at most every :data:`BEAT_S` seconds; without a file it does nothing."""
 
     def __init__(self, health_file: Path | None) -> None:
-        self._file = health_file
+        self._file = HealthFile(health_file)
         self._next_s = 0.0
 
     def beat(self) -> None:
         """Show that the caller's loop runs."""
         now_s = time.monotonic()
-        if self._file is not None and now_s >= self._next_s:
+        if now_s >= self._next_s:
             self._file.touch()
             self._next_s = now_s + BEAT_S
 

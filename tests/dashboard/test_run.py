@@ -1,8 +1,11 @@
 """The server: its health, its address, and that it ends and leaves nothing behind."""
 
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 from tests.brokers.embedded import EmbeddedBroker
 from tests.dashboard.scenes import scene
-from tests.dashboard.serve import serving
+from tests.dashboard.serve import ROOT, serving
 
 from flyball_contracts.config import Config, DashboardConfig
 from flyball_contracts.errors import ConfigError
@@ -52,6 +55,31 @@ def test_without_a_broker_it_serves_and_reports_it(tmp_path: Path) -> None:
         health = json.loads(fetch(f"{url}healthz"))
         assert health["status"] == "degraded"
         assert health["bootstrap"] == "127.0.0.1:1"
+
+
+BROKEN_READER = """
+import threading
+from flyball_contracts.config import Config, DashboardConfig
+from flyball_streams.dashboard import run
+
+def fail(feed, stop):
+    raise ValueError("nobody foresaw this")
+
+run.Feed.run = fail
+run.run_dashboard(Config(dashboard=DashboardConfig(port=0)), stop=threading.Event())
+"""
+
+
+def test_a_page_whose_reader_has_failed_is_not_served_on(tmp_path: Path) -> None:
+    as_users = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    paths = os.pathsep.join(str(ROOT / part) for part in ("streams", "models", "contracts"))
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_READER],
+        cwd=tmp_path, env={**as_users, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "nobody foresaw this" in done.stderr
+    assert "the dashboard's reader ended on its own" in done.stderr
 
 
 def test_a_taken_port_is_one_clear_error() -> None:

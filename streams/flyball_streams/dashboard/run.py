@@ -60,21 +60,21 @@ def run_dashboard(config: Config, *, stop: threading.Event, ready: Callable[[str
         reader.start()
         web.start()
         announced = False
-        while web.is_alive() and not stop.wait(_CHECK_S):
+        while web.is_alive() and reader.is_alive() and not stop.wait(_CHECK_S):
             if server.started and not announced:
                 announced = True
                 url = _url("https" if certificate else "http", config.dashboard.host, listener)
                 _LOG.info("dashboard at %s", url)
                 if ready is not None:
                     ready(url)
-        stopped = stop.is_set()
+        stopped, reads = stop.is_set(), reader.is_alive()
         stop.set()
         server.should_exit = True
         web.join(2 * _CLOSE_S)
         reader.join(2 * _CLOSE_S)
         listener.close()
     if not stopped:
-        raise RuntimeError("the dashboard's web server ended on its own; its log says why")
+        raise RuntimeError(f"the dashboard's {'web server' if reads else 'reader'} ended on its own; its log says why")
 
 
 def _application(feed: Feed, mode: str) -> FastAPI:

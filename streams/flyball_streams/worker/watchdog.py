@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from flyball_contracts.health import HealthFile
+
 log = logging.getLogger(__name__)
 STUCK = 75
 """Exit status of a worker that the watchdog ended; a supervisor starts it again."""
@@ -47,7 +49,7 @@ class Watchdog(threading.Thread):
         end: Callable[[int], object] = os._exit,
     ) -> None:
         super().__init__(name="watchdog", daemon=True)
-        self._watched, self._limit_s, self._health_file, self._end = watched, limit_s, health_file, end
+        self._watched, self._limit_s, self._health_file, self._end = watched, limit_s, HealthFile(health_file), end
         self._stop_event = threading.Event()
         self._seen, self._well_s = -1, time.monotonic() if now_s is None else now_s
 
@@ -61,8 +63,7 @@ class Watchdog(threading.Thread):
         why = self._ill()
         if why is None:
             self._well_s = now_s
-            if self._health_file is not None:
-                self._health_file.touch()
+            self._health_file.touch()
         elif now_s - self._well_s > self._limit_s:
             log.critical("worker ends: for %.0f s %s", self._limit_s, why)
             self._end(STUCK)

@@ -95,3 +95,20 @@ def test_no_partitions_for_too_long_ends_the_worker(harness: IncidentHarness, ca
 
 def test_needs_no_health_file() -> None:
     Watchdog(Worker(), LIMIT_S, None, now_s=0.0).look(1.0)
+
+
+def test_a_health_file_that_cannot_be_touched_ends_nothing_and_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, worker, ended = tmp_path / "gone", Worker(), list[int]()
+    dog = Watchdog(worker, LIMIT_S, folder / "health", now_s=0.0, end=ended.append)
+    for t in (1.0, 2.0):
+        dog.look(t)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"health file {folder / 'health'} cannot be touched: No such file or directory" in line
+    folder.mkdir()
+    dog.look(3.0)
+    assert (folder / "health").exists()
+    worker.waiting = 7
+    dog.look(3.1 + LIMIT_S)
+    assert ended == [STUCK]
