@@ -44,7 +44,9 @@ PATIENCE_MS = 600_000
 AGES_MS = 3_600_000
 """Log time in ms after which a least age is replaced by what was seen since."""
 NO_AGE_MS = 1 << 62
-
+LOG_APART_MS, LOG_CONFIRM = 120_000, 64
+"""Log time goes back if so many messages in a row are further behind it than a retry can delay one: who was ahead had a
+clock that was wrong, and has left, or has the right time now."""
 
 NEVER = -1
 """``last_seen_ms`` of a source without an accepted message: it is not reported as missing."""
@@ -73,7 +75,8 @@ class Gate(msgspec.Struct):
     ``grace`` ticks past the first, so that all sources can become known. ``front`` is the newest accepted tick,
     ``accepted`` the number of accepted messages. ``reported`` are the open ticks, in order, ``waiting`` is the number
     of sources that the first of them waits for (negative: to be counted), and ``closed_ticks`` are closed ticks that
-    :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log time.
+    :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log time, and
+    ``log_back`` the number of messages in a row that were far behind it.
     ``behind_ms`` tells of each of the ``reported`` ticks by how much it was behind when it first arrived, in ms of log
     time; ``least_ages_ms`` are the least ages of ticks in the hour of log time that began at ``ages_since_ms``, and in
     the hour before.
@@ -98,6 +101,7 @@ class Gate(msgspec.Struct):
     waiting: int = -1
     log_ms: int = UNKNOWN_MS
     log_elapsed_ms: int = 0
+    log_back: int = 0
     reported: list[int] = []
     behind_ms: list[int] = []
     least_ages_ms: tuple[int, int] = (NO_AGE_MS, NO_AGE_MS)
@@ -189,9 +193,13 @@ class Gate(msgspec.Struct):
         return not self.waiting
 
     def _advance_log_time(self, log_ms: int) -> None:
-        """Advance log time; it never goes back, as producers' clocks differ slightly."""
+        """Advance log time; as producers' clocks differ slightly, it goes back only where it stood still for long."""
+        self.log_back = self.log_back + 1 if log_ms < self.log_ms - LOG_APART_MS else 0
         if self.log_ms < 0:
             self.log_ms = log_ms
+        elif self.log_back == LOG_CONFIRM:
+            self.log_ms, self.log_back = log_ms, 0
+            self.behind_ms = [0] * len(self.behind_ms)  # by the wrong time
         elif log_ms > self.log_ms:
             self.log_elapsed_ms += min(log_ms - self.log_ms, max(PAUSE_MS, self.period_ns // 1_000_000))
             self.log_ms = log_ms

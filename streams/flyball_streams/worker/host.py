@@ -41,7 +41,7 @@ from flyball_streams.worker.snapshots import CompressionError, cut, state_of
 from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
-ENGINE = "19"
+ENGINE = "20"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 MOST_PATIENCE = 2.0
@@ -214,7 +214,9 @@ class LaneHost:
         """Telemetry partitions to pause, by the ``lags`` of all partitions in messages.
 
         Lanes wait for each other, and the output of those in front is buffered meanwhile. So in a backlog no partition
-        is read more than the lanes' lateness ahead of the slowest with a backlog, which bounds the buffers.
+        is read more than the lanes' lateness ahead of the slowest with a backlog, which bounds the buffers. A cell of
+        which a partition has nothing more to say, while it goes on with others, holds nobody: two partitions in which
+        different cells have ended would wait for each other for ever.
         """
         slow: dict[str, int] = {}
         reached: list[tuple[TP, str, int]] = []
@@ -223,10 +225,13 @@ class LaneHost:
                 lane = self.lanes.get(("node", tp.partition))
                 if tp.topic != TELEMETRY.name or not isinstance(lane, NodeLane):
                     continue
-                for cell, known in lane.intake.cells.items():
-                    at_ns, period_ns = lane.reached(cell) or 0, known.gate.period_ns
-                    reached.append((tp, cell, at_ns - self.parameters.lane_lateness_ticks(period_ns) * period_ns))
-                    if lag > BACKLOG:
+                ends_ns = {cell: lane.reached(cell) or 0 for cell in lane.intake.cells}
+                newest_ns = max(ends_ns.values(), default=0)
+                for cell, at_ns in ends_ns.items():
+                    period_ns = lane.intake.cells[cell].gate.period_ns
+                    lateness_ns = self.parameters.lane_lateness_ticks(period_ns) * period_ns
+                    reached.append((tp, cell, at_ns - lateness_ns))
+                    if lag > BACKLOG and at_ns >= newest_ns - lateness_ns:
                         slow[cell] = min(at_ns, slow.get(cell, at_ns))
         return {tp for tp, cell, least_ns in reached if least_ns > slow.get(cell, least_ns)}
 

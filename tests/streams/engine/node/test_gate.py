@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, strategies as st
 
 from flyball_contracts.records import Tick
-from flyball_streams.engine.gate import AGES_MS, FORGET_TICKS, PATIENCE_MS, Gate
+from flyball_streams.engine.gate import AGES_MS, FORGET_TICKS, LOG_APART_MS, LOG_CONFIRM, PATIENCE_MS, Gate
 
 LATENESS = 3
 NAMES = ("a", "b", "c", "d")
@@ -310,6 +310,29 @@ def test_a_clock_that_is_wrong_by_as_much_for_all_is_no_backlog() -> None:
     after = late[-1][1]
     published(g, *(("a", after + i, late[-1][2] + i * PERIOD_MS) for i in range(1, 2 + LATENESS)))
     assert closed(g)[0] == (after + 1, ("b",)), "the lateness alone counts again"
+
+
+def test_one_message_with_a_clock_that_is_ahead_does_not_stop_the_log_time() -> None:
+    g, ahead_ms = after_a_pause(), AGES_MS
+    published(g, ("a", 10, 10 * PERIOD_MS + ahead_ms), ("b", 10, 10 * PERIOD_MS))
+    assert closed(g) == [(10, ())]
+    known_by = 10 + LOG_CONFIRM
+    published(g, *(("a", i, i * PERIOD_MS) for i in range(11, known_by + LATENESS - 1)))
+    assert closed(g) == []
+    published(g, *(("a", i, i * PERIOD_MS) for i in range(known_by + LATENESS - 1, known_by + LATENESS + 1)))
+    assert closed(g) == [(i, ("b",)) for i in range(11, known_by + LATENESS + 1)]
+
+
+def test_messages_that_were_sent_again_do_not_set_the_log_time_back() -> None:
+    g = after_a_pause()
+    ahead_ms = 2 * LOG_APART_MS
+    published(g, *(("a", i, i * PERIOD_MS + ahead_ms) for i in range(10, 12)))
+    for i in range(
+        12, 12 + 2 * LOG_CONFIRM
+    ):  # each second one is far behind, and each other one tells that all is well
+        published(g, ("b", i, i * PERIOD_MS), ("a", i, i * PERIOD_MS + ahead_ms))
+    assert g.log_ms == (11 + 2 * LOG_CONFIRM) * PERIOD_MS + ahead_ms
+    assert closed(g)[-1] == (11 + 2 * LOG_CONFIRM, ())
 
 
 def test_a_pause_of_everybody_counts_for_a_second() -> None:

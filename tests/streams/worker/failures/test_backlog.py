@@ -44,6 +44,32 @@ def test_who_is_far_ahead_of_one_with_a_backlog_waits(broker: EmbeddedBroker) ->
     host.close()
 
 
+def test_cells_that_ended_hold_nobody(broker: EmbeddedBroker) -> None:
+    worker = msgspec.structs.replace(Parameters(), app="ended")
+    host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=worker), PARTITIONS, "test")
+    host.start()
+    host.resume([FIRST, SECOND])
+    host.begin({FIRST: 0, SECOND: 0})
+    late = worker.lane_lateness_ticks(PERIOD_NS)
+    ends = {FIRST: {"gone": 20, "there": 4 * late + 60}, SECOND: {"gone": 2 * late + 50, "there": 3 * late + 50}}
+    for place, cells in ends.items():
+        agents = {cell: Agent(inventory(f"{cell}-{place.partition}", cell=cell)) for cell in cells}
+        for agent in agents.values():
+            host.directory.apply(agent.inventory)
+        frames = [
+            frame._replace(partition=place.partition)
+            for i in range(max(cells.values()))
+            for cell, agent in agents.items()
+            if i < cells[cell]
+            for frame in agent.frames(i, schemas=[1])
+        ]
+        host.step([(place, [frame._replace(offset=i) for i, frame in enumerate(frames)])])
+    much = BACKLOG + 1
+    assert host.ahead({FIRST: much, SECOND: much}) == {FIRST}, "it is ahead in the cell that is there"
+    assert host.ahead({FIRST: much, SECOND: 0}) == set(), "the cell that is gone holds nobody"
+    host.close()
+
+
 def test_what_is_held_is_fetched_when_it_is_let_go(broker: EmbeddedBroker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for i in range(20):
