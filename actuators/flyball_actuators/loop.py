@@ -307,9 +307,10 @@ class Loop:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.assigned = True
-        if self._paused:  # partitions that stay would stay paused; where there is no room, all are paused again
-            self._paused = False
-            consumer.resume(consumer.assignment())
+        # A partition that was taken away while it was paused comes back paused. Where there is no room, all are paused
+        # again.
+        self._paused = False
+        consumer.resume([*consumer.assignment(), *partitions])
         if self._known not in ("", self.topic):
             _LOG.warning("%s was replaced: it is read from its start", DECISIONS.name)
             for part in partitions:

@@ -104,7 +104,8 @@ def fields_on(declared: Declared) -> dict[str, Any]:
             raise ValueError(f"annotation {key} is not known; {hint}")
         try:
             found[field] = yaml.load(text, YamlLoader) if text.lstrip()[:1] in ("{", "[") else text
-        except (yaml.YAMLError, ValueError) as error:
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+            # PyYAML lets them out of its constructors: an int without digits, a time without a date, deep nesting.
             raise ValueError(f"annotation {key} is no YAML") from error
     return found
 

@@ -24,7 +24,7 @@ from tests.actuators.loop import (
 )
 from tests.actuators.platform_server import platform_server
 from tests.actuators.rows import observed_row
-from tests.actuators.samples import NOW, S, check, inventory, migrate, preempt, scale, spec
+from tests.actuators.samples import CELL, NOW, S, check, inventory, migrate, preempt, scale, spec
 from tests.brokers.embedded import EmbeddedBroker
 
 from flyball_actuators.ledger import Ledger
@@ -251,6 +251,29 @@ def test_no_partition_stays_paused_when_another_actuator_joins(
                 server.held = False
                 wait_for(lambda: committed(bootstrap, group) == 24, "all of them")
     assert sorted(server.effects) == sorted(f"d-{name}" for name in names)
+
+
+def test_no_partition_is_paused_when_it_comes_back(
+    bootstrap: str, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 4)
+    here = partition_of(CELL.encode(), PARTITIONS[DECISIONS.name])
+    other = next(c for c in map(str, range(9)) if partition_of(c.encode(), PARTITIONS[DECISIONS.name]) != here)
+    cells, group = {f"w{i}": CELL if i < 12 else other for i in range(24)}, unique("actuator")
+    publish(bootstrap, *(spec(name, cell=cell) for name, cell in cells.items()))
+    with platform_server(**dict.fromkeys(cells, 4)) as server:  # it runs one of the cells
+        server.held = True
+        with running(live(bootstrap, group, tmp_path, server)):
+            for name, cell in cells.items():
+                publish(bootstrap, scale(f"d-{name}", workload=name, cell=cell))
+            wait_for(lambda: "no more are read" in caplog.text, "the pause")
+            with running(live(bootstrap, group, tmp_path / "other", server)):
+                server.held = False
+                wait_for(lambda: committed(bootstrap, group) == 24, "all of them")
+            for name, cell in cells.items():
+                publish(bootstrap, scale(f"e-{name}", workload=name, cell=cell, before=6, after=7))
+            wait_for(lambda: committed(bootstrap, group) == 48, "those of both partitions")
+    assert len(server.effects) == 24
 
 
 def test_the_kill_switch_refuses_while_it_is_there(bootstrap: str, unique: Unique, tmp_path: Path) -> None:
