@@ -15,7 +15,7 @@ from tests.cli.decisions.test_incidents import incident
 from tests.streams.notify.receivers import Receiver, receiving
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.kafka import consumer_settings, open_consumer
 from flyball_contracts.topics import INCIDENTS
 from flyball_streams.notify import run as running, run_notifier
 from flyball_streams.notify.targets import Webhook
@@ -112,10 +112,9 @@ def test_while_it_runs_a_topic_that_begins_again_is_noticed(
 ) -> None:
     bootstrap, other = embedded_broker(ONE).bootstrap, embedded_broker(ONE).bootstrap
     opened: list[Switched] = []
-    real_open = running.open_consumer
 
     def switched(*arguments: Any) -> Switched:
-        opened.append(Switched(real_open(*arguments)))
+        opened.append(Switched(open_consumer(*arguments)))
         return opened[-1]
 
     publish(bootstrap, *(incident(name) for name in "abcde"))
