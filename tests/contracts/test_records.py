@@ -144,3 +144,36 @@ def test_a_dead_letter_keeps_the_message_and_says_why() -> None:
     assert headers["__connect.errors.exception.class.name"] == b"DecodeError"
     assert headers["__connect.errors.exception.message"].startswith(b"broken ?xxx")
     assert len(headers["__connect.errors.exception.message"]) == 2000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "large", "cut"),
+    [
+        (10, 1_048_576, 0, {"value": 1_048_576}),
+        (10, 500_000, 500_000, {"headers": 500_051}),
+        (999_000, 100, 0, {"key": 999_000}),
+        (700_000, 850_000, 700_000, {"value": 850_000, "key": 700_000, "headers": 700_051}),
+        (10, 880_000, 100, {}),
+    ],
+)
+def test_a_dead_letter_of_a_message_that_is_too_large_is_cut_and_says_so(
+    key: int, value: int, large: int, cut: dict[str, int]
+) -> None:
+    original: list[tuple[str, bytes | None]] = [("a", b"1"), ("large", b"h" * large), ("b", b"23"), ("c", b"")]
+    letter = dead_letter(
+        topic="t", partition=3, offset=7, key=b"k" * key, value=b"v" * value, headers=original, stage="worker",
+        error=DecodeError("\U0001f525" * 2000),
+    )  # fmt: skip
+    size = len(letter.key) + len(letter.value) + sum(len(name) + len(text) + 10 for name, text in letter.headers)
+    assert size <= 900_000
+    headers = dict(letter.headers)
+    named = {name.split(".")[3]: int(text) for name, text in headers.items() if ".errors.cut." in name}
+    assert named == cut
+    assert (len(letter.key) < key, len(letter.value) < value) == ("key" in cut, "value" in cut)
+    assert [one for one in original if one in letter.headers] == [
+        one for one in original if "headers" not in cut or one[0] != "large"
+    ]
+    reason = headers["__connect.errors.exception.message"].decode()
+    assert reason.startswith("\U0001f525" * 2000)
+    assert all(f"; its {part} was cut from {before} to " in reason for part, before in cut.items())
+    assert reason.count("was cut") == len(cut)

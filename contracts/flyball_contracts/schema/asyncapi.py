@@ -5,7 +5,7 @@ from typing import Any
 from flyball_contracts.cloudevents import TYPE_PREFIX
 from flyball_contracts.codec import BINDINGS, RECORD_TYPES
 from flyball_contracts.config import Config
-from flyball_contracts.deadletter import PREFIX
+from flyball_contracts.deadletter import MOST_BYTES, PREFIX
 from flyball_contracts.schema.json_schema import Schema, components
 from flyball_contracts.schema.packed import frame_message, snapshot_message
 from flyball_contracts.security.rights import roles
@@ -118,14 +118,19 @@ def _messages() -> Schema:
     found["DeadLetter"] = {
         "name": "DeadLetter",
         "title": "DeadLetter",
-        "summary": "A message that was refused: key, value and headers untouched, and why.",
+        "summary": (
+            f"A message that was refused, and why. Key, value and headers are untouched, except in a letter of more "
+            f"than {MOST_BYTES} bytes: its headers cut.* name what was cut, and it must not be sent again."
+        ),
         "contentType": "application/octet-stream",
         "headers": {
             "type": "object",
             "required": [PREFIX + part for part in _REASONS],
-            "properties": {PREFIX + part: {"type": "string", "description": about} for part, about in _REASONS.items()},
+            "properties": {
+                PREFIX + part: {"type": "string", "description": about} for part, about in (_REASONS | _CUT).items()
+            },
         },
-        "payload": {"description": "The bytes of the original message."},
+        "payload": {"description": "The bytes of the original message, or the first of them."},
         "bindings": _key(DEAD_LETTERS),
     }
     return found
@@ -137,7 +142,12 @@ _REASONS = {
     "offset": "its offset there, in digits",
     "stage": "the part that refused it",
     "exception.class.name": "kind of error",
-    "exception.message": "what was wrong",
+    "exception.message": "what was wrong, and what of the message was cut",
+}
+_CUT = {
+    "cut.value.bytes": "only if the value was cut: its bytes before, in digits",
+    "cut.key.bytes": "only if the key was cut: its bytes before, in digits",
+    "cut.headers.bytes": "only if headers were left out: the bytes of all (names, values and 10 for each), in digits",
 }
 
 

@@ -187,6 +187,10 @@ class _Reader:
         committed = consumer.committed([TopicPartition(*place) for place in places], RESPONSE_S)
         self._next = {place[1]: held[place].first for place in places}
         self._new_from = {tp.partition: max(0, tp.offset or 0) for tp in committed}
+        """First offset of each partition that was not delivered before the start."""
+        for partition, offset in self._new_from.items():
+            if offset > (end := held[INCIDENTS.name, partition].following):
+                self._begin_again(partition, f"it ends at {end}, and {offset} were delivered")
         self._ended = {place[1] for place in places if held[place].first >= held[place].following}
         self._committed: dict[int, int] = {}
         consumer.assign([TopicPartition(*place, held[place].first) for place in places])
@@ -204,6 +208,7 @@ class _Reader:
             if error is None:
                 self._take(received(message), found)
             elif error.code() == KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
+                self._expect(partition, message.offset() or 0)
                 self._ended.add(partition)
             else:
                 _LOG.warning("%s: %s", INCIDENTS.name, error.str())
@@ -222,6 +227,7 @@ class _Reader:
 
     def _take(self, message: Received, found: list[tuple[Received, Incident, bool]]) -> None:
         partition, offset = message.partition, message.offset
+        self._expect(partition, offset)
         self._next[partition] = offset + 1
         try:
             record = decode_record(INCIDENTS.name, message.value, message.headers)
@@ -230,3 +236,19 @@ class _Reader:
             return
         if isinstance(record, Incident):
             found.append((message, record, offset >= self._new_from.get(partition, 0)))
+
+    def _expect(self, partition: int, offset: int) -> None:
+        """Compare an offset with the one that should come; a lower one is of another topic of that name."""
+        if offset < (expected := self._next[partition]):
+            self._begin_again(partition, f"{offset} came where {expected} was expected")
+            self._next[partition] = offset
+            self._ended.discard(partition)  # until all is read, an incident that is over may look open
+
+    def _begin_again(self, partition: int, why: str) -> None:
+        _LOG.warning(
+            "%s/%d was made again or lost messages (%s): all incidents there count as new",
+            INCIDENTS.name,
+            partition,
+            why,
+        )
+        self._new_from[partition] = 0

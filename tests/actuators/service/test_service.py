@@ -33,10 +33,9 @@ from flyball_actuators.service import run_actuator
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import FleetConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError, TransportError
-from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, AnyDecision, Effect, Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
-from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
+from flyball_contracts.topics import DEAD_LETTERS, INVENTORY, OUTCOMES, WORKLOADS
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
 from flyball_simulator.service.server import serving
@@ -178,41 +177,6 @@ def test_a_platform_that_is_away_is_asked_again(bootstrap: str, unique: Unique, 
             wait_for(ended(bootstrap, 1), "the final outcome")
         assert server.log == server.effects == ["d1"], "what was submitted is found, not submitted again"
     assert statuses_of(bootstrap, "d1") == ["accepted", "running", "done"]
-
-
-def test_what_cannot_be_read_goes_to_the_dead_letters(bootstrap: str, unique: Unique) -> None:
-    group = unique("actuator")
-    good = record_message(scale(), "/test")
-    broken = good._replace(value=b"{")
-    nameless = Message(DECISIONS.name, b"cell-a/chat", b"{}", [])
-    with running(config_for(bootstrap, group)) as actuator:
-        publish(bootstrap, broken, nameless, good)
-        wait_for(lambda: committed(bootstrap, group) == 3, "the commit")
-    letters = dict(read_all(bootstrap, DEAD_LETTERS.name)[i] for i in range(2))
-    assert set(letters) == {b"{", b"{}"}
-    why = dict(letters[b"{}"])
-    assert why["__connect.errors.stage"] == b"flyball-actuator"
-    assert b"no ce_type header" in why["__connect.errors.exception.message"]
-    assert statuses_of(bootstrap, "d1") == ["planned"]
-    assert actuator.report is not None
-    assert actuator.report.undecodable == 2
-
-
-def test_a_decision_in_anothers_partition_is_refused_and_one_with_anothers_key_is_a_dead_letter(
-    bootstrap: str, unique: Unique
-) -> None:
-    group = unique("actuator")
-    right = record_message(scale(), "/test")
-    home = partition_of(right.key, PARTITIONS[DECISIONS.name])
-    with running(config_for(bootstrap, group)):
-        publish(bootstrap, right._replace(partition=1 - home), right._replace(key=b"chat", partition=home))
-        wait_for(lambda: committed(bootstrap, group) == 2, "the commit")
-    (refused,) = outcomes(bootstrap)
-    assert (refused.status, refused.code) == ("refused", "stale")
-    assert "whoever sent it does not place keys by murmur2 (partitioner murmur2_random)" in refused.detail
-    ((_, headers),) = read_all(bootstrap, DEAD_LETTERS.name)
-    why = dict(headers)["__connect.errors.exception.message"]
-    assert b"its key must be its cell, 'cell-a', placed by murmur2 (partitioner murmur2_random)" in why
 
 
 def test_no_more_is_read_while_too_much_is_under_way(

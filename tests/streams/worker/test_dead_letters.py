@@ -40,6 +40,28 @@ def broken(topic: str) -> Message:
     return Message(topic, b"key of " + topic.encode(), b"\x00no record " + topic.encode(), [("trace", b"17")])
 
 
+def test_a_message_that_fills_its_place_ends_no_worker(embedded_rig: Callable[..., Rig]) -> None:
+    """The reasons of the letter need bytes, too, and producers refuse messages of more than 1,000,000."""
+    rig = embedded_rig()
+    simulated = Simulated(TICKS)
+    large = {topic: Message(topic, b"large", b"\x00" * 999_800, []) for topic in (INVENTORY.name, TELEMETRY.name)}
+    rig.send([*simulated.start, large[INVENTORY.name]])
+    worker = rig.worker()
+    rig.send([large[TELEMETRY.name], *(message for tick in simulated.ticks for message in tick)])
+    rig.wait_drained(worker)
+    wait_until(lambda: sum(rig.ends(DEAD_LETTERS.name).values()) == len(large), "the dead letters are there")
+    for letter in rig.read(DEAD_LETTERS.name):
+        sent = large[header(letter.headers, "__connect.errors.topic") or ""].value
+        assert letter.value
+        assert sent.startswith(letter.value)
+        assert header(letter.headers, "__connect.errors.cut.value.bytes") == "999800"
+        why = header(letter.headers, "__connect.errors.exception.message") or ""
+        assert why.endswith(f"; its value was cut from 999800 to {len(letter.value)} bytes")
+    forecasts = [r for r in rig.records(INSIGHTS.name) if isinstance(r, Forecast)]
+    assert max(f.time_ns for f in forecasts) >= simulated.last_ns - 2_000_000_000
+    assert worker.terminate() == 0
+
+
 def test_each_topic_has_its_dead_letters(embedded_rig: Callable[..., Rig]) -> None:
     rig = embedded_rig()
     simulated = Simulated(TICKS)
