@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 ENGINE = "19"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
+REFRESH_S = 20.0
+"""Longest wait for tables; a step may wait for two of these, and the watchdog for longer than a step."""
 MOST_PATIENCE = 2.0
 """Factor of ``snapshot_every_s`` after which a snapshot is taken even if the worker is busy."""
 BACKLOG = 100
@@ -138,7 +140,7 @@ class LaneHost:
 
         Call it when messages were fetched, before the step that uses them.
         """
-        self.tables.catch_up(*(topic.name for topic in TABLES))
+        self.tables.catch_up(*(topic.name for topic in TABLES), timeout_s=REFRESH_S)
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
         """Step lanes through the batches, and wait until their output is acknowledged.
