@@ -13,7 +13,7 @@ import faust
 from faust.types import TP
 
 from flyball_contracts.config import Config
-from flyball_contracts.errors import FlyballError
+from flyball_contracts.errors import FlyballError, Stopped
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.worker.credentials import credentials
 from flyball_streams.worker.fetch import Fetch
@@ -220,6 +220,8 @@ def _or_end(why: str, function: Callable[..., T], *arguments: Any) -> T:
     """Call a function of the lanes; end the process when it fails, because continuing would lose data."""
     try:
         return function(*arguments)
+    except Stopped:
+        raise
     except Exception as error:
         log.critical("worker ends: %s: %s", why, error, exc_info=not isinstance(error, FlyballError))
         os._exit(FAILED)
