@@ -13,7 +13,7 @@ import faust
 from faust.types import TP
 
 from flyball_contracts.config import Config
-from flyball_contracts.errors import FlyballError
+from flyball_contracts.errors import FlyballError, Stopped
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.worker.credentials import credentials
 from flyball_streams.worker.fetch import Fetch
@@ -118,8 +118,12 @@ class Worker:
         return self.host.changed()
 
     def refresh(self) -> None:
-        """Start reading the tables to their ends while messages are fetched and delivered; called in a thread."""
-        self._refreshed = self._refreshing.submit(self.host.refresh_tables)
+        """Start reading the tables to their ends while messages are fetched and delivered; called in a thread.
+
+        One that has not begun yet will also see what these messages need, so at most one waits behind another.
+        """
+        if self._refreshed.running() or self._refreshed.done():
+            self._refreshed = self._refreshing.submit(self.host.refresh_tables)
 
     def expect(self, batches: int) -> None:
         """Expect this many more batches of a fetch; called in the event loop."""
@@ -155,13 +159,20 @@ class Worker:
                 event.ack()
 
     async def _take_waiting(self, events: list[Any]) -> None:
-        """Take all waiting batches, once the tables are read up to their ends at the fetch."""
-        refreshed = None
-        while refreshed is not self._refreshed:
-            refreshed = self._refreshed
-            await asyncio.wrap_future(refreshed)
-            while not self._waiting.empty():
-                events.append(self._waiting.get_nowait())
+        """Take the waiting batches, and wait once, until the tables are read up to their ends at the fetch.
+
+        The newest refresh is the one of the last fetch, so it covers all that was taken before. What came meanwhile is
+        covered, too, if no other was started for it.
+        """
+        self._take(events)
+        refreshed = self._refreshed
+        await asyncio.wrap_future(refreshed)
+        if refreshed is self._refreshed:
+            self._take(events)
+
+    def _take(self, events: list[Any]) -> None:
+        while not self._waiting.empty():
+            events.append(self._waiting.get_nowait())
 
     async def _gather(self) -> None:
         """Wait for the other batches of a fetch: partitions that advance together share their event time."""
@@ -209,6 +220,8 @@ def _or_end(why: str, function: Callable[..., T], *arguments: Any) -> T:
     """Call a function of the lanes; end the process when it fails, because continuing would lose data."""
     try:
         return function(*arguments)
+    except Stopped:
+        raise
     except Exception as error:
         log.critical("worker ends: %s: %s", why, error, exc_info=not isinstance(error, FlyballError))
         os._exit(FAILED)

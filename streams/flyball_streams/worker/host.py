@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 ENGINE = "20"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
+REFRESH_S = 20.0
+"""Longest wait for tables; a step may wait for two of these, and the watchdog for longer than a step."""
 MOST_PATIENCE = 2.0
 """Factor of ``snapshot_every_s`` after which a snapshot is taken even if the worker is busy."""
 BACKLOG = 100
@@ -91,10 +93,11 @@ class LaneHost:
     def resume(self, assigned: Collection[TP]) -> dict[TP, int]:
         """Create the lanes of newly assigned partitions and drop the others; return the offsets to resume from.
 
-        A lane that stays assigned keeps its state; a new one restores its snapshot.
+        A lane that stays assigned keeps its state; a new one restores its snapshot. Raises :class:`TransportError` if
+        the broker does not say which ids the topics have: snapshots are found by them.
         """
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
-        self.ids.now(refresh=True)  # slow questions are asked before the lanes are locked
+        self.ids.wait_known()  # slow questions are asked before the lanes are locked
         ends = self._ends(assigned)
         if wanted - set(self.lanes):  # snapshots of others, and the tables as far as those have read them
             self.tables.catch_up(STATE.name, *(topic.name for topic in TABLES))
@@ -138,7 +141,7 @@ class LaneHost:
 
         Call it when messages were fetched, before the step that uses them.
         """
-        self.tables.catch_up(*(topic.name for topic in TABLES))
+        self.tables.catch_up(*(topic.name for topic in TABLES), timeout_s=REFRESH_S)
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
         """Step lanes through the batches, and wait until their output is acknowledged.
@@ -181,6 +184,7 @@ class LaneHost:
 
     def close(self) -> None:
         """Stop reading the tables and see everything sent."""
+        self.ids.close()
         self.tables.close()
         for producer in self._producers.values():
             producer.flush(5.0)
@@ -251,7 +255,7 @@ class LaneHost:
         key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
         done, then = self.offsets[key].get(place, 0), self.topics[key].get(tp.topic)
         now = self.ids.now(refresh=True).get(tp.topic, then)
-        other = ends.get(place, done) < done or now != then
+        other = ends.get(place, done) < done or (then is not None and now != then)  # brokers get ids by an upgrade
         if other:
             log.warning("%s was made again or lost messages: %s begins again with what is there now", place, key[0])
         return other

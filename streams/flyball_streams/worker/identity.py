@@ -6,14 +6,19 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.kafka import open_admin
+from flyball_contracts.errors import TransportError
+from flyball_contracts.kafka import open_admin, raise_if_stopped
 
 log = logging.getLogger(__name__)
 RESPONSE_S = 5.0
 KEPT_S = 5.0
+PATIENCE_S = 30.0
+"""How long lanes that are created wait for ids: snapshots are found by them."""
+RETRY_S = 0.5
+_TOO_OLD = (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION)
 
 
 class TopicIds:
@@ -23,15 +28,19 @@ class TopicIds:
         self._admin = open_admin(
             {"bootstrap.servers": kafka.bootstrap, **kafka.client}, log, "topic ids", log_errors=False
         )
-        self._names = TopicCollection(list(names))
+        self._bootstrap = kafka.bootstrap
+        self._names = list(names)
+        self._unanswered: dict[str, str] = dict.fromkeys(self._names, "it was not asked")
         self._known: dict[str, str] = {}
         self._queried_s = float("-inf")
         self._lock = threading.Lock()
+        self._stop = threading.Event()
 
     def now(self, *, refresh: bool = False) -> dict[str, str]:
         """Known id of each topic, at most a few seconds old, or queried now (``refresh``).
 
-        Empty with brokers that have no ids; a topic that is missing at the moment keeps its last id.
+        Empty with brokers that have no ids, and before the first answer; a topic that is missing at the moment keeps
+        its last id.
         """
         with self._lock:
             if refresh or time.monotonic() - self._queried_s > KEPT_S:
@@ -39,20 +48,57 @@ class TopicIds:
                 self._ask()
             return self._known
 
+    def wait_known(self) -> None:
+        """Query the ids now, and again until the broker has said of each topic which id it has, or that it has none.
+
+        Raises :class:`TransportError` if it has not within :data:`PATIENCE_S`, :class:`Stopped` after :meth:`close`.
+        """
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            self.now(refresh=True)
+            missing = dict(self._unanswered)
+            if not missing:
+                return
+            why = f"ids of topics {', '.join(missing)} are not known: {next(iter(missing.values()))}"
+            if time.monotonic() > give_up_s:
+                raise TransportError(
+                    f"{self._bootstrap}: {why}; lanes find their snapshots by them, so check that the broker answers"
+                )
+            log.info("%s; asking again", why)
+            self._stop.wait(RETRY_S)
+            raise_if_stopped(self._stop)
+
+    def close(self) -> None:
+        """End the waiting of others."""
+        self._stop.set()
+
     def _ask(self) -> None:
         try:
-            futures = self._admin.describe_topics(self._names, request_timeout=RESPONSE_S)
-            found = {
-                name: str(future.result(RESPONSE_S).topic_id) for name, future in futures.items() if _knows(future)
-            }
-        except (KafkaException, TimeoutError) as error:
+            futures = self._admin.describe_topics(TopicCollection(self._names), request_timeout=RESPONSE_S)
+        except KafkaException as error:
             log.debug("the ids of topics are not known: %s", error)
+            self._unanswered = {name: str(error.args[0].str()) for name in self._unanswered}
             return
-        self._known = {**self._known, **found}
+        found: dict[str, str] = {}
+        unanswered = dict(self._unanswered)
+        for name, future in futures.items():
+            topic_id, why_not = _answer(future)
+            if topic_id is not None:
+                found[name] = topic_id
+            if not why_not:
+                unanswered.pop(name, None)
+            elif name in unanswered:
+                unanswered[name] = why_not
+        self._known, self._unanswered = {**self._known, **found}, unanswered
 
 
-def _knows(future: Any) -> bool:
+def _answer(future: Any) -> tuple[str | None, str]:
+    """Id of a topic, ``None`` where it has none, and why the broker did not say."""
     try:
-        return future.result(RESPONSE_S).topic_id is not None
-    except (KafkaException, TimeoutError):
-        return False
+        topic_id = future.result(RESPONSE_S).topic_id
+    except TimeoutError:
+        return None, "no answer"
+    except KafkaException as error:
+        too_old = error.args[0].code() in _TOO_OLD
+        return None, "" if too_old else error.args[0].str()
+    return None if topic_id is None else str(topic_id), ""

@@ -32,7 +32,7 @@ ENDS_S = 2.0
 RETRY_S = 0.1
 SILENCE_S = 30.0
 CATCH_UP_S = 30.0
-"""How long a step waits for tables that were read farther where its messages come from; a watchdog waits longer."""
+"""How long new lanes wait for tables and snapshots that other workers have read and written."""
 
 
 class TableChange(NamedTuple):

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +32,7 @@ class Noting:
         return {tp: offset for tp, offset in self.places.items() if tp in assigned}
 
     def begin(self, starts: Mapping[TP, int]) -> None:
-        self._note({"begin": sorted([tp.topic, tp.partition, offset] for tp, offset in starts.items())})
+        self.note({"begin": sorted([tp.topic, tp.partition, offset] for tp, offset in starts.items())})
 
     def ahead(self, lags: Mapping[TP, int]) -> set[TP]:
         return set()
@@ -41,7 +41,7 @@ class Noting:
         return set()
 
     def save(self) -> None:
-        self._note({"saved": True})
+        self.note({"saved": True})
 
     def rest(self) -> bool:
         return False
@@ -54,9 +54,9 @@ class Noting:
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
         for tp, batch in batches:
-            self._note({"topic": tp.topic, "partition": tp.partition, "offsets": [m.offset for m in batch]})
+            self.note({"topic": tp.topic, "partition": tp.partition, "offsets": [m.offset for m in batch]})
 
-    def _note(self, what: dict[str, Any]) -> None:
+    def note(self, what: dict[str, Any]) -> None:
         with self.notes.open("a") as file:
             file.write(json.dumps(what) + "\n")
 
@@ -80,26 +80,31 @@ def hide_once(topic: str) -> None:
     cluster.partitions_for_topic, group._perform_assignment = partitions_for_topic, perform_assignment
 
 
-def main() -> None:
-    path, notes, resume, embedded, *hidden = sys.argv[1:]
+def run(host: Noting, path: str, kind: str, prepare: Callable[[Worker], object] = lambda worker: None) -> None:
+    """Run a worker's app with these lanes until it is terminated; ``kind`` is ``embedded`` or ``kafka``."""
     logging.basicConfig(level="INFO")
-    if embedded == "embedded":
+    if kind == "embedded":
         run_on_embedded_broker()
-    if hidden:
-        hide_once(hidden[0])
-    places = {TP(topic, partition): offset for topic, partition, offset in json.loads(resume)}
-    host = Noting(Path(notes), places)
     with tempfile.TemporaryDirectory() as scratch:
         worker = Worker(
             load_config(Path(path), Config),
             cast(Any, host),
             PARTITIONS,
             Path(scratch),
-            session_s=3.0 if embedded == "embedded" else 10.0,
+            session_s=3.0 if kind == "embedded" else 10.0,
         )
+        prepare(worker)
         runner = faust.Worker(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
         runner.spinner = None
         runner.execute_from_commandline()
+
+
+def main() -> None:
+    path, notes, resume, kind, *hidden = sys.argv[1:]
+    if hidden:
+        hide_once(hidden[0])
+    places = {TP(topic, partition): offset for topic, partition, offset in json.loads(resume)}
+    run(Noting(Path(notes), places), path, kind)
 
 
 if __name__ == "__main__":
