@@ -218,9 +218,9 @@ class LaneHost:
         """Telemetry partitions to pause, by the ``lags`` of all partitions in messages.
 
         Lanes wait for each other, and the output of those in front is buffered meanwhile. So in a backlog no partition
-        is read more than the lanes' lateness ahead of the slowest with a backlog, which bounds the buffers. A cell of
-        which a partition has nothing more to say, while it goes on with others, holds nobody: two partitions in which
-        different cells have ended would wait for each other for ever.
+        is read more than the lanes' lateness ahead of the slowest with a backlog, which bounds the buffers. A cell that
+        has ended in a partition which goes on with other cells does not count: two partitions in which different cells
+        have ended would wait for each other for ever.
         """
         slow: dict[str, int] = {}
         reached: list[tuple[TP, str, int]] = []
