@@ -90,8 +90,8 @@ class Collector(Protocol):
 class Counters:
     """Turns counters since boot into increases since the previous read.
 
-    A counter that went down was reset or wrapped: the increase is unknown, hence NaN, and ``resets`` counts it. Instances
-    of metrics whose keys begin with one of ``wandering`` may bring along what they counted elsewhere.
+    A counter that went down was reset or wrapped: the increase is unknown, hence NaN, and ``resets`` counts it.
+    Instances of metrics whose keys begin with one of ``wandering`` may bring along what they counted elsewhere.
     """
 
     def __init__(self, wandering: tuple[str, ...] = ()) -> None:
