@@ -210,9 +210,15 @@ def test_a_log_whose_handle_is_stale_is_opened_again(tmp_path: Path, monkeypatch
         stale.discard(file)  # its number may come again
         close(file)
 
+    def told(file: int) -> os.stat_result:
+        return fstat(usable(file))
+
+    def read(file: int, most: int, at: int) -> bytes:
+        return pread(usable(file), most, at)
+
     append(log, "step 2 loss 1.5\n")
-    monkeypatch.setattr(os, "fstat", lambda file: fstat(usable(file)))
-    monkeypatch.setattr(os, "pread", lambda file, most, at: pread(usable(file), most, at))
+    monkeypatch.setattr(os, "fstat", told)
+    monkeypatch.setattr(os, "pread", read)
     monkeypatch.setattr(os, "close", closed)
     assert follower.take() == {"step": 2, "loss": 1.5}
     follower.close()
