@@ -91,10 +91,12 @@ class Counters:
     """Turns counters since boot into increases since the previous read.
 
     A counter that went down was reset or wrapped: the increase is unknown, hence NaN, and ``resets`` counts it.
+    Instances of metrics whose keys begin with one of ``wandering`` may bring along what they counted elsewhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wandering: tuple[str, ...] = ()) -> None:
         self.resets = 0
+        self._wandering = wandering
         self._last: dict[str, float] = {}
         self._last_parts: dict[str, Mapping[str, float]] = {}
 
@@ -110,13 +112,15 @@ class Counters:
     def increase_of_sum(self, key: str, values: Mapping[str, float]) -> float:
         """Sum of the increases of one counter over its instances (disks, interfaces).
 
-        A new instance counts from zero, as the kernel's do; a removed one no longer counts.
+        A new instance counts from zero, as the kernel's do, or if it wanders from its first value; a removed one no
+        longer counts.
         """
         before = self._last_parts.get(key)
         self._last_parts[key] = values
         if before is None:
             return NAN
-        steps = [value - before.get(name, 0.0) for name, value in values.items()]
+        wanders = key.startswith(self._wandering)
+        steps = [value - before.get(name, value if wanders else 0.0) for name, value in values.items()]
         lowest = min(steps, default=0.0)
         return self._step(lowest if lowest < 0 else sum(steps))
 

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from flyball_collectors.agent.identity import Identity
+from flyball_collectors.agent.last_inventory import LastInventory
 from flyball_collectors.base import KeyedReading, Parts, Place, Reading
 from flyball_collectors.parameters import AgentParameters
 from flyball_contracts.config import AgentConfig
@@ -77,12 +78,14 @@ def rows_of(reading: Reading | KeyedReading, allocations: Sequence[Allocation]) 
 class InventoryKeeper:
     """Determines when the inventory is sent: at the start, on a change, and periodically.
 
-    Epochs start at the time of the first tick in nanoseconds and rise by one with each change, so they rise over
-    restarts without stored state. A repeated inventory is the same record.
+    Epochs start at the time of the first tick in nanoseconds and rise by one with each change. Neither they nor the
+    times of inventories fall, since readers keep the later one; ``last`` ensures it over restarts, although the clock
+    may be set back. A repeated inventory is the same record.
     """
 
-    def __init__(self, config: AgentConfig, identity: Identity) -> None:
+    def __init__(self, config: AgentConfig, identity: Identity, last: LastInventory) -> None:
         self._config = config
+        self._last = last
         self._repeat_ns = with_constants(AgentParameters, config).inventory_period_s * 1e9
         self._identity = identity
         self._parts: list[Parts] | None = None
@@ -117,8 +120,9 @@ class InventoryKeeper:
         """Inventory to send now, or ``None``; call at each tick, before the frames."""
         current = self._current
         if current is None or parts != self._parts:
-            epoch = time_ns if current is None else current.epoch + 1
-            current = build_inventory(self._config, self._identity, parts, epoch=epoch, time_ns=time_ns)
+            last = self._last
+            last.advance(time_ns, least_epoch=time_ns if current is None else 0)
+            current = build_inventory(self._config, self._identity, parts, epoch=last.epoch, time_ns=last.time_ns)
         elif abs(time_ns - self._sent_ns) < self._repeat_ns:  # the clock may be set back
             return None
         self._current, self._parts, self._sent_ns = current, parts, time_ns
@@ -129,4 +133,5 @@ class InventoryKeeper:
         now = self._current
         if now is None:
             return None
-        return replace(now, epoch=now.epoch + 1, time_ns=max(time_ns, now.time_ns), agent="stopped")
+        self._last.advance(time_ns)
+        return replace(now, epoch=self._last.epoch, time_ns=self._last.time_ns, agent="stopped")

@@ -8,6 +8,7 @@ from flyball_collectors.agent.delivery.null_outbox import NullOutbox
 from flyball_collectors.agent.delivery.outbox import Outbox
 from flyball_collectors.agent.identity import Identity
 from flyball_collectors.agent.inventory import InventoryKeeper, rows_of
+from flyball_collectors.agent.last_inventory import LastInventory
 from flyball_collectors.agent.setup import Setup
 from flyball_collectors.agent.ticker import Clock, Tick
 from flyball_collectors.base import NAN, Collector, KeyedReading, Reading
@@ -61,7 +62,9 @@ class AgentLoop:
         self._identity = identity
         self._outbox = outbox
         self._setup = setup
-        self._inventory = InventoryKeeper(setup.config.agent, identity)
+        self._inventory = InventoryKeeper(
+            setup.config.agent, identity, LastInventory(setup.config.agent, identity.node)
+        )
         self._merger = EventMerger()
         self._sent_events: list[NodeEvent] = []
 

@@ -8,7 +8,7 @@ _BEATS = 3  # in each watchdog period
 
 
 class Notifier:
-    """Does nothing without ``NOTIFY_SOCKET``; a socket that accepts nothing is ignored.
+    """Does nothing without ``NOTIFY_SOCKET``; a report that cannot be sent is ignored.
 
     ``beat_s`` is the watchdog's longest time between two calls of :meth:`beat`, ``None`` without a watchdog.
     """
@@ -24,10 +24,9 @@ class Notifier:
             self.beat_s = int(watchdog_us) / 1e6 / _BEATS
 
     def beat(self) -> None:
-        """Report that the loop runs; the first time, that the agent has started."""
+        """Report that the loop runs, and once that the agent has started."""
         if not self._ready:
-            self._ready = True
-            self._send("READY=1")
+            self._ready = self._send("READY=1")
         if self.beat_s is not None:
             self._send("WATCHDOG=1")
 
@@ -35,12 +34,14 @@ class Notifier:
         """Report that the agent stops."""
         self._send("STOPPING=1")
 
-    def _send(self, text: str) -> None:
+    def _send(self, text: str) -> bool:
+        """Send one report; return false if it could not be sent and should be repeated."""
         if not self._address:
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.setblocking(False)
-            try:
+            return True
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+                channel.setblocking(False)
                 channel.sendto(text.encode(), self._address)
-            except OSError:
-                return
+        except OSError:  # as for want of a descriptor, which must not end the agent
+            return False
+        return True

@@ -40,8 +40,9 @@ class CloudCollector:
         """Nothing to measure; the first call starts the thread, so that listing the sources sends no request."""
         del now_ns, period_ns
         if self._thread is None and not self._stop.is_set():
-            self._thread = threading.Thread(target=self._run, name="cloud", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="cloud", daemon=True)
+            thread.start()
+            self._thread = thread  # only now: without a thread to be had the next call tries again
         return []
 
     def parts(self) -> Parts:

@@ -67,7 +67,11 @@ class _Server(ThreadingHTTPServer):
             _LOG.debug("more than %d clients request metrics; %s is sent away", _MOST_CLIENTS, client_address)
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread to be had
+            self._places.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Handle one client."""

@@ -24,6 +24,9 @@ SOURCES: Mapping[str, Callable[[Path], Values]] = {
     "clock": read_clock,
     "self": read_self,
 }
+# An interface keeps its counts when it gets another name or comes back from a container, and so does a port that could
+# not be read once.
+_WANDERING = ("system.network.",)
 _MODES = [HOST.column(f"system.cpu.time{{mode={mode}}}") for mode in ("user", "system", "steal", "idle", "iowait")]
 _UTILIZATION = HOST.column("system.cpu.utilization")
 
@@ -35,7 +38,7 @@ class HostCollector(Collector):
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
-        self._counters = Counters()
+        self._counters = Counters(_WANDERING)
         self._energy = EnergyMeter(root)
         cpu, memory = read_cpu(root), read_memory(root)
         self._parts = Parts(

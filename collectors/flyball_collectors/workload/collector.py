@@ -58,6 +58,7 @@ _SERVING = slice(len(_READING), len(_READING) + len(SERVING))  # the rest of a r
 _PROGRESS = _columns("work.rate", "step.time", "progress", "loss", "steps")
 _READY = WORKLOAD.column("flyball.workload.ready")
 _UNREAD = {True: "", False: "what it announces does not say how to scrape it; see the log"}
+_NO_THREAD = "no thread is to be had for it: raise the limit of the agent's or the node's tasks (TasksMax, pids.max)"
 
 
 class _Log(NamedTuple):
@@ -114,6 +115,7 @@ class WorkloadCollector(Collector):
         self._refused = 0
         self._complaints: set[str] = set()
         self._followed: list[tuple[DiscoveredReplica, ...]] = []
+        self._there: dict[DiscoveredReplica, None] = {}
         self._found: dict[DiscoveredReplica, Scraper | None] = {}
         self._scrapers: dict[Key, Scraper] = {}
         self._socket = LineSocket(config.listen) if config.listen else None
@@ -147,6 +149,8 @@ class WorkloadCollector(Collector):
             problems[f"{found.workload}/{found.replica}"] = (
                 scraper.problem if scraper is not None else _UNREAD[found.pending]
             )
+        for found in self._there.keys() - self._found.keys():
+            problems[f"{found.workload}/{found.replica}"] = _NO_THREAD
         for key, log in self._logs.items():
             problems["/".join(key)] = log.follower.problem()
         return problems | {name: watch.problem for name, watch in self._watches.items()}
@@ -177,7 +181,7 @@ class WorkloadCollector(Collector):
     def parts(self) -> Parts:
         """An allocation for each replica that is configured, discovered or recently named by lines."""
         known = dict(self._allocations)
-        for found in self._found:
+        for found in self._there:
             known[found.workload, found.replica] = Allocation(
                 workload=found.workload, replica=found.replica, runtime=found.runtime, labels=dict(found.labels)
             )
@@ -199,6 +203,7 @@ class WorkloadCollector(Collector):
         if self._socket is not None:
             self._socket.close()
         self._scrapers, self._found, self._logs, self._socket, self._watches = {}, {}, {}, None, {}
+        self._there = {}
 
     def _listen(self, now_s: float) -> None:
         lines = self._socket.take() if self._socket is not None else []
@@ -230,10 +235,20 @@ class WorkloadCollector(Collector):
         return [*self._scrapers.values(), *(one for one in self._found.values() if one is not None)]
 
     def _follow(self, answers: list[tuple[DiscoveredReplica, ...]]) -> None:
-        """Scrape exactly the current replicas."""
-        if all(new is old for new, old in zip_longest(answers, self._followed)):
+        """Scrape exactly the current replicas; one that cannot be scraped for want of a thread is tried again."""
+        if any(new is not old for new, old in zip_longest(answers, self._followed)):
+            self._followed = answers
+            self._replace(answers)
+        if len(self._found) == len(self._there):
             return
-        self._followed = answers
+        for found in [one for one in self._there if one not in self._found]:
+            try:
+                self._found[found] = self._open(found)
+            except RuntimeError as error:  # the limit of processes of the node or of the agent
+                self._refuse(f"{found.workload}/{found.replica}", f"{error}; {_NO_THREAD}")
+                return
+
+    def _replace(self, answers: list[tuple[DiscoveredReplica, ...]]) -> None:
         there: dict[DiscoveredReplica, None] = {}
         for found in (found for answer in answers for found in answer):
             who = claimant_of(found)
@@ -245,9 +260,7 @@ class WorkloadCollector(Collector):
             scraper = self._found.pop(gone)
             if scraper is not None:
                 scraper.stop()
-        for found in there:
-            if found not in self._found:
-                self._found[found] = self._open(found)
+        self._there = there
 
     def _open(self, found: DiscoveredReplica) -> Scraper | None:
         if found.pending:

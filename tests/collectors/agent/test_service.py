@@ -1,5 +1,6 @@
 """The agent as a service: what it tells systemd, its endpoint, and signals."""
 
+import errno
 import os
 import signal
 import socket
@@ -46,6 +47,22 @@ def test_ready_once_and_then_a_beat_each_time(manager: socket.socket) -> None:
     notifier.beat()
     notifier.stopping()
     assert [received(manager) for _ in range(4)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
+
+
+def test_without_a_descriptor_it_reports_later(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": path_of(manager)})
+
+    def no_descriptor(*options: int) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(socket, "socket", no_descriptor)
+        notifier.beat()
+        notifier.stopping()
+    notifier.beat()
+    notifier.beat()
+    notifier.stopping()
+    assert [received(manager) for _ in range(2)] == ["READY=1", "STOPPING=1"]
 
 
 def test_an_abstract_socket_and_a_watchdog_of_another_process(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Instance metadata of three clouds: what they say becomes the inventory's place and events, once each."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -304,6 +305,31 @@ def test_the_thread_reports_by_itself_and_ends(server: Metadata) -> None:
     one.close()
     one.close()
     one.read(T, 1)
+    assert [event.kind for event in events] == ["spot_notice"]
+
+
+def test_without_a_thread_the_next_tick_tries_again(server: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_gcp(server)
+    server.pages[f"{GOOGLE}preempted"] = "TRUE"
+    one = collector("gcp", server, period_s=0.01)
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", no_thread)
+        unread = collector("gcp", server)
+        for without in (one, unread):
+            with pytest.raises(RuntimeError, match="new thread"):
+                without.read(T, 1)
+        unread.close()
+    one.read(T, 1)
+    events: list[NodeEvent] = []
+    deadline = time.monotonic() + 10
+    while not events and time.monotonic() < deadline:
+        time.sleep(0.005)
+        events += one.events()
+    one.close()
     assert [event.kind for event in events] == ["spot_notice"]
 
 

@@ -306,6 +306,24 @@ def test_idle_clients_cost_neither_the_ticks_nor_the_others(scene: Scene) -> Non
             assert time.monotonic() < deadline
 
 
+def test_clients_that_get_no_thread_hold_no_place(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.tick(framed(GPU, dict.fromkeys(GPU.columns, 1.0)))
+    refused = 0
+
+    def no_thread(thread: threading.Thread) -> None:
+        nonlocal refused
+        refused += 1
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", no_thread)
+        for _ in range(20):
+            with pytest.raises((urllib.error.URLError, ConnectionError, http.client.HTTPException)):
+                scene.get()
+    assert refused == 20, "each client had a place"
+    assert scene.samples()
+
+
 def test_an_address_that_cannot_be_is_refused(scene: Scene) -> None:
     for listen in (f"127.0.0.1:{scene.exports.port}", "192.0.2.1:9400", "127.0.0.1:70000"):
         with pytest.raises(ConfigError, match="metrics_listen"):

@@ -48,6 +48,33 @@ def test_ports_count_words_and_what_runs_over_them_counts_once(tmp_path: Path) -
     assert values[ERRORS] == 2 * 3
 
 
+def test_an_interface_that_comes_with_its_counts_adds_none_of_them(tmp_path: Path) -> None:
+    write_interfaces(tmp_path, 5_000_000_000, eth0=1)
+    collector = HostCollector(tmp_path)
+    row(collector)
+    write_interfaces(tmp_path, 5_000_000_100, eth0=1, eth1=1)  # back from a container
+    assert row(collector)[IN] == 100
+    write_interfaces(tmp_path, 5_000_000_300, eth0=1, rail1=1)  # another name
+    assert row(collector)[IN] == 200
+    write_interfaces(tmp_path, 5_000_000_600, eth0=1, rail1=1)
+    assert row(collector)[IN] == 600
+
+
+def test_a_port_that_could_not_be_read_once_adds_nothing_it_had_counted(tmp_path: Path) -> None:
+    write_interfaces(tmp_path, 0, lo=772)
+    write_port(tmp_path, "mlx5_0", 1, port_rcv_data=1_000_000_000)
+    write_port(tmp_path, "mlx5_1", 1, port_rcv_data=0)
+    collector = HostCollector(tmp_path)
+    row(collector)
+    counter = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data"
+    counter.write_text("")
+    assert row(collector)[IN] == 0
+    counter.write_text("1000000100")
+    assert row(collector)[IN] == 0
+    counter.write_text("1000000110")
+    assert row(collector)[IN] == 40
+
+
 def test_a_port_without_counters_is_no_fault(tmp_path: Path) -> None:
     write_interfaces(tmp_path, 5, eth0=1)
     (tmp_path / "sys/class/infiniband/mlx5_0/ports/1").mkdir(parents=True)

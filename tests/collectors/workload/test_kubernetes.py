@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -184,5 +185,45 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
             until(lambda: rows() == {("ml/tool", "tool-b"): (5, 1)})
             allocations = [(a.workload, a.replica) for a in collector.parts().allocations]
             assert allocations == [("ml/tool", "tool-b")], "no pod of ml speaks for a workload of web"
+        finally:
+            collector.close()
+
+
+def test_a_replica_that_gets_no_thread_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api, page_server() as server:
+        server.respond("/health")
+        server.respond("/metrics", vllm(Work(active=3)))
+        pods = [
+            pod(f"chat-{name}", reported() | {"prometheus.io/port": server.url.rpartition(":")[2]}) for name in "ab"
+        ]
+        api.respond(PODS, answer(*pods))
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        collector = WorkloadCollector(
+            WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
+        )
+
+        def replicas() -> list[str]:
+            collector.read(0, 1)
+            return [one.replica for one in collector.parts().allocations]
+
+        def active() -> list[float]:
+            return [float(row[ACTIVE]) for one in collector.read(0, 1)[:1] for row in one.rows.values()]
+
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name.startswith("scrape-"):  # the page server's own threads go on
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        try:
+            with monkeypatch.context() as limit:
+                limit.setattr(threading.Thread, "start", refuse)
+                until(lambda: sorted(replicas()) == ["chat-a", "chat-b"])
+                assert "TasksMax" in str(collector.problems()["chat/chat-a"])
+                assert collector.errors > 0
+            until(lambda: active() == [3, 3])
+            assert collector.problems()["chat/chat-a"] == ""
         finally:
             collector.close()

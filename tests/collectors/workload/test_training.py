@@ -1,5 +1,6 @@
 """What training jobs say: lines over real sockets, logs that rotate, and what is made of it."""
 
+import errno
 import math
 import os
 import socket
@@ -188,6 +189,38 @@ def test_a_log_is_followed_through_rotation_and_truncation(tmp_path: Path) -> No
     assert follower.take() == {}
     log.write_text("step 8 loss nan\n")
     assert follower.take()["step"] == 8
+    follower.close()
+
+
+def test_a_log_whose_handle_is_stale_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "train.log"
+    append(log, "step 1 loss 2.0\n")
+    follower = Follower(log, PATTERN)
+    assert follower.take() == {"step": 1, "loss": 2}
+    stale = {int(fd.name) for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd) == str(log.resolve())}
+    assert len(stale) == 1
+    fstat, pread, close = os.fstat, os.pread, os.close
+
+    def usable(file: int) -> int:
+        if file in stale:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return file
+
+    def closed(file: int) -> None:
+        stale.discard(file)  # its number may come again
+        close(file)
+
+    def told(file: int) -> os.stat_result:
+        return fstat(usable(file))
+
+    def read(file: int, most: int, at: int) -> bytes:
+        return pread(usable(file), most, at)
+
+    append(log, "step 2 loss 1.5\n")
+    monkeypatch.setattr(os, "fstat", told)
+    monkeypatch.setattr(os, "pread", read)
+    monkeypatch.setattr(os, "close", closed)
+    assert follower.take() == {"step": 2, "loss": 1.5}
     follower.close()
 
 

@@ -137,9 +137,8 @@ class Outbox:
         self._flush(_PART_S)
         self._producer.purge()
         self._flush(_PART_S)
-        self._bootstrap, self._settings, self._producer = way
-        self._opened_s = self._monotonic()
-        self._broken = self._away = self._unreachable = False
+        self._replace(way)
+        self._away = self._unreachable = False
         self._warned_s = None
         for message in list(self._newest.values()):
             self.send(message)
@@ -244,10 +243,18 @@ class Outbox:
     def _restart(self) -> None:
         """Replace a producer after a fatal error; its messages are spooled, or dropped and counted."""
         self._producer.purge()
-        self._flush(1.0)
-        self._broken = False
-        self._producer = _producer(self._settings)
+        self._flush(_PART_S)
+        self._replace(Connection(self._bootstrap, self._settings, _producer(self._settings)))
+
+    def _replace(self, way: Connection) -> None:
+        """Go over to another producer; messages of the old one that it has not reported yet, it never will."""
+        spooled = self._replay.restart() if self._replay is not None else 0
+        if lost := max(self.waiting - spooled, 0):
+            self._given_up += lost
+            self._warn("%d messages were given up (%d so far): their producer was replaced", lost, self._given_up)
+        self._bootstrap, self._settings, self._producer = way
         self._opened_s = self._monotonic()
+        self._broken = False
 
     def _flush(self, timeout_s: float) -> None:
         # A fatal error waiting in the queue would come out of flush amid the delivery callbacks, and break them
@@ -275,15 +282,16 @@ class Outbox:
 
     def _on_replayed(self, replay: Replay, id: int, error: KafkaError | None, delivered: Delivered) -> None:
         if error is None:
-            replay.arrived(id)
-            self._note_answer()
+            if replay.arrived(id):
+                self._note_answer()
         elif error.code() in _REFUSED:
             self._refuse_spooled(replay, id, error.str())
         else:
             replay.failed(id)
 
     def _refuse_spooled(self, replay: Replay, id: int, reason: str) -> None:
-        replay.arrived(id)
+        if not replay.arrived(id):
+            return
         self._delivered -= 1  # the spool counts it as replayed
         self._give_up("a spooled message", reason)
 

@@ -8,7 +8,10 @@ _WINDOW = 500  # records on their way; also the most in a tick, so that a fleet 
 
 
 class Replay:
-    """Records in flight, at most ``window_bytes`` of them; the spool drops only records that have arrived, in order."""
+    """Records in flight, at most ``window_bytes`` of them; the spool drops only records that have arrived, in order.
+
+    Reports of records that are not in flight are ignored.
+    """
 
     def __init__(self, spool: Spool, window_bytes: int) -> None:
         self._spool = spool
@@ -38,10 +41,19 @@ class Replay:
 
     def failed(self, id: int) -> None:
         """Note that a record did not arrive: it is due again."""
-        self._bytes -= self._under_way.pop(id)
+        self._bytes -= self._under_way.pop(id, 0)
 
-    def arrived(self, id: int) -> None:
-        """Note that a record arrived, or never will."""
+    def restart(self) -> int:
+        """Note that no report comes any more for what is in flight: it is due again; return its number of records."""
+        count = len(self._under_way)
+        self._under_way.clear()
+        self._bytes = 0
+        return count
+
+    def arrived(self, id: int) -> bool:
+        """Note that a record arrived, or never will; return whether it was in flight."""
+        if id not in self._under_way:
+            return False
         self.failed(id)
         self._arrived.add(id)
         last = None
@@ -52,3 +64,4 @@ class Replay:
         if last is not None:
             self._spool.ack(last)
             self._arrived = {id for id in self._arrived if id > last}
+        return True

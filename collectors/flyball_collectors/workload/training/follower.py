@@ -81,7 +81,11 @@ class Follower:
         except OSError:
             self._new = False  # what comes to be now is read from its start
             return
-        about = os.fstat(file)
+        try:
+            about = os.fstat(file)
+        except OSError:  # a handle that is stale already
+            os.close(file)
+            return
         if not stat.S_ISREG(about.st_mode):
             os.close(file)
             return
@@ -109,9 +113,13 @@ class Follower:
     def _replaced(self) -> bool:
         assert self._file is not None
         try:
-            now, mine = os.stat(self._path), os.fstat(self._file)
+            now = os.stat(self._path)
         except OSError:
             return False  # moved away, and the new one is not there yet
+        try:
+            mine = os.fstat(self._file)
+        except OSError:
+            return True  # a stale handle of NFS never works again
         return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
     def _match(self, part: bytes, found: dict[str, float]) -> None:
