@@ -41,7 +41,7 @@ class Roster:
         self._workers = workers
         self._root = root
         self._count = 0
-        self._kernel = self._listed()
+        self._kernel: frozenset[str] | None = self._listed()  # as the session began; None if it has not begun
         self._lost_looks, self._again_after = 0, 1
 
     def look(self, count: int | None = None, *, lost: bool = False) -> Change:
@@ -54,8 +54,10 @@ class Roster:
             return Change([], [])
         before = {reader.uuid for reader in self.readers.values()}
         listed = self._listed()
-        if listed != self._kernel and self._workers.run({_NVML: self._restart_session}, _PATIENCE_S).get(_NVML):
-            self._kernel = listed
+        if listed != self._kernel:
+            self._kernel = None  # what the kernel lists may be the same again before NVML is
+            if self._workers.run({_NVML: self._restart_session}, _PATIENCE_S).get(_NVML):
+                self._kernel = listed
         elif self._is_reset_due(lost=lost):
             self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
             self._connect()
