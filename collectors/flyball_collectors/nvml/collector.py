@@ -11,7 +11,8 @@ from flyball_collectors.base import NAN, Parts, Reading
 from flyball_collectors.nvml.calls.library import Library
 from flyball_collectors.nvml.calls.workers import Workers
 from flyball_collectors.nvml.devices.gpu import GpuReader, GpuReading
-from flyball_collectors.nvml.devices.roster import SESSION, Change, Roster
+from flyball_collectors.nvml.devices.renewal import SESSION
+from flyball_collectors.nvml.devices.roster import Change, Roster
 from flyball_collectors.nvml.devices.topology import links_of
 from flyball_collectors.nvml.events import event_records
 from flyball_collectors.nvml.events.slowdown import Slowdowns
