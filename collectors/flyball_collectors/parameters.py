@@ -23,6 +23,8 @@ class GpuParameters(Section, frozen=True, kw_only=True):
     detail_period_s: float = 10.0
     # A GPU that has not answered for so long is reported; its row is empty before that already.
     stalled_after_s: float = 2.0
+    # The driver may be built, or its services started, after the agent.
+    retry_period_s: float = 60.0
 
 
 class CloudParameters(Section, frozen=True, kw_only=True):

@@ -81,7 +81,8 @@ struct event { uint32_t gpu, unasked; uint64_t kind, data; }; /* unasked: told a
 struct state {
     uint32_t init, count, events;
     uint32_t fixed;               /* not 0: only GPUs that were there at nvmlInit are known */
-    uint32_t poll_ms, padding;    /* how often it looks for events, 0: every 20 ms; a driver would be woken by them */
+    uint32_t poll_ms;             /* how often it looks for events, 0: every 20 ms; a driver would be woken by them */
+    uint32_t starting;            /* not 0: nvmlInit does not return, until it is 0 again */
     struct event event[MAX_EVENTS];
     struct gpu gpu[MAX_GPUS];
 };
@@ -188,6 +189,7 @@ static int enter(device_t handle, enum call call) {
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     if (!state) stub_open(getenv("FLYBALL_NVML_STUB"));
+    while (state && __atomic_load_n(&state->starting, __ATOMIC_ACQUIRE)) nap(1000000);
     if (!state) return DRIVER_NOT_LOADED;
     if (state->init) return (int)state->init;
     if (users++) return SUCCESS; /* NVML counts who uses it */

@@ -77,7 +77,7 @@ class StubEvent(ctypes.Structure):
 class StubState(ctypes.Structure):
     _fields_ = [
         ("init", U32), ("count", U32), ("events", U32), ("fixed", U32),
-        ("poll_ms", U32), ("padding", U32),
+        ("poll_ms", U32), ("starting", U32),
         ("event", StubEvent * 64), ("gpu", StubGpu * 72),
     ]  # fmt: skip
 

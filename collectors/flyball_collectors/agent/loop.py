@@ -73,6 +73,7 @@ class AgentLoop:
         self.ticks += 1
         self._skipped += tick.skipped
         self._passed_ns += tick.period_ns
+        self._setup.look_again(self._passed_ns)
         before_ns = self._clock.monotonic_ns()
         readings = [reading for collector in self._setup.collectors for reading in self._read(collector, tick)]
         previous_read_ns, self._read_ns = self._read_ns, self._clock.monotonic_ns() - before_ns

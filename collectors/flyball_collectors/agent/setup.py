@@ -2,12 +2,17 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
 
+from flyball_collectors.agent.late import LateGpus
 from flyball_collectors.agent.reload import applicable, changed_keys
-from flyball_collectors.agent.sources import Sources, connect, open_sources, unchanged
+from flyball_collectors.agent.sources import NVML, Sources, connect, open_sources, unchanged, with_source
 from flyball_collectors.base import Collector
 from flyball_collectors.export import Exports
+from flyball_collectors.parameters import AgentParameters
 from flyball_contracts.config import Config
+from flyball_contracts.config.constants import with_constants
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import NodeEvent
 
@@ -37,6 +42,16 @@ class Setup:
         except BaseException:
             _close(self.collectors)
             raise
+        self._late = self._late_gpus()
+
+    def look_again(self, passed_ns: int) -> None:
+        """Add the GPUs if NVML could not be opened before; ``passed_ns`` is the time since the agent began."""
+        found = self._late.poll(passed_ns) if self._late is not None else None
+        if found is not None:
+            self._late = None
+            self._sources = with_source(self._sources, NVML, found)
+            self.collectors = self._sources.collectors
+            _LOG.warning("the GPUs are measured from now on")
 
     def change(self, config: Config) -> str:
         """Apply ``config``; return the changes as text, with those that need a restart.
@@ -64,6 +79,9 @@ class Setup:
         self._parting += [event for one in left for event in one.events()]
         _close(left)
         _log_absent(sources)
+        if self._late is not None:
+            self._late.drop()
+        self._late = self._late_gpus()
         message = f"changed: {', '.join(changed)}" if changed else "nothing changed for the agent"
         return f"{message}; after a restart only: {', '.join(waiting)}" if waiting else message
 
@@ -75,7 +93,16 @@ class Setup:
     def close(self) -> None:
         """Close the collectors and the outputs."""
         self.exports.close()
+        if self._late is not None:
+            self._late.drop()
         _close(self.collectors)
+
+    def _late_gpus(self) -> LateGpus | None:
+        agent, absent = self.config.agent, self._sources.absent.get(NVML.name)
+        if absent is None or NVML.switch in agent.disabled:
+            return None
+        period_s = with_constants(AgentParameters, agent).gpu.retry_period_s
+        return LateGpus(absent, partial(NVML.open, agent, self._node), Path(agent.root), period_s)
 
 
 def _need_an_output(config: Config) -> None:

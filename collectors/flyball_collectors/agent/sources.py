@@ -98,8 +98,9 @@ def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
     return AttributionCollector(config.attribution, node, Path(config.root))
 
 
+NVML = SourceKind("nvml", ("root",), _nvml, "nvml")
 SOURCES = (
-    SourceKind("nvml", ("root",), _nvml, "nvml"),
+    NVML,
     SourceKind("kmsg", ("root",), _kmsg, "kmsg"),
     SourceKind("cloud", ("root", "provider"), _cloud),
     SourceKind("host", ("root",), _host, "host"),
@@ -144,6 +145,15 @@ def open_sources(
         raise
     connect(sources)
     return sources
+
+
+def with_source(sources: Sources, kind: SourceKind, collector: Collector) -> Sources:
+    """The sources with one that was absent; the others continue."""
+    by_name = {**sources.by_name, kind.name: collector}
+    in_order = {kind.name: by_name[kind.name] for kind in SOURCES if kind.name in by_name}
+    found = Sources(in_order, {name: absent for name, absent in sources.absent.items() if name not in by_name})
+    connect(found)
+    return found
 
 
 def connect(sources: Sources) -> None:

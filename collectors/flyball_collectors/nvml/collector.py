@@ -11,6 +11,7 @@ from flyball_collectors.base import NAN, Parts, Reading
 from flyball_collectors.nvml.calls.library import Library
 from flyball_collectors.nvml.calls.workers import Workers
 from flyball_collectors.nvml.devices.gpu import GpuReader, GpuReading
+from flyball_collectors.nvml.devices.renewal import SESSION
 from flyball_collectors.nvml.devices.roster import Change, Roster
 from flyball_collectors.nvml.devices.topology import links_of
 from flyball_collectors.nvml.events import event_records
@@ -27,13 +28,15 @@ from flyball_contracts.records import Device, NodeEvent
 _ACTION = GPU.column("nvidia.gpu.recovery_action")
 _PATIENCE = 0.4  # share of a period that one GPU may take before the others go on without it
 _LEAST_PATIENCE_S = 0.25  # a busy machine may let a thread wait as long
+_SESSION_PATIENCE_S = 60.0  # a start of NVML wakes all GPUs, which takes seconds for each one
 
 
 class NvmlCollector:
     """GPUs and their MIG instances through NVML, one row each in the order of :meth:`parts`.
 
-    A GPU that is lost, or whose call hangs, keeps its rows, all NaN. ``unreadable`` names those that never returned an
-    identity; they have no row until they do, which is retried with each read of the details.
+    A GPU that is lost, or whose call hangs, keeps its rows, all NaN; so do all while NVML is being started again.
+    ``unreadable`` names those that never returned an identity; they have no row until they do, which is retried with
+    each read of the details.
     """
 
     name = "nvml"
@@ -97,6 +100,7 @@ class NvmlCollector:
         jobs = {
             name: partial(reader.read, detail=detail, rescan=reader.uuid in rescan)
             for name, reader in self._roster.readers.items()
+            if not self._roster.paused
         }
         patience_s = max(_PATIENCE * period_ns / NS_PER_S, _LEAST_PATIENCE_S)
         answers = self._workers.run(jobs, min(patience_s, self._settings.stalled_after_s))
@@ -183,7 +187,8 @@ class NvmlCollector:
         before = self._found.get(name)
         devices = before.devices if before else (reader.device,)
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
-        return GpuReading(devices, [[NAN] * len(GPU) for _ in devices], details, [])
+        lost = before.lost if before else ""
+        return GpuReading(devices, [[NAN] * len(GPU) for _ in devices], details, [], lost)
 
     def _compare(self, found: GpuReading, before: GpuReading | None, now_ns: int) -> None:
         device = found.devices[0].id
@@ -202,12 +207,16 @@ class NvmlCollector:
         """Report GPUs that have not responded for too long, and those that respond again."""
         after_s = self._settings.stalled_after_s
         after_s = 0.0 if period_ns > after_s * NS_PER_S else after_s  # else the next look would be too late
-        stuck = {name: seconds for name, seconds in self._workers.stuck().items() if seconds >= after_s}
+        silent = self._workers.stuck()
+        stuck = {name: seconds for name, seconds in silent.items() if seconds >= after_s}
+        session_s = silent.get(SESSION, 0.0)
+        if session_s >= _SESSION_PATIENCE_S:
+            stuck = dict.fromkeys(self._roster.readers, session_s)
         for name, reader in self._roster.readers.items():
             if name in stuck and name not in self._reported_stalled:
                 self._events.append(event_records.stalled(self._node, now_ns, reader.uuid, stuck[name]))
                 self._reported_stalled.add(name)
-            elif name in self._reported_stalled and name not in self._workers.stuck():
+            elif name in self._reported_stalled and name not in silent and not self._roster.paused:
                 self._events.append(event_records.there(self._node, now_ns, reader.uuid, "the GPU answers again"))
                 self._reported_stalled.discard(name)
 
@@ -229,7 +238,7 @@ class NvmlCollector:
         self.latest = readings[0]  # for the attribution, which divides these devices
         stuck = set(self._workers.stuck())
         if detail:
-            stalled = [name in stuck for name in found]
+            stalled = [self._roster.paused or name in stuck for name in found]
             covered_s = self._since_detail_ns / NS_PER_S
             values = self.rows.detail(devices, all_, stalled, covered_s, watched=not self.watch.reason)
             readings.append(Reading(GPU_DETAIL.schema, values))

@@ -49,6 +49,22 @@ def test_a_process_that_ended_keeps_its_share_of_the_last_period(nvml_stub: Nvml
     collector.close()
 
 
+def test_shares_come_again_after_the_clock_was_set_back(nvml_stub: NvmlStub) -> None:
+    hour_us = 3_600_000_000
+    nvml_stub.set_processes([(1, GIB, 60, 8 * hour_us)])
+    collector = open_now()
+    shares(collector)
+    nvml_stub.set_processes([(1, GIB, 60, 8 * hour_us + 1000)])
+    assert shares(collector)[1][0] == 0.6
+    found: list[float] = []
+    for read in range(1, 25):
+        nvml_stub.set_processes([(1, GIB, 40, 1000 * read)])
+        found.append(shares(collector)[1][0])
+    assert isnan(found[0])
+    assert found[-10:] == [0.4] * 10
+    collector.close()
+
+
 def test_several_samples_of_one_process_are_averaged_and_garbage_is_left_out(nvml_stub: NvmlStub) -> None:
     nvml_stub.set_processes([(1, GIB, 1, 1000)])
     collector = open_now()

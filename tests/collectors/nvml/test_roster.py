@@ -127,6 +127,30 @@ def test_nvml_that_does_not_begin_again_is_tried_until_it_does(nvml_stub: NvmlSt
     collector.close()
 
 
+def test_nvml_begins_again_for_the_same_gpus_too(nvml_stub: NvmlStub, tmp_path: Path) -> None:
+    """The driver is reloaded: its list is empty for a while, and then what it was, before NVML can begin."""
+    gpu = tmp_path / "proc/driver/nvidia/gpus/0000:10:00.0"
+    gpu.mkdir(parents=True)
+    collector = open_now(root=tmp_path)
+    both(collector)
+    nvml_stub.state.init = 9
+    nvml_stub.state.count = 0
+    gpu.rmdir()
+    assert collector.read(1, 1_000_000_000) == []
+    assert kinds(collector.events()) == ["device_lost"]
+    gpu.mkdir()
+    assert collector.read(1, 1_000_000_000) == []
+    nvml_stub.state.init = 0
+    nvml_stub.state.count = 1
+    assert collector.parts().devices == ()
+    assert len(both(collector)[0]) == 1
+    assert kinds(collector.events()) == ["device_added"]
+    asked = nvml_stub.requests("serial")
+    both(collector)
+    assert nvml_stub.requests("serial") == asked  # once is enough
+    collector.close()
+
+
 def test_a_gpu_that_is_reset_in_place_comes_back(nvml_stub: NvmlStub) -> None:
     """After a reset only a new session of NVML sees the GPU; the others' handles change with it, and nothing else."""
     nvml_stub.set_gpus(2)

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from flyball_contracts.metrics import GPU, GPU_DETAIL
 from flyball_contracts.records import NodeEvent
 
 POWER = GPU.column("hw.power")
+OK = GPU_DETAIL.column("hw.status{state=ok}")
+FAILED = GPU_DETAIL.column("hw.status{state=failed}")
 STALLED = GPU_DETAIL.column("flyball.agent.read.stalled")
 PERIOD_NS = S
 
@@ -24,6 +27,7 @@ PERIOD_NS = S
 def stub(nvml_stub: NvmlStub) -> Iterator[NvmlStub]:
     """A node whose GPUs all answer in the end."""
     yield nvml_stub
+    nvml_stub.state.starting = 0
     for index in range(72):
         nvml_stub.gpu(index).hung = 0
 
@@ -105,6 +109,108 @@ def test_a_collector_with_a_hung_gpu_closes(stub: NvmlStub) -> None:
     collector.read(S, PERIOD_NS)
     collector.close()
     stub.gpu(0).hung = 0
+
+
+class SlowStart:
+    """Two GPUs, the second lost so that NVML begins again, which it does not get done in time."""
+
+    def __init__(self, stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+        monkeypatch.setattr("flyball_collectors.nvml.devices.roster._PATIENCE_S", 0.2)
+        stub.set_gpus(2)
+        self.stub = stub
+        self.collector = open_now(GpuParameters(detail_period_s=1e-9), root)
+        self.collector.read(S, PERIOD_NS)
+        self.ids = [device.id for device in self.collector.parts().devices]
+        stub.gpu(1).was_reset = 1
+        self.collector.read(S, PERIOD_NS)
+        assert kinds(self.collector.events()) == ["device_lost"]
+        stub.state.starting = 1
+
+    def silent(self) -> list[NodeEvent]:
+        """Read until no row has a value, and a while longer."""
+        events: list[NodeEvent] = []
+        empty = 0
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            current, detail = self.collector.read(S, PERIOD_NS)
+            events += self.collector.events()
+            empty = empty + 1 if np.isnan(current.values).all() else 0
+            assert [device.id for device in self.collector.parts().devices] == self.ids
+            if empty == 5:
+                assert detail.values[:, STALLED].tolist() == [1.0, 1.0]
+                assert np.isnan(detail.values[0, OK])
+                assert detail.values[1, FAILED] == 1.0
+                return events
+        raise AssertionError("NVML was not started again")
+
+
+@pytest.fixture
+def slow(stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SlowStart]:
+    made = SlowStart(stub, monkeypatch, tmp_path)
+    yield made
+    stub.state.starting = 0
+    made.collector.close()
+
+
+def has_power(collector: NvmlCollector, index: int) -> bool:
+    assert collector.latest is not None
+    return not np.isnan(collector.latest.values[index, POWER])
+
+
+def test_gpus_keep_their_rows_while_nvml_takes_long_to_begin_again(slow: SlowStart) -> None:
+    assert slow.silent() == []
+    slow.stub.state.starting = 0
+    events = ticks(slow.collector, lambda events, details: bool(events))
+    assert [(event.kind, event.device) for event in events] == [("device_added", slow.ids[1])]
+    assert [device.id for device in slow.collector.parts().devices] == slow.ids
+    assert [has_power(slow.collector, index) for index in range(2)] == [True, True]
+
+
+def test_a_gpu_that_was_added_comes_once_nvml_has_begun(
+    stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("flyball_collectors.nvml.devices.roster._PATIENCE_S", 0.2)
+    listed = tmp_path / "proc/driver/nvidia/gpus"
+    (listed / "0000:10:00.0").mkdir(parents=True)
+    stub.state.fixed = 1
+    collector = open_now(GpuParameters(detail_period_s=1e-9), tmp_path)
+    collector.read(S, PERIOD_NS)
+    stub.state.starting = 1
+    stub.set_gpus(2)
+    (listed / "0000:11:00.0").mkdir()
+    for _ in range(5):
+        collector.read(S, PERIOD_NS)
+        assert len(collector.parts().devices) == 1
+    assert collector.events() == []
+    stub.state.starting = 0
+    events = ticks(collector, lambda events, details: len(collector.parts().devices) == 2)
+    assert kinds(events) == ["device_added"]
+    assert events[0].device == collector.parts().devices[1].id
+    assert [has_power(collector, index) for index in range(2)] == [True, True]
+    collector.close()
+
+
+def test_gpus_stall_where_nvml_takes_far_too_long_to_begin_again(
+    slow: SlowStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flyball_collectors.nvml.collector._SESSION_PATIENCE_S", 0.1)
+    events = [*slow.silent(), *ticks(slow.collector, lambda events, details: True)]
+    assert [(event.kind, event.device) for event in events] == [("device_stalled", id_) for id_ in slow.ids]
+    slow.stub.state.starting = 0
+    events = ticks(slow.collector, lambda events, details: has_power(slow.collector, 1))
+    assert set(kinds(events)) == {"device_added"}
+    assert {event.device for event in events} == set(slow.ids)
+
+
+def test_a_gpu_that_hangs_as_nvml_begins_again_stalls_alone(slow: SlowStart) -> None:
+    slow.silent()
+    slow.stub.gpu(0).hung = 1
+    slow.stub.state.starting = 0
+    ticks(slow.collector, lambda events, details: has_power(slow.collector, 1))
+    assert not has_power(slow.collector, 0)
+    assert [device.id for device in slow.collector.parts().devices] == slow.ids
+    slow.stub.gpu(0).hung = 0
+    ticks(slow.collector, lambda events, details: all(has_power(slow.collector, index) for index in range(2)))
 
 
 def test_jobs_run_in_one_thread_while_all_is_well() -> None:

@@ -15,8 +15,9 @@ from flyball_collectors.nvml.calls.library import (
 from flyball_collectors.nvml.collector import NvmlCollector
 from flyball_collectors.parameters import GpuParameters
 
+_RESTART = "a unit of systemd that started before the driver was loaded must be restarted"
 _REMEDIES = {
-    NO_PERMISSION: "give the agent's user access to /dev/nvidia*",
+    NO_PERMISSION: f"give the agent's user access to /dev/nvidia*; {_RESTART}",
     DRIVER_NOT_LOADED: "load the driver: nvidia-smi must work for the same user",
     LIBRARY_NOT_FOUND: "install NVIDIA's driver; in a container, start it with the NVIDIA runtime",
     VERSION_MISMATCH: "driver and library differ after an update: reload the driver or reboot",
@@ -38,7 +39,7 @@ def open_nvml(
         nvml = Library(library)
         nvml.start()
     except NvmlError as error:
-        return Absent(f"NVML does not start: {error}", _REMEDIES.get(error.code, "see nvidia-smi"))
+        return Absent(f"NVML does not start: {error}", _REMEDIES.get(error.code, f"see nvidia-smi; {_RESTART}"))
     try:
         count = nvml.count()
         if count:

@@ -10,6 +10,7 @@ from flyball_collectors.nvml.calls.gate import DeviceLost, Gate
 from flyball_collectors.nvml.calls.library import Library, NvmlError
 from flyball_collectors.nvml.calls.workers import Workers
 from flyball_collectors.nvml.devices.gpu import GpuReader
+from flyball_collectors.nvml.devices.renewal import SESSION, Renewal
 from flyball_collectors.nvml.devices.topology import Wires
 from flyball_collectors.nvml.events.watch import EventWatch
 
@@ -41,25 +42,37 @@ class Roster:
         self._workers = workers
         self._root = root
         self._count = 0
-        self._kernel = self._listed()
+        self._kernel: frozenset[str] | None = self._listed()  # as the session began; None if it has not begun
+        self._renewal: Renewal | None = None
+        self._problem = ""
         self._lost_looks, self._again_after = 0, 1
+
+    @property
+    def paused(self) -> bool:
+        """Whether NVML is still being started again: the readers keep their rows and must not read."""
+        return self._renewal is not None
 
     def look(self, count: int | None = None, *, lost: bool = False) -> Change:
         """Find GPUs that were added or removed; queries NVML unless ``count`` is given.
 
         Nothing is searched while a call about a GPU hangs. A GPU that stays ``lost`` may have been reset in place,
-        which only a new session of NVML shows: one is started after 1 look, then after 2, 4 and so on up to 32.
+        which only a new session of NVML shows: one is started after 1 look, then after 2, 4 and so on up to 32. One
+        that takes longer than a few seconds is used from the first look after it began.
         """
         if self._workers.stuck():
             return Change([], [])
-        before = {reader.uuid for reader in self.readers.values()}
-        listed = self._listed()
-        if listed != self._kernel and self._workers.run({_NVML: self._restart_session}, _PATIENCE_S).get(_NVML):
-            self._kernel = listed
-        elif self._is_reset_due(lost=lost):
-            self._workers.run({_NVML: self._reopen}, 2 * _PATIENCE_S)
-            self._connect()
-        if count is None:
+        before = {reader.uuid: reader for reader in self.readers.values()}
+        if self._renewal is None:
+            self._renewal = self._due(lost=lost)
+            if self._renewal is not None:
+                self._workers.run({SESSION: partial(self._renewal.run, self._library, self._watch)}, 2 * _PATIENCE_S)
+                if SESSION in self._workers.stuck():
+                    return Change([], [])
+        if self._renewal is not None:
+            count = self._renewal.count
+            self._use(self._renewal)
+            self._renewal = None
+        elif count is None:
             count = self._workers.run({_NVML: self._count_gpus}, _PATIENCE_S).get(_NVML)
         if count is not None and (count != self._count or self.unreadable):
             fresh = range(count) if count != self._count else [int(name.split()[1]) for name in self.unreadable]
@@ -68,14 +81,14 @@ class Roster:
         now = {reader.uuid: reader for reader in self.readers.values()}
         added = [uuid for uuid in now if uuid not in before]
         gone = [uuid for uuid in before if uuid not in now]
-        if added or gone:
+        if any(before.get(uuid) is not reader for uuid, reader in now.items()) or gone:
             self._connect()
         return Change(added, gone)
 
     def close(self) -> None:
         """Release the readers, except those that a hung call still uses."""
         for name, reader in self.readers.items():
-            if name not in self._workers.stuck():
+            if not self.paused and name not in self._workers.stuck():
                 reader.close()
 
     def _listed(self) -> frozenset[str]:
@@ -85,6 +98,13 @@ class Roster:
             return frozenset(path.name for path in folder.iterdir())
         except OSError:
             return frozenset()
+
+    def _due(self, *, lost: bool) -> Renewal | None:
+        """A new session of NVML, if it needs one: for other GPUs, or for the same where one may have been reset."""
+        listed = self._listed()
+        if listed != self._kernel:
+            return Renewal(listed, self.readers.values(), same=False)
+        return Renewal(listed, self.readers.values(), same=True) if self._is_reset_due(lost=lost) else None
 
     def _is_reset_due(self, *, lost: bool) -> bool:
         if not lost:
@@ -96,37 +116,26 @@ class Roster:
         self._lost_looks, self._again_after = 0, min(2 * self._again_after, _MOST_LOOKS)
         return True
 
-    def _reopen(self) -> None:
-        """Start a new session and open the same GPUs again; one that still does not respond keeps its row."""
-        before = self.readers
-        if not self._restart_session():
-            self.readers = before
-            for reader in before.values():
-                reader.abandon("NVML does not begin again")
+    def _use(self, renewal: Renewal) -> None:
+        """Open the same GPUs in the new session, where one that does not respond keeps its row, or else none yet."""
+        if renewal.problem and renewal.problem != self._problem:
+            _LOG.warning("NVML does not begin again: %s", renewal.problem)
+        self._problem = renewal.problem
+        begun = renewal.count is not None
+        before, self.readers, self.unreadable, self._count = self.readers, {}, {}, 0
+        if not renewal.same:  # the kernel may list the same GPUs as before by the time that NVML begins
+            self._kernel = renewal.listed if begun else None
             return
+        jobs = {name: partial(self._open_one, old.index) for name, old in before.items()} if begun else {}
+        answers = self._workers.run(jobs, _PATIENCE_S)
         for name, old in before.items():
-            fresh = self._open_one(old.index)
+            fresh = answers.get(name, "it does not answer" if begun else "NVML does not begin again")
             if isinstance(fresh, GpuReader):
                 self.readers[name] = fresh
             else:
                 old.abandon(fresh)
                 self.readers[name] = old
         self._count = len(before)
-
-    def _restart_session(self) -> bool:
-        """Restart NVML: a session shows only the GPUs that were there when it began."""
-        self._watch.close()
-        for reader in self.readers.values():
-            reader.close()
-        self.readers, self.unreadable, self._count = {}, {}, 0
-        self._library.stop()
-        try:
-            self._library.start()
-        except NvmlError as error:
-            _LOG.warning("NVML does not begin again: %s", error)
-            return False
-        self._watch.again()
-        return True
 
     def _open(self, indexes: Iterable[int], count: int) -> None:
         jobs = {f"GPU {index}": partial(self._open_one, index) for index in indexes}

@@ -118,12 +118,13 @@ class LinkWatch:
             grown = {kind: int(count - known[kind]) for kind, count in now.items()}
             self._watched[device, link] = before._replace(counts=known)
             total, since_ns = sum(grown.values()), now_ns - before.reported_ns
-            if not total or since_ns < before.quiet_ns:
+            if not total or 0 <= since_ns < before.quiet_ns:  # a negative time is of a clock that was set back
                 continue
             again = before.quiet_ns and since_ns < 2 * before.quiet_ns
             quiet_ns = min(2 * before.quiet_ns, _LONGEST_QUIET_NS) if again else _QUIET_NS
             self._watched[device, link] = _Watched({**known, **now}, now_ns, quiet_ns)
             words = ", ".join(f"{grown[kind]} {_WORDS[kind]}" for kind in KINDS if grown.get(kind))
+            took = f" in {since_ns / NS_PER_S:.4g} s" if since_ns >= 0 else ""
             yield node_event(
                 node,
                 now_ns,
@@ -131,7 +132,7 @@ class LinkWatch:
                 severity="warning",
                 device=device,
                 remedy="notify",
-                message=f"NVLink {link}: {words} in {since_ns / NS_PER_S:.4g} s",
+                message=f"NVLink {link}: {words}{took}",
                 link=link,
                 count=total,
             )

@@ -14,6 +14,7 @@ _MPS = "nvmlDeviceGetMPSComputeRunningProcesses_v3"  # clients of an MPS server 
 _GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses_v3"
 _SELDOM = (_MPS, _GRAPHICS)
 _SHARES = "nvmlDeviceGetProcessUtilization"
+_PATIENCE = 10  # reads of a busy device without a new sample until the clock is taken to have been set back
 
 
 class Process(NamedTuple):
@@ -44,6 +45,7 @@ class ProcessReader:
         self._samples = (ProcessSample * 16)()
         self._after = c_ulonglong()
         self._started = False
+        self._empty = 0
         self._inhabited: set[str] = set()
 
     def read(self, busy: float, *, detail: bool) -> list[Process]:
@@ -100,7 +102,10 @@ class ProcessReader:
                 return None
             if self._gate.code == NOT_FOUND:
                 self._started = True
-                return {} if idle else None
+                if idle:
+                    return {}
+                self._note_empty()
+                return None
             if self._gate.code != INSUFFICIENT_SIZE:
                 return None
             self._samples = (ProcessSample * (2 * self._count.value + 5))()
@@ -116,4 +121,15 @@ class ProcessReader:
                     found.setdefault(int(sample.pid), []).append(sample.sm)
         self._after.value = newest_us
         started, self._started = self._started, True
+        if newest_us > after_us:
+            self._empty = 0
+        else:
+            self._note_empty()
         return {pid: sum(percents) / len(percents) / 100 for pid, percents in found.items()} if started else None
+
+    def _note_empty(self) -> None:
+        """Start over after many reads without a new sample: the next one only sets the start time."""
+        self._empty += 1
+        if self._empty >= _PATIENCE:
+            self._after.value = self._empty = 0
+            self._started = False

@@ -94,6 +94,6 @@ class Rows:
             details[_REJECTED] = sum(sum(count.values()) for count in counts if count)
         xids = self.xids[uuid]
         row[_XIDS] = xids if watched else NAN
-        if not stalled:
+        if found.lost or not stalled:
             put_status(row, None if found.lost else found.rows[0], xids=xids - self._xids_reported[uuid])
         self._xids_reported[uuid] = xids

@@ -108,6 +108,20 @@ def test_a_count_that_one_read_lacks_has_not_grown() -> None:
     assert event.count == 2
 
 
+def test_a_clock_that_is_set_back_silences_no_link() -> None:
+    watch, hour = LinkWatch(), 3600 * S
+    assert watch.note("n", "gpu", {0: {"crc": 1.0}, 1: {"crc": 1.0}}, 8 * hour) == []
+    assert len(watch.note("n", "gpu", {0: {"crc": 2.0}, 1: {"crc": 1.0}}, 8 * hour + S)) == 1
+    events = watch.note("n", "gpu", {0: {"crc": 4.0}, 1: {"crc": 2.0}}, 2 * S)  # one in its minute, and one that is new
+    assert [(event.link, event.count, event.message) for event in events] == [
+        (0, 2, "NVLink 0: 2 CRC errors"),
+        (1, 1, "NVLink 1: 1 CRC errors"),
+    ]
+    assert watch.note("n", "gpu", {0: {"crc": 5.0}, 1: {"crc": 3.0}}, 3 * S) == []
+    (event,) = watch.note("n", "gpu", {0: {"crc": 5.0}, 1: {"crc": 3.0}}, 62 * S)
+    assert (event.link, event.message) == (1, "NVLink 1: 1 CRC errors in 60 s")
+
+
 def test_pcie_errors_of_the_kernel_stand_in_for_those_of_the_driver(node: Node, tmp_path: Path) -> None:
     folder = tmp_path / "sys/bus/pci/devices/0000:10:00.0"
     folder.mkdir(parents=True)
