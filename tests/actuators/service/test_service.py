@@ -33,9 +33,10 @@ from flyball_actuators.service import run_actuator
 from flyball_contracts.codec import Message, record_message
 from flyball_contracts.config import FleetConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError, TransportError
+from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, AnyDecision, Effect, Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
-from flyball_contracts.topics import DEAD_LETTERS, INVENTORY, OUTCOMES, WORKLOADS
+from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
 from flyball_simulator.service.server import serving
