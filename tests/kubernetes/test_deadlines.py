@@ -10,10 +10,11 @@ from flyball_actuators.platforms import Done, Failed, Progress, Running
 from flyball_actuators.platforms.kubernetes.api import Answer, Api
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, manager
 from flyball_actuators.platforms.kubernetes.replicas import count
+from flyball_actuators.platforms.kubernetes.replicas.undo import START_S
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.records import Scale
 
-PATIENCE = round(count.START_S) * S
+PATIENCE = round(START_S) * S
 GRACE = 30 * S
 KEPT = {"flyball.dev/rollback": "false"}
 

@@ -46,7 +46,7 @@ class Keda:
 
     def __init__(self, channel: Any) -> None:
         self._messages = make_messages()
-        written = {"request_serializer": lambda request: request.SerializeToString()}  # type: ignore[no-any-return]
+        written: dict[str, Any] = {"request_serializer": self._messages["ScaledObjectRef"].SerializeToString}
         written["response_deserializer"] = self._messages["IsActiveResponse"].FromString
         self._ask = channel.unary_unary(f"/{SERVICE}/IsActive", **written)
         self._stream = channel.unary_stream(f"/{SERVICE}/StreamIsActive", **written)
