@@ -16,6 +16,8 @@ from flyball_contracts.records import AnyDecision, Outcome, SetsReplicas, Subjec
 from flyball_contracts.records.subjects import POOL, pool_of
 
 MOST_UNDER_WAY = 64
+RESCUES_BEYOND = 16
+"""Rescues that may be under way beyond that: what takes long holds up nothing that leaves a failing device."""
 MOST_WAITING = 512
 _SOON_S = 0.002
 _LATER_S = 0.05
@@ -191,7 +193,7 @@ class Lanes:
                 free = all(other.submitted and (bought or other.subject == task.subject) for other in ahead)
                 if not start_new and not (task.submitted or task.step == "submitting"):
                     pass
-                elif not waits or (free and under_way < MOST_UNDER_WAY):
+                elif not waits or (free and under_way < _most_under_way(task.decision)):
                     was_submitted = task.submitted
                     self._carrier.step(task)
                     under_way += waits and task.step != "waiting"
@@ -261,6 +263,11 @@ class Lanes:
         lane.remove(task)
         if not lane:
             del self._lanes[_queue_of(task.decision)]
+
+
+def _most_under_way(decision: AnyDecision) -> int:
+    """Number of decisions under way from which on this one waits."""
+    return MOST_UNDER_WAY + (RESCUES_BEYOND if urgency_of(decision) == "rescue" else 0)
 
 
 def _queue_of(decision: AnyDecision) -> str:

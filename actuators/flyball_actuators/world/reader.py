@@ -1,16 +1,17 @@
 """Reads the compacted topics of workloads, inventories and orders."""
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from threading import Event, Lock
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_actuators.messages import END_OF_PARTITION, headers_of
 from flyball_actuators.world.tables import WorldTables
 from flyball_contracts.codec import decode_record
 from flyball_contracts.errors import DecodeError, TransportError
-from flyball_contracts.kafka import Place, Settings, bounds, list_topics, open_consumer
+from flyball_contracts.kafka import Bounds, Place, Settings, bounds, list_topics, open_consumer
 from flyball_contracts.topics import Topic
 
 _LOG = logging.getLogger(__name__)
@@ -54,13 +55,27 @@ class WorldReader:
             ) from error
 
     def catch_up(self, stop: Event) -> None:
-        """Read everything that was on the topics at the call; ``KafkaException`` if the broker does not answer."""
+        """Read everything that was on the topics at the call.
+
+        Raises ``KafkaException`` if the broker does not answer, or delivers none of it for ten seconds.
+        """
         found = bounds(self._consumer, self._positions, _ANSWER_S)
         with self._lock:
             for place, (first, _) in found.items():
                 self._positions[place] = max(self._positions[place], first)
-        while not stop.is_set() and any(self._positions[place] < end for place, (_, end) in found.items()):
+        missing, since_s = self._missing(found), time.monotonic()
+        while missing and not stop.is_set():
             self.drain(0.1)
+            left, now_s = self._missing(found), time.monotonic()
+            if left < missing:
+                missing, since_s = left, now_s
+            elif now_s - since_s > _ANSWER_S:
+                what = f"{missing} records were not delivered within {_ANSWER_S:g} s"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, what))
+
+    def _missing(self, found: Mapping[Place, Bounds]) -> int:
+        """Records up to these ends that were not read yet; what has come since does not count."""
+        return sum(max(0, end - self._positions[place]) for place, (_, end) in found.items())
 
     def drain(self, wait_s: float = 0.0) -> None:
         """Read all records that have arrived; thread-safe, and none once the reader is closed."""

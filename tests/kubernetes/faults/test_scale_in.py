@@ -212,8 +212,9 @@ def test_the_annotation_turns_it_off(cluster: Cluster, monkeypatch: pytest.Monke
     platform = cluster.platform()
     handle = begun(platform, scale("more", before=1, after=6, time_ns=time.time_ns()))
     cluster.ready(path, 4)
-    time.sleep(0.6)
-    assert isinstance(platform.poll(handle), Running)
+    failed = ended(platform, handle)
+    assert isinstance(failed, Failed), failed
+    assert "set back" not in failed.answer
     assert cluster.plane.get(path)["spec"]["replicas"] == 6
 
 

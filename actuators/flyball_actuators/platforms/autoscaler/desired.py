@@ -7,6 +7,9 @@ from typing import NamedTuple
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets
 
+SLACK_NS = 60 * 1_000_000_000
+"""A number outlives its decision by this long at most: its operation is polled every ten seconds, and then cleared."""
+
 
 class Desired(NamedTuple):
     """The replicas that a decision requests for a target.
@@ -22,8 +25,9 @@ class Desired(NamedTuple):
 class DesiredReplicas:
     """The number of replicas that autoscalers get for each target; thread-safe.
 
-    A decision's number stays in force until its operation has ended. Without one, the number is the object's current
-    ``replicas``, so that the autoscaler leaves it alone, also after a restart.
+    A decision's number stays in force until its operation has ended or, if that is no longer polled, its time is over.
+    Without one, the number is the object's current ``replicas``, so that the autoscaler leaves it alone,
+    also after a restart.
     """
 
     def __init__(self, targets: Targets, namespaces: tuple[str, ...]) -> None:
@@ -65,8 +69,11 @@ class DesiredReplicas:
                 "unknown_target", f"namespace {target.namespace} is not in actuator.platforms[].namespaces; add it"
             )
         with self._lock:
-            self._last_query_ns[target] = time.time_ns()
+            now_ns = self._last_query_ns[target] = time.time_ns()
             desired = self._desired.get(target)
+            if desired is not None and desired.until_ns + SLACK_NS <= now_ns:
+                del self._desired[target]
+                desired = None
         if desired is not None:
             return desired.replicas
         obj = self._targets.read(target)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from threading import Event
+from threading import BoundedSemaphore, Event
 from typing import Any
 
 from flyball_actuators.platforms.autoscaler.certificate import key_of
@@ -22,7 +22,9 @@ from flyball_contracts.config import ScalerConfig
 from flyball_contracts.errors import ConfigError
 
 SERVICE = "externalscaler.ExternalScaler"
-_THREADS = 16
+MOST_STREAMS = 8
+"""Streams at a time: each holds a thread, and questions need some, too."""
+_THREADS = 2 * MOST_STREAMS
 _STREAM_PERIOD_S = 5.0
 _STOP_S = 2.0
 _STRING, _INT64, _DOUBLE, _BOOL = "TYPE_STRING", "TYPE_INT64", "TYPE_DOUBLE", "TYPE_BOOL"
@@ -93,6 +95,7 @@ class _Scaler:
 
     def __init__(self, grpc: Any, messages: dict[str, Any], wanted: DesiredReplicas) -> None:
         self._codes, self._messages, self._wanted = grpc.StatusCode, messages, wanted
+        self._streams = BoundedSemaphore(MOST_STREAMS)
 
     def is_active(self, request: Any, context: Any) -> Any:
         """Whether the desired number of replicas is above zero."""
@@ -100,6 +103,16 @@ class _Scaler:
 
     def stream_is_active(self, request: Any, context: Any) -> Any:
         """Send the activity now, and again whenever it changes."""
+        if not self._streams.acquire(blocking=False):
+            context.abort(
+                self._codes.RESOURCE_EXHAUSTED,
+                f"{MOST_STREAMS} streams are open, as many as may be; use triggers of type external, which ask, "
+                "in place of external-push",
+            )
+            raise AssertionError  # abort has raised
+        if not context.add_callback(self._streams.release):
+            self._streams.release()
+            return
         last: bool | None = None
         while context.is_active():
             active = self._replicas(request, context) > 0

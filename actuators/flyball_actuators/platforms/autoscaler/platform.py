@@ -3,6 +3,8 @@
 import time
 from contextlib import ExitStack
 
+import msgspec
+
 from flyball_actuators.platforms.autoscaler.desired import Desired, DesiredReplicas
 from flyball_actuators.platforms.autoscaler.horizontal import METRIC, Autoscaler, autoscaler_of
 from flyball_actuators.platforms.autoscaler.keda import keda_serving
@@ -21,6 +23,7 @@ from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.kinds import SCALED, ReplicaStatus
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, operation_of
 from flyball_actuators.platforms.kubernetes.replicas.count import poll_count
+from flyball_actuators.platforms.kubernetes.replicas.undo import START_S
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -146,7 +149,8 @@ class AutoscalerPlatform:
             return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)
         if shown.replicas == operation.replicas:
-            return poll_count(self._api, operation, now_ns)
+            ready_ns = operation.until_ns + round(START_S * 1e9)  # until then replicas that it has added may start
+            return poll_count(self._api, msgspec.structs.replace(operation, until_ns=ready_ns), now_ns)
         desired = Desired(operation.decision, operation.replicas, operation.until_ns)
         if stopped():  # without a number of ours the autoscaler is given the present one
             self._wanted.clear(target, operation.decision)

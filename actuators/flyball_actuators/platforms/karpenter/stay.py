@@ -1,8 +1,6 @@
 """Decides whether a pod must stay on its machine."""
 
-from datetime import datetime
-
-from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, moment, status_of
 from flyball_actuators.platforms.kubernetes.saga import CHECKPOINT, CONFIRMED, ON_REQUEST, REQUESTED
 from flyball_contracts.records import WorkloadSpec
 
@@ -16,7 +14,7 @@ def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
     if annotation_of(pod, CHECKPOINT) == ON_REQUEST and not _confirmed(pod):
         return "its checkpoint is not confirmed"
     if spec.deadline_ns is not None and spec.duration_s is not None:
-        started_ns = _started_ns(pod) or now_ns
+        started_ns = moment(status_of(pod).get("startTime")) or now_ns
         whole_ns = round((spec.duration_s + spec.cold_start_s) * _NS)
         if started_ns + whole_ns <= spec.deadline_ns < now_ns + whole_ns:
             return "restarted, it would miss its deadline"
@@ -26,8 +24,3 @@ def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
 def _confirmed(pod: Object) -> bool:
     requested = annotation_of(pod, REQUESTED)
     return bool(requested) and annotation_of(pod, CONFIRMED) == requested
-
-
-def _started_ns(pod: Object) -> int:
-    text = status_of(pod).get("startTime") or ""
-    return round(datetime.fromisoformat(text).timestamp() * _NS) if text else 0

@@ -1,6 +1,7 @@
 """The controllers that Flyball can scale: their API paths, status and scale method."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 ScaleMethod = Literal["scale", "parallelism", "suspend", "command", "bounds"]
@@ -18,6 +19,12 @@ NO_AUTOSCALER = "none"
 _LAST = ("Complete", "Completed", "Failed")
 _STOPPED = ("Aborting", "Aborted")
 _ENDED = ("Completing", "Completed", "Terminating", "Terminated", "Failed")
+_NS = 1_000_000_000
+
+
+def moment(text: str | None) -> int:
+    """A time of an object, in ns since the Unix epoch; 0 where it has none."""
+    return round(datetime.fromisoformat(text).timestamp() * _NS) if text else 0
 
 
 def status_of(obj: Object) -> Object:

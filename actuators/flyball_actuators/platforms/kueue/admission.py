@@ -2,12 +2,11 @@
 
 import logging
 import time
-from datetime import datetime
 from threading import Event, Lock, Thread
 
 from flyball_actuators.platforms.base import PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, is_true, owner_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, is_true, moment, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.targets import named
 from flyball_actuators.platforms.kueue.check import admit
 from flyball_actuators.platforms.kueue.entry import GROUP, Check, Entry, entries_path
@@ -132,7 +131,7 @@ class AdmissionCheckController:
             return ""
         why = "no workload of Flyball's"
         if self._runs_workload(entry, job):
-            if time.time_ns() < _moment(entry.since("QuotaReserved")) + self._hold_ns:
+            if time.time_ns() < moment(entry.since("QuotaReserved")) + self._hold_ns:
                 return ""
             why = f"no decision came within {self._hold_ns / _NS:g} s"
         done = admit(self._api, entry, self._check, check, f"{why}: Kueue chooses the place", {}, MANAGER)
@@ -146,7 +145,3 @@ class AdmissionCheckController:
             found = self._api.get(path + job.get("name", ""))
             self._is_workload[uid] = found.ok and bool(named(found.body))
         return self._is_workload[uid]
-
-
-def _moment(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * _NS) if text else 0

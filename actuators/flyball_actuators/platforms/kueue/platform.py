@@ -233,7 +233,7 @@ class KueuePlatform:
         if not operation.replicas:
             if shown.replicas or entry.assignments:  # others can use its quota only once Kueue has taken it back
                 return Running(f"Kueue is to stop {target}")
-            return poll_count(self._api, operation, now_ns)
+            return poll_count(self._api, _without_end(operation), now_ns)
         if not entry.is_true("Admitted"):
             return self._admit(operation, entry, state)
         leaves = operation.moves or entry.is_true("Evicted")  # an eviction ends when Kueue has taken the quota back
@@ -243,7 +243,7 @@ class KueuePlatform:
             return Failed(f"{target} was admitted before Flyball chose its nodes; it runs where Kueue placed it", state)
         if shown.replicas != operation.replicas:
             return Running(f"Kueue has admitted {target}, and is to start it")
-        return poll_count(self._api, operation, now_ns)
+        return poll_count(self._api, _without_end(operation), now_ns)
 
     def _admit(self, operation: Queued, entry: Entry, state: SubjectState) -> Progress:
         """Set the node labels of a gang as soon as it has quota."""
@@ -295,3 +295,8 @@ class KueuePlatform:
         answer = self._write(found, {"active": False}, operation.decision, dry_run=False)
         again = "it is inactive again" if answer.ok else f"it is still active ({answer.message}); look at it"
         return Failed(f"{late}{why}; {target}: {again}", state)
+
+
+def _without_end(operation: Queued) -> Queued:
+    """The same for :func:`poll_count`: how long it may take is judged here, and a job is then made inactive again."""
+    return msgspec.structs.replace(operation, until_ns=0)

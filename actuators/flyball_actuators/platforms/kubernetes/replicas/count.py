@@ -10,10 +10,13 @@ from flyball_actuators.platforms.kubernetes.kinds import (
     Object,
     ReplicaStatus,
     annotation_of,
+    field_managers_of,
+    moment,
     status_of,
 )
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager, names_of, operation_of
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pods_of
+from flyball_actuators.platforms.kubernetes.replicas.ending import overdue, stuck_text
 from flyball_actuators.platforms.kubernetes.replicas.going import (
     BY_COST,
     asks_for_checkpoint,
@@ -92,6 +95,7 @@ def is_applied(obj: Object, target: Target, decision: str, replicas: int) -> boo
 def poll_count(api: Api, operation: Operation, now_ns: int, *, rollback: bool = False) -> Progress:
     """Progress of the controller: done once the requested replicas are ready and removed pods are gone.
 
+    It has failed once ``operation.until_ns`` has passed (0: never); pods that end have their grace period beyond that.
     With ``rollback``, new replicas that are not ready in time are taken away again, unless the object forbids it.
     """
     target = operation.target
@@ -122,21 +126,38 @@ def _progress(api: Api, operation: Operation, obj: Object, state: SubjectState, 
         return undone(operation, obj, state) or Superseded(
             f"{target} is set to {shown.replicas} replicas by {writer_of(obj)}", state
         )
-    wanted = operation.replicas
-    if shown.settled and shown.ready == wanted and shown.present == wanted:
-        left = pods_of(api, target, obj, leaving=True) if operation.frees else []
-        if isinstance(left, Rejected):
-            return Failed(f"unknown outcome: {left.detail}")
-        if left:  # they are not counted any more, and still have their GPUs
-            return Running(f"{target} has {wanted} ready replicas, and {len(left)} pods are still ending")
+    wanted, late = operation.replicas, 0 < _deadline_ns(operation, obj) <= now_ns
+    there = shown.settled and shown.ready == wanted and shown.present == wanted
+    left = pods_of(api, target, obj, leaving=True) if operation.frees and (there or late) else []
+    if isinstance(left, Rejected):
+        return Failed(f"unknown outcome: {left.detail}")
+    if there and not left:
         heirs = resize_new_pods(api, operation, obj)
         return Done(state, now_ns, "; ".join(filter(None, (f"{target} has {wanted} ready replicas", heirs))))
-    stuck = _stuck(obj)
-    if not stuck and can_undo(operation, obj) and now_ns >= operation.until_ns > 0:
-        stuck = f"the others did not become ready within {START_S:.0f} s"
+    stuck = "" if there else _stuck(obj)
+    if not stuck and late and (held := overdue(left, now_ns)):
+        stuck = stuck_text(held)
+    elif not stuck and late and not left:
+        missing = shown.ready < wanted
+        stuck = "the others did not become ready in time" if missing else f"{shown.present} exist; see its controller"
+    has = f"{target} has {shown.ready} of {wanted} replicas ready"
     if stuck:
-        return Failed(f"{target} has {shown.ready} of {wanted} replicas ready: {stuck}", state)
-    return Running(f"{target} has {shown.ready} of {wanted} replicas ready, {shown.present} exist")
+        return Failed(f"{has}: {stuck}", state)
+    if there:  # those that end are not counted any more, and still have their GPUs
+        return Running(f"{target} has {wanted} ready replicas, and {len(left)} pods are still ending")
+    return Running(f"{has}, {shown.present} exist")
+
+
+def _deadline_ns(operation: Operation, obj: Object) -> int:
+    """Time by which an operation must have ended, in ns since the Unix epoch; 0 where there is none."""
+    until_ns = operation.until_ns
+    if until_ns and operation.target.controller.scale_method == "command":  # that is for Volcano to take the command
+        until_ns += round(START_S * _NS)
+    if until_ns and operation.pods:  # a stop may have held up their preparation, and with it the write
+        written = [one for one in field_managers_of(obj) if one.get("manager") == manager(operation.decision)]
+        times_ns = [moment(one.get("time")) + round(GIVE_UP_S * _NS) for one in written]
+        until_ns = max(until_ns, *times_ns) if times_ns else until_ns
+    return until_ns
 
 
 def find_count(api: Api, target: Target, obj: Object, decision: Scale | Preempt, version: str) -> Operation | None:
