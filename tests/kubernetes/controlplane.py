@@ -118,6 +118,11 @@ class ControlPlane:
         assert status == 200, f"{path}: {status}: {found}"
         return found
 
+    @property
+    def logs(self) -> list[Path]:
+        """What each server wrote."""
+        return sorted(set(self._folder.glob("*.log")) - {self.audit})
+
     def calls(self, user: str = ACTUATOR_USER) -> list[dict[str, Any]]:
         """What a user asked of the server so far, the actuator by default, as the audit log has it."""
         calls = [json.loads(line) for line in self.audit.read_text().splitlines()]
