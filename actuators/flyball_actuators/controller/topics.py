@@ -40,7 +40,9 @@ class Publisher(NamedTuple):
 class Topics:
     """Reads inventories and workloads from their start, and publishes; joins no group and commits nothing.
 
-    ``agents_back`` are nodes whose agent reports again, with a record older than the controller's.
+    ``agents_back`` are nodes whose agent reports again, with a record older than the controller's. :meth:`drain` raises
+    :class:`TransportError` for a topic that was made again or lost its end: what is published there is not what is
+    known here, and only a new start publishes it again.
     """
 
     def __init__(self, kafka: KafkaConfig, stop: Event) -> None:
@@ -137,9 +139,16 @@ class Topics:
         if topic is None or partition is None or offset is None:
             _LOG.warning("reading inventories and workloads: %s", error)
             return False
+        at_end = error is not None and error.code() == END_OF_PARTITION
+        expected = self._positions[topic, partition]
+        if (error is None or at_end) and offset < expected:
+            raise TransportError(
+                f"{topic}/{partition} was made again or lost messages ({offset} came where {expected} was expected): "
+                "start again, and all is published again"
+            )
         if error is not None:
-            if error.code() == END_OF_PARTITION:  # compaction may have removed the last records before it
-                self._positions[topic, partition] = max(offset, self._positions[topic, partition])
+            if at_end:  # compaction may have removed the last records before it
+                self._positions[topic, partition] = offset
             else:
                 _LOG.warning("reading %s/%d: %s", topic, partition, error.str())
             return False
