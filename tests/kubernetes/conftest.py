@@ -37,6 +37,7 @@ REAL = (
     "test_platform.py",
     "test_readme.py",
     "test_rights.py",
+    "faults/test_given_back.py",
     "faults/test_saga.py",
     "faults/test_scale_in.py",
     "test_service.py",

@@ -33,6 +33,7 @@ from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.ledger import Ledger, NotWrittenError
 from flyball_actuators.platforms import (
+    Abandoning,
     Handle,
     Platform,
     PlatformError,
@@ -288,19 +289,23 @@ class Carrier:
         task.maybe_submitted, task.step = False, "waiting"
 
     def _running(self, task: Task) -> None:
-        if self._monotonic() >= task.due_s and task.handle is not None and self._admitted(task, "polling"):
-            self._call(task, self._breaker(task).look, self._platform(task).poll, task.handle)
+        if self._monotonic() < task.due_s or task.handle is None or not self._admitted(task, "polling"):
+            return
+        platform = self._platform(task)
+        task.abandoned = bool(task.overtaken)
+        ask = platform.abandon if task.abandoned and isinstance(platform, Abandoning) else platform.poll
+        self._call(task, self._breaker(task).look, ask, task.handle)
 
     def _polling(self, task: Task) -> None:
         progress, ended = self._result(task)
         if not ended:
             return
-        if isinstance(progress, Running) and not task.overtaken:
+        if isinstance(progress, Running) and not task.abandoned:
             assert isinstance(task.served, Served)
             now_s = self._monotonic()
             task.polled_s = now_s if task.polled_s is None else task.polled_s
             rests_s = max(task.served.poll_s, min(POLL_SHARE * (now_s - task.polled_s), LONGEST_WAIT_S))
-            task.due_s, task.step = now_s + rests_s, "running"
+            task.due_s, task.step = now_s + (0.0 if task.overtaken else rests_s), "running"
         else:
             shown = None if isinstance(progress, Running) else progress.observed
             effect = None if shown is None else self._effect(task, shown)

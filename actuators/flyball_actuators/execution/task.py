@@ -34,9 +34,10 @@ class Task:
     ``assumed`` are the replicas that superseded, never submitted decisions on the subject started from; ``grant`` is
     what the limits count. The first ``skip`` claims in the log are by actuators that are gone; ``claim`` is the offset
     of our own. ``polled_s`` is when the operation was first seen still in progress. ``dropped``: another actuator now
-    owns the decision. ``moved``: its cell has another partition now. ``signature`` is that of
-    its first delivery. ``aside``: a newer decision on the subject may
-    replace it, and until that is accepted or refused it waits.
+    owns the decision. ``overtaken``: the newer decision on the subject that the platform has taken on, and
+    ``abandoned``, whether the platform was told so. ``moved``: its cell has another partition now. ``signature`` is
+    that of its first delivery. ``aside``: a newer decision on the subject may replace it, and until that is accepted or
+    refused it waits.
     """
 
     decision: AnyDecision
@@ -57,6 +58,7 @@ class Task:
     problem: str = ""
     conflicts: int = 0
     overtaken: str = ""
+    abandoned: bool = False
     assumed: tuple[int, ...] = ()
     grant: Grant | None = None
     last: Outcome | None = None

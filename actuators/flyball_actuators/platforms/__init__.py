@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from flyball_actuators.platforms.autoscaler import AutoscalerPlatform as AutoscalerPlatform
 from flyball_actuators.platforms.base import (
+    Abandoning as Abandoning,
     Capabilities as Capabilities,
     Done as Done,
     Failed as Failed,

@@ -164,6 +164,18 @@ class Platform(Protocol):
 
 
 @runtime_checkable
+class Abandoning(Protocol):
+    """A platform whose operations hold something that one must give back when a newer decision has overtaken it."""
+
+    def abandon(self, handle: Handle) -> Progress:
+        """Return the progress of an overtaken operation, as ``poll`` does; give back what it holds unless it has ended.
+
+        Retry contract: as ``poll``.
+        """
+        ...
+
+
+@runtime_checkable
 class Serving(Protocol):
     """A platform that runs a server or a controller for as long as the actuator runs."""
 

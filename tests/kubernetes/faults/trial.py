@@ -36,7 +36,7 @@ OF_JOB = 2
 MOST = 6
 PACE_S = 0.1
 FAULT_S = (0.6, 2.5)
-REST_S = 300.0  # the controllers of a busy control plane may take minutes to go on after the API server was killed
+REST_S = 300.0
 EFFECTS = ("number", "job", "eviction")
 _KINDS = {"deployments": "number", "jobs": "job", "nodes": "cordon"}
 FOLDERS = ("", "cli", "contracts", "actuators", "streams", "models", "collectors", "simulator")
@@ -302,6 +302,10 @@ def _judged(
             broken.append(f"{id_} is said to be done, and was never written")
         if last == {"refused"} and times:
             broken.append(f"{id_} is said to be refused, and was written")
+    for node in cluster.plane.get("/api/v1/nodes")["items"]:  # no move is off a failing device
+        if node["spec"].get("unschedulable"):
+            decision = node["metadata"].get("annotations", {}).get("flyball.dev/cordoned-for")
+            broken.append(f"{node['metadata']['name']} is still cordoned for {decision}")
     known = {one.decision.id for one in sent}
     broken += [f"{id_} was written, and nobody has sent it" for id_, _ in written if id_ not in known]
     final_outcomes = Counter("/".join(sorted(lasts.get(one.decision.id, {"none"}))) for one in sent)

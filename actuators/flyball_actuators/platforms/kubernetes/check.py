@@ -9,7 +9,7 @@ name is derived from the decision, so that it is created once and can be found a
 import hashlib
 from typing import Any
 
-from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
+from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
 from flyball_actuators.platforms.kubernetes.migrate import CORDONED, cordon
@@ -85,7 +85,7 @@ class Checks:
         if answer.status == 404:
             return Failed(f"{job} is gone before it had ended; {about} stays cordoned", _CLOSED)
         if not answer.ok:
-            return Failed(f"unknown outcome: {refused(answer, f'reading {job}').detail}")
+            raise PlatformError(refused(answer, f"reading {job}").detail)
         who = (("fieldManager", manager(operation.decision)),)
         problem = cordon(self._api, operation.node, operation.decision, who)  # a move that ends would open it
         closed = "stays cordoned" if problem is None else f"could not be cordoned: {problem.detail}"

@@ -8,7 +8,7 @@ import random
 import time
 from threading import Lock
 
-from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rejected, Running
+from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, Operation, manager, names_of, operation_of
@@ -77,7 +77,7 @@ class Migrations:
         api, target = self._api, operation.target
         answer = read_object(api, target)
         if (end := lost(answer, target, operation.uid)) is not None:
-            return self._finish(operation, [], end) if answer.ok or answer.status == 404 else end
+            return self._finish(operation, [], end)
         shown = target.controller.status(answer.body)
         here, left, node_now = self._find_pods(operation)
         nodes = {operation.pod: node_now} if node_now else {}  # a Deployment's new pod has another name
@@ -105,6 +105,18 @@ class Migrations:
         kept = f"; node {operation.node} stays cordoned until it has been checked" if operation.keep_cordon else ""
         text = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
         return self._finish(operation, [], Done(state, now_ns, text))
+
+    def abandon(self, operation: Operation, progress: Running) -> Progress:
+        """Open the node for a move that a newer one has overtaken, unless it must be checked; pods stay the newer's.
+
+        Raises :class:`PlatformError` if the node cannot be opened now.
+        """
+        if operation.keep_cordon:
+            return progress
+        ended = self._finish(operation, [], progress)
+        if ended is not progress and isinstance(ended, Running):
+            raise PlatformError(ended.answer)
+        return progress
 
     def find(self, target: Target, obj: Object, decision: Migrate, now_ns: int) -> Handle | None:
         """The operation of a decision that was submitted: its pods or its node are annotated; ``None`` if it was not.
@@ -208,6 +220,8 @@ class Migrations:
             return progress
         path = f"/api/v1/nodes/{operation.node}"
         answer = self._api.get(path)
+        if not answer.ok and answer.status != 404:
+            raise PlatformError(refused(answer, f"reading node {operation.node}").detail)
         if not answer.ok or annotation_of(answer.body, CORDONED) != operation.decision:
             return progress
         body = {

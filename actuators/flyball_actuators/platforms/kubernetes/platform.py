@@ -4,7 +4,7 @@ import time
 
 import msgspec
 
-from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected
+from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.check import Checks
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
@@ -13,7 +13,7 @@ from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_po
 from flyball_actuators.platforms.kubernetes.replicas.count import count, find_count, poll_count
 from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
-from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
+from flyball_actuators.platforms.kubernetes.targets import Target, Targets, unless_forbidden, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, Check, Migrate, Scale, SubjectState
@@ -120,6 +120,14 @@ class KubernetesPlatform:
         nodes = nodes_of_pods(self._api, operation.namespace, handle.expected.nodes)
         return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
 
+    def abandon(self, handle: Handle) -> Progress:
+        """Progress, as :meth:`poll` says it; a move that is not over gives its node back."""
+        progress = self.poll(handle)
+        if not isinstance(progress, Running):
+            return progress
+        operation = decode(handle.operation)
+        return self._migrations.abandon(operation, progress) if operation.verb == "migrate" else progress
+
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Find the operation by the decision's marks on the objects.
 
@@ -128,7 +136,7 @@ class KubernetesPlatform:
         """
         if isinstance(decision, Check):
             return self._checks.find(decision)
-        found = self._targets.find(decision.workload)
+        found = unless_forbidden(self._targets.find(decision.workload))
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
         target, obj = found

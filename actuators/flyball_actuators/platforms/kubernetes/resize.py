@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.operation import (
 )
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
-from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object
+from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object, unless_forbidden
 from flyball_contracts.records import Resources, Scale, SubjectState
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -73,7 +73,7 @@ def poll_resize(api: Api, operation: Operation, now_ns: int) -> Progress:
     answer = read_object(api, target)
     if (problem := lost(answer, target, operation.uid)) is not None:
         return problem
-    found = pods_of(api, target, answer.body)
+    found = unless_forbidden(pods_of(api, target, answer.body))
     if isinstance(found, Rejected):
         return Failed(f"unknown outcome: {found.detail}")
     shown, wanted = target.controller.status(answer.body), _wanted(operation)

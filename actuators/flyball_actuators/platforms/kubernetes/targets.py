@@ -2,9 +2,9 @@
 
 import time
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from flyball_actuators.platforms.base import Failed, Rejected
+from flyball_actuators.platforms.base import Failed, PlatformError, Rejected
 from flyball_actuators.platforms.kubernetes.api import METADATA, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import (
     BEHIND,
@@ -18,6 +18,7 @@ from flyball_actuators.platforms.kubernetes.kinds import (
 )
 from flyball_contracts.declared.names import ANNOTATION, foreign
 
+T = TypeVar("T")
 VOLCANO = "batch.volcano.sh/"
 _RELIST_S = 60.0
 
@@ -138,10 +139,22 @@ def read_object(api: Api, target: Target) -> Answer:
 
 
 def lost(answer: Answer, target: Target, uid: str) -> Failed | None:
-    """Why an operation on the object with this uid cannot be followed, by the answer to reading it."""
+    """Why an operation on the object with this uid cannot be followed, by the answer to reading it.
+
+    Raises :class:`PlatformError` if it may not be read now: an API server that has just started forbids everything.
+    """
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != uid):
         return Failed(f"{target} is gone; it was deleted after the decision was submitted")
-    return None if answer.ok else Failed(f"unknown outcome: {refused(answer, f'reading {target}').detail}")
+    if not answer.ok:
+        raise PlatformError(refused(answer, f"reading {target}").detail)
+    return None
+
+
+def unless_forbidden(found: T | Rejected) -> T | Rejected:
+    """What was found, or that it is not there; :class:`PlatformError` if it may not be read now, as in :func:`lost`."""
+    if isinstance(found, Rejected) and found.code == "platform":
+        raise PlatformError(found.detail)
+    return found
 
 
 def version_of(obj: Object) -> str:

@@ -34,7 +34,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     prepare,
     unmark_pods,
 )
-from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object, version_of
+from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object, unless_forbidden, version_of
 from flyball_contracts.records import Preempt, Scale, SubjectState
 
 GIVE_UP_S = 900.0
@@ -128,7 +128,7 @@ def _progress(api: Api, operation: Operation, obj: Object, state: SubjectState, 
         )
     wanted, late = operation.replicas, 0 < _deadline_ns(operation, obj) <= now_ns
     there = shown.settled and shown.ready == wanted and shown.present == wanted
-    left = pods_of(api, target, obj, leaving=True) if operation.frees and (there or late) else []
+    left = unless_forbidden(pods_of(api, target, obj, leaving=True)) if operation.frees and (there or late) else []
     if isinstance(left, Rejected):
         return Failed(f"unknown outcome: {left.detail}")
     if there and not left:
@@ -208,7 +208,7 @@ def _start_preparing(
 def _continue_preparing(api: Api, operation: Operation, obj: Object, state: SubjectState, now_ns: int) -> Progress:
     """Prepare the pods and, once they are ready, set the number; a failure before that is undone."""
     target, decision = operation.target, operation.decision
-    found = pods_of(api, target, obj)
+    found = unless_forbidden(pods_of(api, target, obj))
     if isinstance(found, Rejected):
         return Failed(f"unknown outcome: {found.detail}")
     uids = {uid for _, uid in operation.going}
