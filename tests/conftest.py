@@ -50,6 +50,7 @@ collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["subscribers/
 # .ci/run says so where a machine lets nobody mount a small disk.
 collect_ignore_glob = ["*/test_full_disk.py"] if os.environ.get("FLYBALL_NO_SMALL_DISK") == "1" else []
 FUZZ_UNTIL_VARIABLE = "FLYBALL_FUZZ_UNTIL"
+FUZZ_TEST_S = 180
 # No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
 # and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
 settings.register_profile("same", deadline=None, derandomize=True, database=None)
@@ -114,6 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that no process is left alone with them at the end; see `order`."""
     if FUZZ_UNTIL_VARIABLE in os.environ:  # whatever there is time for; the seed is the same in all processes of a run
         random.Random(os.environ[FUZZ_UNTIL_VARIABLE]).shuffle(items)
+        for item in items:  # what it may be given in a whole run is longer than all the time there is
+            item.add_marker(pytest.mark.timeout(FUZZ_TEST_S), append=False)
         return
     items.sort(key=lambda item: order.rank(item.path))
 

@@ -17,6 +17,7 @@ from flyball_models.scaling.compile import compiled
 STATE = 8192
 """Floats of a policy's state; :mod:`flyball_models.scaling.shadow_selection` needs most of them, others few."""
 KNOBS = 14
+MOST_COUNT = 2.0**53
 Floats = NDArray[np.float64]
 
 
@@ -75,6 +76,12 @@ def fresh() -> Floats:
 def whole(x: float) -> float:
     """Return x rounded up, an exact fit not raised by rounding errors."""
     return float(math.ceil(x - 1e-9))
+
+
+@compiled
+def counted(x: float) -> int:
+    """Return a count that is kept as a float; 0 for what is none, as in a damaged state: loops over it might not end."""
+    return int(x) if 0.0 <= x < MOST_COUNT else 0
 
 
 @compiled

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flyball_models.scaling import shadow_selection
-from flyball_models.scaling.base import Floats, Observation, whole
+from flyball_models.scaling.base import Floats, Observation, counted, whole
 from flyball_models.scaling.compile import kept, sources
 from flyball_models.sizing.slo_headroom import KNOWN, NOW_SAMPLES, SAMPLE_S, SAMPLES
 
@@ -49,7 +49,7 @@ def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, F
         unused = np.nan
         for j in range(len(rows)):
             own, row = memory[rows[j]], rows[j]
-            first = min(max(int(own[NEXT]), at - SAMPLES), at)
+            first = min(max(counted(own[NEXT]), at - SAMPLES), at)
             own[NEXT] = at
             for number in range(first, at):
                 work = raw[number % SAMPLES, row]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flyball_models.scaling.base import Floats, Observation, Policy, whole
+from flyball_models.scaling.base import Floats, Observation, Policy, counted, whole
 from flyball_models.scaling.compile import compiled
 from flyball_models.scaling.minutes import kept_high, mean_of_last, need_and_mean, square_spread
 from flyball_models.sizing.lead_time_headroom import FORGET
@@ -180,7 +180,7 @@ def _begin(state: Floats, n: float, allowed: float) -> None:
 @compiled
 def _close(state: Floats, lead: int) -> None:
     """Close a minute of samples: compute its need, its mean, and the deviation from the earlier level."""
-    count = int(state[_MINUTES])
+    count = counted(state[_MINUTES])
     need, mean = need_and_mean(state, _SAMPLES, _RAW)
     state[_NEEDS + count % LONGEST], state[_MEANS + count % LONGEST] = need, mean
     count += 1
@@ -259,11 +259,11 @@ def _held(state: Floats, at: int, i: int, work: float, backlog: float, t_s: floa
 @compiled
 def _judge(state: Floats, knobs: Floats) -> None:
     """Update the price, add the minute's costs, set the members' targets, and change the leader if it pays."""
-    usual = max(1.0, mean_of_last(state, _MEANS, int(state[_MINUTES]), LONGEST))
+    usual = max(1.0, mean_of_last(state, _MEANS, counted(state[_MINUTES]), LONGEST))
     missed = (state[_LATE] - knobs[_ALLOWED] * state[_WORK]) / (SAMPLES * usual)
     state[_PRICE] = min(max(state[_PRICE] + knobs[_ETA] * missed, 0.0), MOST_LOG_PRICE)
     state[_LATE] = state[_WORK] = 0.0
-    count, keep, price = int(state[_MINUTES]), 1.0 - 1.0 / max(1.0, knobs[_MEMORY]), math.exp(state[_PRICE])
+    count, keep, price = counted(state[_MINUTES]), 1.0 - 1.0 / max(1.0, knobs[_MEMORY]), math.exp(state[_PRICE])
     state[_DEMAND] = keep * state[_DEMAND] + 60.0 * mean_of_last(state, _MEANS, count, 1)
     of_hour = square_spread(state, _NEEDS, count, LONGEST)
     best, least, current = 0, 1e300, 0.0
@@ -275,7 +275,7 @@ def _judge(state: Floats, knobs: Floats) -> None:
         cost = state[own + _COST] + price * state[own + _OVERDUE]
         if cost < least:
             best, least = i, cost
-        if i == int(state[_LEADER]):
+        if i == counted(state[_LEADER]):
             current = cost
         level = mean_of_last(state, _MEANS, count, int(_TABLE[i, _LEVEL]))
         square = _TABLE[i, _OF_HOUR] * of_hour + (1.0 - _TABLE[i, _OF_HOUR]) * state[_ERROR]
@@ -294,11 +294,11 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
     n = seen.ready + seen.pending
     if seen.stale_s > STALE_S:
         return n
-    tick = int(state[_TICKS])
+    tick = counted(state[_TICKS])
     if tick == 0:
         _begin(state, n, knobs[_ALLOWED])
     state[_TICKS] = tick + 1
-    within, work = int(state[_WITHIN]) % SAMPLES, seen.work_5
+    within, work = counted(state[_WITHIN]) % SAMPLES, seen.work_5
     state[_RAW + within] = work
     total, means = 0.0, max(1, min(int(knobs[_MEANS_OF]), tick + 1))
     for i in range(means):
@@ -326,7 +326,7 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         late = own + _DELAYED + tick % LAG  # what is seen is old: a recommendation reaches the fleet that much later
         wanted, state[late] = state[late], state[own + _DESIRED]
         _steer(state, own, tick, wanted, int(knobs[_COLD]))
-    leader = int(state[_LEADER]) % _COUNT
+    leader = counted(state[_LEADER]) % _COUNT
     own = _FIRST + leader * _SIZE
     present = _held(state, _PRESENT, leader, seen.work_30, waits, seen.t_s)
     if state[_MINUTES] < KNOWN:  # too little is known to take anything away
