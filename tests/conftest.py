@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that no process is left alone with them at the end; see `order`."""
     if FUZZ_UNTIL_VARIABLE in os.environ:  # whatever there is time for; the seed is the same in all processes of a run
         random.Random(os.environ[FUZZ_UNTIL_VARIABLE]).shuffle(items)
-        for item in items:  # what it may be given in a whole run is longer than all the time there is
+        for item in items:  # the limits of some tests are longer than a run that explores
             item.add_marker(pytest.mark.timeout(FUZZ_TEST_S), append=False)
         return
     items.sort(key=lambda item: order.rank(item.path))

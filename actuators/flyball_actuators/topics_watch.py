@@ -167,7 +167,7 @@ class TopicsWatch:
         try:
             futures: Mapping[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=ANSWER_S)
             return {
-                part.partition: self._answer(future, f"where {topic.name} ends").offset
+                part.partition: self._answer(future, f"the end of {topic.name}").offset
                 for part, future in futures.items()
             }
         except KafkaException as error:
@@ -195,7 +195,7 @@ class TopicsWatch:
 
     def _result(self, name: str, future: "Future[Any]", stop: threading.Event | None) -> Any:
         try:
-            return self._answer(future, f"how {name} is", stop)
+            return self._answer(future, f"topic {name}", stop)
         except KafkaException as error:
             code = error.args[0].name()
             if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"):
@@ -214,7 +214,7 @@ class TopicsWatch:
             raise_if_stopped(stop)
             wait((future,), _SLICE_S)
         if not future.done():
-            raise TransportError(f"{self._bootstrap}: nobody answered in {ANSWER_S:g} s {what}; is a broker there?")
+            raise TransportError(f"{self._bootstrap}: no answer about {what} within {ANSWER_S:g} s; is a broker there?")
         return future.result(0.0)
 
 

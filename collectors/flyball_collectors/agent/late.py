@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flyball_collectors.base import Collector
+from flyball_collectors.kernel import text_of
 from flyball_collectors.nvml import Absent
 from flyball_contracts.ids import NS_PER_S
 
@@ -99,15 +100,8 @@ def _has_driver(root: Path) -> bool:
 def _has_gpus(root: Path) -> bool:
     """Whether a PCI device is an NVIDIA GPU that was not handed to a guest."""
     return any(
-        _text(folder / "vendor") == _NVIDIA
-        and _text(folder / "class").startswith(_DISPLAYS)
+        text_of(folder / "vendor").strip() == _NVIDIA
+        and text_of(folder / "class").startswith(_DISPLAYS)
         and (folder / "driver").resolve().name != _PASSED_ON
         for folder in (root / "sys/bus/pci/devices").glob("*")
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -199,7 +199,7 @@ class Gate(msgspec.Struct):
             self.log_ms = log_ms
         elif self.log_back == LOG_CONFIRM:
             self.log_ms, self.log_back = log_ms, 0
-            self.behind_ms = [0] * len(self.behind_ms)  # by the wrong time
+            self.behind_ms = [0] * len(self.behind_ms)  # they were measured with the wrong time
         elif log_ms > self.log_ms:
             self.log_elapsed_ms += min(log_ms - self.log_ms, max(PAUSE_MS, self.period_ns // 1_000_000))
             self.log_ms = log_ms

@@ -25,13 +25,22 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def test_who_is_far_ahead_of_one_with_a_backlog_waits(broker: EmbeddedBroker) -> None:
-    worker = msgspec.structs.replace(Parameters(), app="backlog")
-    host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=worker), PARTITIONS, "test")
+WORKER = msgspec.structs.replace(Parameters(), app="backlog")
+
+
+@pytest.fixture
+def host(broker: EmbeddedBroker) -> Iterator[LaneHost]:
+    """The lanes of two partitions, from their start."""
+    host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=WORKER), PARTITIONS, "test")
     host.start()
     host.resume([FIRST, SECOND])
     host.begin({FIRST: 0, SECOND: 0})
-    read = {FIRST: worker.lane_lateness_ticks(PERIOD_NS) + 30, SECOND: 20}
+    yield host
+    host.close()
+
+
+def test_who_is_far_ahead_of_one_with_a_backlog_waits(host: LaneHost) -> None:
+    read = {FIRST: WORKER.lane_lateness_ticks(PERIOD_NS) + 30, SECOND: 20}
     for place, ticks in read.items():
         agent = Agent(inventory(f"node-{place.partition}"))
         host.directory.apply(agent.inventory)
@@ -41,16 +50,10 @@ def test_who_is_far_ahead_of_one_with_a_backlog_waits(broker: EmbeddedBroker) ->
     assert host.ahead({FIRST: much, SECOND: much}) == {FIRST}
     assert host.ahead({FIRST: 0, SECOND: much}) == {FIRST}
     assert host.ahead({FIRST: much, SECOND: BACKLOG}) == set()
-    host.close()
 
 
-def test_cells_that_ended_hold_nobody(broker: EmbeddedBroker) -> None:
-    worker = msgspec.structs.replace(Parameters(), app="ended")
-    host = LaneHost(Config(kafka=KafkaConfig(bootstrap=broker.bootstrap), worker=worker), PARTITIONS, "test")
-    host.start()
-    host.resume([FIRST, SECOND])
-    host.begin({FIRST: 0, SECOND: 0})
-    late = worker.lane_lateness_ticks(PERIOD_NS)
+def test_cells_that_ended_hold_nobody(host: LaneHost) -> None:
+    late = WORKER.lane_lateness_ticks(PERIOD_NS)
     ends = {FIRST: {"gone": 20, "there": 4 * late + 60}, SECOND: {"gone": 2 * late + 50, "there": 3 * late + 50}}
     for place, cells in ends.items():
         agents = {cell: Agent(inventory(f"{cell}-{place.partition}", cell=cell)) for cell in cells}
@@ -67,7 +70,6 @@ def test_cells_that_ended_hold_nobody(broker: EmbeddedBroker) -> None:
     much = BACKLOG + 1
     assert host.ahead({FIRST: much, SECOND: much}) == {FIRST}, "it is ahead in the cell that is there"
     assert host.ahead({FIRST: much, SECOND: 0}) == set(), "the cell that is gone holds nobody"
-    host.close()
 
 
 def test_what_is_held_is_fetched_when_it_is_let_go(broker: EmbeddedBroker) -> None:
