@@ -26,7 +26,7 @@ from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEM
 PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}
 SOURCES = (TELEMETRY.name, EVENTS.name, DEMAND.name, PROPOSALS.name)
 ANSWER_S = 10.0
-READY_S = 90.0
+READY_S = 180.0
 Setup = tuple[Config, FleetConfig, float]
 """Configuration of worker and actuators, the fleet, and event seconds per second."""
 

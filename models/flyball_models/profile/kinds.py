@@ -77,17 +77,12 @@ def classify(features: NDArray[np.float32], table: Table) -> Classes:
     d2 = d2 - nearest[:, None]
     enough = known >= LEAST_KNOWN
     alone = features[_GANG] < _TWO
-    shared = np.isin(table.bound_of, [i for i, name in enumerate(table.bounds) if name in _BETWEEN])
-    d2[np.ix_(alone, shared)] = np.inf
+    shared, members = _members(table)
+    if alone.any():
+        d2[np.ix_(alone, shared)] = np.inf
     found: list[Doubles] = []
-    for names, of, temperature in zip(
-        (table.kinds, table.families, table.bounds),
-        (table.kind_of, table.family_of, table.bound_of),
-        table.temperatures,
-        strict=True,
-    ):
+    for of_class, temperature in zip(members, table.temperatures, strict=True):
         p = table.weights * np.exp(-0.5 * d2 / temperature)
-        of_class = (of[:, None] == np.arange(len(names))).astype(np.float64)
         sums = (p / p.sum(axis=1, keepdims=True)) @ of_class
         sums[~enough] = np.nan
         found.append(np.ascontiguousarray(sums.T))
@@ -111,6 +106,14 @@ def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDA
             white = z[np.ix_(rows, columns)] @ whiten
             d2[rows] = np.maximum((white**2).sum(axis=1)[:, None] + squares - 2.0 * white @ centres, 0.0)
     return d2, known.sum(axis=1)
+
+
+@lru_cache(maxsize=16)
+def _members(table: Table) -> tuple[NDArray[np.bool_], tuple[Doubles, ...]]:
+    """Which classes are bound by links between GPUs, [C]; the classes of each kind, family and bottleneck, 0 or 1."""
+    shared = np.isin(table.bound_of, [i for i, name in enumerate(table.bounds) if name in _BETWEEN])
+    parts = (table.kinds, table.kind_of), (table.families, table.family_of), (table.bounds, table.bound_of)
+    return shared, tuple((of[:, None] == np.arange(len(names))).astype(np.float64) for names, of in parts)
 
 
 @lru_cache(maxsize=256)

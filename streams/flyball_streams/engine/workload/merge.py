@@ -1,10 +1,16 @@
 """Merges the demand of a workload over node lanes."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import chain
 from operator import attrgetter
 
 from flyball_contracts.records import Demand, Features, Usage
 
+_summed = attrgetter(
+    "replicas", "ready", "devices", "work_rate", "request_rate", "queued", "active", "utilization_sum", "power_w",
+    "tokens_in_rate", "tokens_out_rate", "failed",
+)  # fmt: skip
 _averaged = attrgetter("progress", "latency_s", "step_s", "first_token_s", "output_token_s", "kv_cache")
 
 
@@ -25,37 +31,41 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
 
 
 def _sum(found: list[Demand]) -> Demand:
-    total, *others = found
-    replicas = [d.replicas for d in found]
-    means = (_mean(values, replicas) for values in zip(*map(_averaged, found), strict=True))
+    """Sum over lanes; their devices' features and their replicas' times and shares are averaged."""
+    first, *others = map(_summed, found)
+    sums = list(first)
+    for values in others:
+        sums = [b if a is None else a if b is None else a + b for a, b in zip(sums, values, strict=True)]
+    replicas, ready, devices, work_rate, request_rate, queued, active, utilization_sum, power_w, *rest = sums
+    tokens_in_rate, tokens_out_rate, failed = rest
+    weights = [d.replicas for d in found]
+    means = (_mean(values, weights) for values in zip(*map(_averaged, found), strict=True))
     progress, latency_s, step_s, first_token_s, output_token_s, kv_cache = means
-    for d in others:
-        total = Demand(
-            workload=d.workload,
-            replicas=total.replicas + d.replicas,
-            ready=total.ready + d.ready,
-            devices=total.devices + d.devices,
-            work_rate=plus(total.work_rate, d.work_rate),
-            request_rate=plus(total.request_rate, d.request_rate),
-            queued=plus(total.queued, d.queued),
-            active=plus(total.active, d.active),
-            utilization_sum=plus(total.utilization_sum, d.utilization_sum),
-            power_w=plus(total.power_w, d.power_w),
-            progress=progress,
-            tokens_in_rate=plus(total.tokens_in_rate, d.tokens_in_rate),
-            tokens_out_rate=plus(total.tokens_out_rate, d.tokens_out_rate),
-            failed=plus(total.failed, d.failed),
-            latency_s=latency_s,
-            usage=_most([d.usage for d in found if d.usage is not None]),
-            clocks=(*total.clocks, *d.clocks),
-            step_s=step_s,
-            first_token_s=first_token_s,
-            first_token_p99_s=_larger(total.first_token_p99_s, d.first_token_p99_s),
-            output_token_s=output_token_s,
-            kv_cache=kv_cache,
-            features=_mean_features([f for f in (total.features, d.features) if f is not None]),
-        )
-    return total
+    return Demand(
+        workload=found[0].workload,
+        replicas=replicas,
+        ready=ready,
+        devices=devices,
+        work_rate=work_rate,
+        request_rate=request_rate,
+        queued=queued,
+        active=active,
+        utilization_sum=utilization_sum,
+        power_w=power_w,
+        progress=progress,
+        tokens_in_rate=tokens_in_rate,
+        tokens_out_rate=tokens_out_rate,
+        failed=failed,
+        latency_s=latency_s,
+        usage=_most([d.usage for d in found if d.usage is not None]),
+        clocks=tuple(chain.from_iterable(d.clocks for d in found)),
+        step_s=step_s,
+        first_token_s=first_token_s,
+        first_token_p99_s=max((d.first_token_p99_s for d in found if d.first_token_p99_s is not None), default=None),
+        output_token_s=output_token_s,
+        kv_cache=kv_cache,
+        features=_mean_features([d.features for d in found if d.features is not None]),
+    )
 
 
 def plus(a: float | None, b: float | None) -> float | None:
@@ -65,12 +75,10 @@ def plus(a: float | None, b: float | None) -> float | None:
     return a if b is None else a + b
 
 
-def _larger(a: float | None, b: float | None) -> float | None:
-    return max((x for x in (a, b) if x is not None), default=None)
-
-
 def _mean(values: Sequence[float | None], replicas: list[int]) -> float | None:
     """Return the mean of a field over the replicas of the lanes that know it."""
+    if values.count(None) == len(values):
+        return None
     first: float | None = None
     total, weight = 0.0, 0
     for x, n in zip(values, replicas, strict=True):
@@ -92,11 +100,15 @@ def _most(found: list[Usage]) -> Usage | None:
 
 
 def _mean_features(found: list[Features]) -> Features | None:
+    """Return the mean over the devices of all lanes."""
+    return reduce(_mean_of_two, found) if found else None
+
+
+def _mean_of_two(a: Features, b: Features) -> Features:
     """Return the mean over the devices of two lanes; only the first if their numbers of features differ."""
-    if len(found) < 2 or len(found[0].values) != len(found[1].values):
-        return found[0] if found else None
-    a, b = found
-    steps = [f.step_s for f in found if f.step_s is not None]
+    if len(a.values) != len(b.values):
+        return a
+    steps = [f.step_s for f in (a, b) if f.step_s is not None]
     return Features(
         devices=a.devices + b.devices,
         seen_s=max(a.seen_s, b.seen_s),

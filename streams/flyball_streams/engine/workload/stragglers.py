@@ -6,11 +6,11 @@ compares the gangs that it sees whole: ``FAR_Z`` robust deviations below the med
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from flyball_contracts.ids import record_id
 from flyball_contracts.records import Anomaly, Clocks, Demand, Evidence, Member, Proposal, Tick
@@ -23,7 +23,6 @@ FLOOR = 0.01
 MOST_HZ = 1e15
 """A clock above this is a telemetry error."""
 REPEAT_TICKS = 30
-Floats = NDArray[np.float64]
 
 
 class Stragglers:
@@ -119,21 +118,20 @@ def _may_be_slow(clocks: tuple[Clocks, ...], peer_z: float) -> bool:
 
 def _middle(clocks: tuple[Clocks, ...]) -> tuple[float, float]:
     """Median and robust spread of all members, Hz; quantiles are weighted by the members they stand for."""
-    parts = [np.array(group.clocks_hz, np.float64) for group in clocks]
-    each = [max(1.0, group.members / max(1, len(group.clocks_hz))) for group in clocks]
-    weights = np.concatenate([np.full(len(part), weight) for part, weight in zip(parts, each, strict=True)])
-    values = np.concatenate(parts)
-    known = np.abs(values) < MOST_HZ
-    if not known.any():
+    weighed: list[tuple[float, float]] = []
+    for group in clocks:
+        weight = max(1.0, group.members / max(1, len(group.clocks_hz)))
+        weighed += [(clock_hz, weight) for clock_hz in group.clocks_hz if abs(clock_hz) < MOST_HZ]
+    if not weighed:
         return math.nan, math.nan
-    median = _median(values[known], weights[known])
-    return median, SD_PER_MAD * _median(np.abs(values[known] - median), weights[known]) + FLOOR * max(median, 1.0)
+    median = _median(weighed)
+    spread = _median([(abs(clock_hz - median), weight) for clock_hz, weight in weighed])
+    return median, SD_PER_MAD * spread + FLOOR * max(median, 1.0)
 
 
-def _median(values: Floats, weights: Floats) -> float:
-    """Weighted median; the mean of the middle two values if half of the weight is on either side."""
-    order = np.argsort(values, kind="stable")
-    upto: Floats = np.cumsum(weights[order])
+def _median(weighed: list[tuple[float, float]]) -> float:
+    """Median of values with weights; the mean of the middle two values if half of the weight is on either side."""
+    weighed = sorted(weighed, key=itemgetter(0))
+    upto = list(accumulate(weight for _, weight in weighed))
     half = upto[-1] / 2.0
-    low, high = int(np.argmax(upto >= half)), int(np.argmax(upto > half))
-    return (float(values[order[low]]) + float(values[order[high]])) / 2.0
+    return (weighed[bisect_left(upto, half)][0] + weighed[bisect_right(upto, half)][0]) / 2.0

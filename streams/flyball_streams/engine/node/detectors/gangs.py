@@ -80,14 +80,17 @@ class Gangs:
         order = order[here[order]]
         if not len(order):
             return demands
-        slots, owners, kinds = slots[order], owner[order], kind[order]
-        ends: list[int] = [*((kinds[1:] != kinds[:-1]).nonzero()[0] + 1).tolist(), len(kinds)]
-        annotated, begin = list(demands), 0
-        for end in ends:
-            index = int(owners[begin])
-            part = _clocks(slots[begin:end], table, tenancy)
+        slots, clock, kinds = slots[order], clock[order], kind[order]
+        starts = np.concatenate([[0], (kinds[1:] != kinds[:-1]).nonzero()[0] + 1])
+        begins, ends = starts.tolist(), [*starts[1:].tolist(), len(kinds)]
+        owners: list[int] = owner[order[starts]].tolist()
+        # A row for each gang; where it has fewer members, those of the next.
+        first = slots[np.minimum(starts[:, None] + np.arange(SLOWEST), len(slots) - 1)]
+        values: list[list[list[float]]] = table.values[first[..., None], REPORTED_COLUMNS].tolist()
+        annotated = list(demands)
+        for index, begin, end, at, slowest in zip(owners, begins, ends, first.tolist(), values, strict=True):
+            part = _clocks(clock[begin:end], at[: end - begin], slowest, table, tenancy)
             annotated[index] = replace(annotated[index], clocks=(*annotated[index].clocks, part))
-            begin = end
         return annotated
 
     def _members(self, tenancy: Tenancy) -> Members:
@@ -110,11 +113,10 @@ class Gangs:
         return known
 
 
-def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> Clocks:
-    """Clocks of the members in some slots, which have one model and are sorted by clock."""
-    clocks = table.values[slots, CLOCK]
-    first: list[int] = slots[:SLOWEST].tolist()
-    values: list[list[float]] = table.values[slots[:SLOWEST, None], REPORTED_COLUMNS].tolist()
+def _clocks(
+    clocks: NDArray[np.float32], first: list[int], values: list[list[float]], table: SubjectTable, tenancy: Tenancy
+) -> Clocks:
+    """Clocks of the members of one gang that have one model, sorted; the slots of the ``first`` and their values."""
     slowest = [
         Member(
             device=table.names[slot],
@@ -124,11 +126,11 @@ def _clocks(slots: NDArray[np.int64], table: SubjectTable, tenancy: Tenancy) -> 
             temperature_cel=known(temperature),
             power_w=known(power),
         )
-        for slot, (clock, temperature, power) in zip(first, values, strict=True)
+        for slot, (clock, temperature, power) in zip(first, values, strict=False)
     ]
     quantiles = clocks if len(clocks) <= MOST_CLOCKS else clocks[_quantiles(len(clocks))]
     model = tenancy.models[int(tenancy.model_of_slot[first[0]])]
-    return Clocks(members=len(slots), clocks_hz=tuple(quantiles.tolist()), slowest=tuple(slowest), model=model)
+    return Clocks(members=len(clocks), clocks_hz=tuple(quantiles.tolist()), slowest=tuple(slowest), model=model)
 
 
 @cache

@@ -99,14 +99,17 @@ class Deferral:
         self, tick: Tick, job: schedule.Deferrable, progress: Progress, plan: Plan, urgent: bool, proposals: Proposals
     ) -> None:
         spec, running = job.spec, progress.replicas
-        here, then = schedule.slot_of(plan, tick.end_ns), schedule.next_run(plan, tick.end_ns)
+        here = schedule.slot_of(plan, tick.end_ns)
         urgent = urgent and job.remaining_s > 0
         runs = urgent or plan.run[here]
         if runs and not running:
             progress.note_request(tick.end_ns)
         elif not runs:
             progress.requested_ns = None
-        if bool(running) == runs or (running and then is None):
+        if bool(running) == runs:
+            return
+        then = schedule.next_run(plan, tick.end_ns)
+        if running and then is None:
             return
         identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
         if not proposals.is_new(identity):
