@@ -118,20 +118,20 @@ def _may_be_slow(clocks: tuple[Clocks, ...], peer_z: float) -> bool:
 
 def _middle(clocks: tuple[Clocks, ...]) -> tuple[float, float]:
     """Median and robust spread of all members, Hz; quantiles are weighted by the members they stand for."""
-    weighed: list[tuple[float, float]] = []
+    weighted: list[tuple[float, float]] = []
     for group in clocks:
         weight = max(1.0, group.members / max(1, len(group.clocks_hz)))
-        weighed += [(clock_hz, weight) for clock_hz in group.clocks_hz if abs(clock_hz) < MOST_HZ]
-    if not weighed:
+        weighted += [(clock_hz, weight) for clock_hz in group.clocks_hz if abs(clock_hz) < MOST_HZ]
+    if not weighted:
         return math.nan, math.nan
-    median = _median(weighed)
-    spread = _median([(abs(clock_hz - median), weight) for clock_hz, weight in weighed])
+    median = _median(weighted)
+    spread = _median([(abs(clock_hz - median), weight) for clock_hz, weight in weighted])
     return median, SD_PER_MAD * spread + FLOOR * max(median, 1.0)
 
 
-def _median(weighed: list[tuple[float, float]]) -> float:
+def _median(weighted: list[tuple[float, float]]) -> float:
     """Median of values with weights; the mean of the middle two values if half of the weight is on either side."""
-    weighed = sorted(weighed, key=itemgetter(0))
-    upto = list(accumulate(weight for _, weight in weighed))
+    weighted = sorted(weighted, key=itemgetter(0))
+    upto = list(accumulate(weight for _, weight in weighted))
     half = upto[-1] / 2.0
-    return (weighed[bisect_left(upto, half)][0] + weighed[bisect_right(upto, half)][0]) / 2.0
+    return (weighted[bisect_left(upto, half)][0] + weighted[bisect_right(upto, half)][0]) / 2.0
