@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from flyball_actuators.audit import Trail
 from flyball_actuators.execution.authority import Authority
 from flyball_actuators.execution.carry_out import Carrier
+from flyball_actuators.execution.giving_back import GivingBack
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.lanes import MOST_WAITING, Lanes
 from flyball_actuators.execution.task import OutcomeFactory
@@ -102,6 +103,10 @@ class Loop:
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
         self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
         self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen, lambda: session.stops_read)
+        self._giving_back = GivingBack(
+            platforms, trail, client, lambda: self._watch.partitions, self._judge.stopped, self._lanes.follows,
+            live=self._judge.live,
+        )  # fmt: skip
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
@@ -111,6 +116,7 @@ class Loop:
         stand_back(self._consumer, self._watch.partitions, self._stop, beat)
         self._session.start()
         self._session.declare(self._pools)
+        self._giving_back.start()
         self._consumer.subscribe(
             [DECISIONS.name], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -132,6 +138,7 @@ class Loop:
 
     def close(self) -> None:
         """Leave the group; uncommitted decisions are delivered again."""
+        self._giving_back.close()
         self._watch.close()
         self._consumer.close()
         self._carrier.close()

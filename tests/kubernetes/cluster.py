@@ -13,6 +13,7 @@ from flyball_actuators.platforms.kubernetes import KubernetesPlatform
 from flyball_contracts.config import PlatformConfig
 
 DEADLINE_S = 90.0
+CORDON = ("flyball.dev/cordoned-for", "flyball.dev/cordoned-until")
 SMALL = {"cpu": "100m", "memory": "256Mi"}
 RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "actuator.yaml").read_text()) if d]
 
@@ -51,7 +52,7 @@ class Cluster:
             if node["spec"].get("unschedulable"):
                 body = {
                     "spec": {"unschedulable": None},
-                    "metadata": {"annotations": {"flyball.dev/cordoned-for": None}},
+                    "metadata": {"annotations": dict.fromkeys(CORDON)},
                 }
                 path = f"/api/v1/nodes/{node['metadata']['name']}"
                 self.plane.request("PATCH", path, body, content_type="application/merge-patch+json")

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from flyball_actuators.platforms.kubernetes.cordon import CORDONED
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
-from flyball_actuators.platforms.kubernetes.migrate import CORDONED
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_contracts.records import Device, Inventory
 from flyball_contracts.records.inventory import CapacityType, CordonState

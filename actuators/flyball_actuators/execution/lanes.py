@@ -179,6 +179,10 @@ class Lanes:
         known = self._by_id.get(decision)
         return None if known is None or known.partition == partition else known.partition
 
+    def follows(self, decision: str) -> bool:
+        """Whether a decision is under way or waits here; thread-safe."""
+        return decision in self._by_id
+
     def step(self, *, start_new: bool = True) -> None:
         """Advance all tasks as far as possible; without ``start_new`` only those that were submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
