@@ -78,6 +78,7 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluste
     cordon = {"spec": {"unschedulable": True}, "metadata": {"annotations": {"flyball.dev/cordoned-for": "m"}}}
     path = f"/api/v1/nodes/{node}?fieldManager=flyball-m"
     cluster.plane.request("PATCH", path, cordon, content_type="application/merge-patch+json")
+    assert not list(platform.held())
     checks = cluster.platform(check=CheckConfig(image="flyball:test"))
     checking, running = begun(cluster, checks, node, id_="rights", devices=("GPU-1",))
     end(cluster, running, 0, "")

@@ -19,6 +19,8 @@ MOST_UNDER_WAY = 64
 RESCUES_BEYOND = 16
 """Rescues that may be under way beyond that: what takes long holds up nothing that leaves a failing device."""
 MOST_WAITING = 512
+RESCUES_WAITING = 512
+"""Rescues that are taken up beyond that, however many others wait."""
 _SOON_S = 0.002
 _LATER_S = 0.05
 _IDLE_S = 0.2
