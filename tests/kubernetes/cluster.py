@@ -59,6 +59,7 @@ class Cluster:
         for kind in (
             "apps/v1/namespaces/{}/deployments",
             "apps/v1/namespaces/{}/statefulsets",
+            "jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
             "batch/v1/namespaces/{}/jobs",
         ):
             path = f"/apis/{kind.format(self.namespace)}?propagationPolicy=Background"
