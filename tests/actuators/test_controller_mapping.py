@@ -69,8 +69,8 @@ CHAT = {"kind": "Deployment", "name": "chat"}
     ],
 )
 def test_whoever_has_closed_a_node_is_told(closed: bool, mark: bool, by: tuple[str, ...], expected: str) -> None:
-    fields = {"f:spec": {"f:unschedulable": {}}}
-    metadata = {
+    fields: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
+    metadata: dict[str, Any] = {
         "name": "n1",
         "annotations": {"flyball.dev/cordoned-for": "m1"} if mark else {},
         "managedFields": [{"manager": name, "fieldsV1": fields} for name in by],

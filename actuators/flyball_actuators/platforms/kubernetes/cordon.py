@@ -66,8 +66,9 @@ def closed_by_others(node: Object) -> bool:
 
 def closed_by(node: Object) -> set[str]:
     """Field managers that have closed a node; empty if it is open, or if the API server does not tell."""
-    return {
-        str(entry.get("manager", ""))
-        for entry in field_managers_of(node)
-        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-    }
+    found: set[str] = set()
+    for entry in field_managers_of(node):
+        fields: Object = entry.get("fieldsV1") or {}
+        if "f:unschedulable" in (fields.get("f:spec") or {}):
+            found.add(str(entry.get("manager", "")))
+    return found

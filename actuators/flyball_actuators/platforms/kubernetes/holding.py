@@ -71,7 +71,7 @@ def give_back(api: Api, thing: Held) -> bool:
 
 
 def _cordoned_for(node: Object) -> str:
-    """The move for whose time Flyball, and nobody else, has closed a node; empty if there is none."""
+    """The move for whose time Flyball alone has closed a node; empty if there is none."""
     closed = bool(node["spec"].get("unschedulable")) and bool(closed_by(node)) and not closed_by_others(node)
     decision = annotation_of(node, CORDONED)
     return decision if closed and annotation_of(node, UNTIL) == "moved" and _marked_ns(node, decision) else ""

@@ -16,7 +16,7 @@ RefusalCode = Literal[
 ]  # fmt: skip
 Mode = Literal["off", "dry_run", "live"]
 UNKNOWN = "unknown outcome"
-"""How the detail of a failed decision begins of which nobody knows what it did."""
+"""How the detail of a failed decision begins if it is not known what it did."""
 
 
 class Counted(Part, frozen=True, kw_only=True):
