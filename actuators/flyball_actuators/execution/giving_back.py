@@ -2,8 +2,8 @@
 
 An operation gives back what it holds when it ends. Where its outcome stayed unknown, or its actuator was told to end it
 without the platform, it cannot. So the actuator looks at the start and every few minutes what the platforms hold for
-which decisions, and in the outcomes topic whether these have ended: then no process follows them any more. Each look may be
-made by several actuators at once: the platform changes a thing only if it is still as it was read.
+which decisions, and in the outcomes topic whether these have ended: then no process follows them any more. Each look
+may be made by several actuators at once: the platform changes a thing only if it is still as it was read.
 """
 
 import logging
