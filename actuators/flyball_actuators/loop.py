@@ -4,17 +4,19 @@ import logging
 import time
 from collections.abc import Callable
 from threading import Event
-from typing import NamedTuple, cast
+from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from flyball_actuators.audit import Trail
+from flyball_actuators.backlog import Backlog, Read
 from flyball_actuators.execution.authority import Authority
 from flyball_actuators.execution.carry_out import Carrier
+from flyball_actuators.execution.giving_back import GivingBack
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.lanes import MOST_WAITING, Lanes
+from flyball_actuators.execution.lanes import MOST_WAITING, RESCUES_WAITING, Lanes
 from flyball_actuators.execution.task import OutcomeFactory
-from flyball_actuators.guard import Signature, longest_s
+from flyball_actuators.guard import longest_s
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.messages import headers_of
 from flyball_actuators.platforms import Platforms, pools_of
@@ -41,22 +43,9 @@ _LEAVE_S = 8.0
 _STEP_S = 0.005
 _COMMIT_AGAIN_S = 0.25
 _MOST_OFFSETS = 20_000
+MOST_HELD = 8_192
+"""Decisions that are read beyond those in the lanes, so that rescues among them are found."""
 CUT_SHORT = "cut short"
-
-
-class _Read(NamedTuple):
-    """A decision that waits until the outcomes of its partition have been read.
-
-    ``misplaced``: by the number of partitions that is known, its cell has another partition.
-    """
-
-    decision: AnyDecision
-    offset: int
-    at_ms: int
-    signature: Signature | None
-    message: Message
-    read_s: float
-    misplaced: bool
 
 
 class Loop:
@@ -92,8 +81,8 @@ class Loop:
         outcomes = OutcomeFactory(settings, session.instance)
         self._carrier = Carrier(ledger, trail, session, self._judge, outcomes, time.monotonic)
         self._lanes = Lanes(platforms, ledger, trail, session, self._judge, self._carrier, report, self._progress.done)
-        self._held: dict[int, list[_Read]] = {}
-        self._misplaced: dict[int, list[_Read]] = {}
+        self._backlog = Backlog()
+        self._misplaced: dict[int, list[Read]] = {}
         self._open: set[int] = set()
         self._paused = self._refused = False
         self._commit_s = 0.0
@@ -102,6 +91,10 @@ class Loop:
         self._incremental = "cooperative" in str(client["partition.assignment.strategy"])
         self._consumer = open_consumer({**client, "on_commit": self._committed}, _LOG, "decisions")
         self._watch = TopicsWatch(client, kafka.bootstrap, session.lease.topics_seen, lambda: session.stops_read)
+        self._giving_back = GivingBack(
+            platforms, trail, client, lambda: self._watch.partitions, self._judge.stopped, self._lanes.follows,
+            live=self._judge.live,
+        )  # fmt: skip
         _LOG.info("actuator %s, mode %s, platforms: %s", session.instance, settings.mode, platforms.named)
 
     def run(self, ready: Callable[[], None] | None, beat: Callable[[], object]) -> None:
@@ -111,6 +104,7 @@ class Loop:
         stand_back(self._consumer, self._watch.partitions, self._stop, beat)
         self._session.start()
         self._session.declare(self._pools)
+        self._giving_back.start()
         self._consumer.subscribe(
             [DECISIONS.name], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -132,6 +126,7 @@ class Loop:
 
     def close(self) -> None:
         """Leave the group; uncommitted decisions are delivered again."""
+        self._giving_back.close()
         self._watch.close()
         self._consumer.close()
         self._carrier.close()
@@ -174,13 +169,10 @@ class Loop:
         except DecodeError as bad:
             self._refuse(message, topic, partition, offset, bad)
             return
-        read = _Read(decision, offset, message.timestamp()[1], signature, message, time.monotonic(), misplaced)
-        if partition in self._open:
-            self._submit(read, partition)
-        else:
-            self._held.setdefault(partition, []).append(read)
+        read = Read(decision, offset, message.timestamp()[1], signature, message, time.monotonic(), misplaced)
+        self._backlog.add(partition, read)
 
-    def _submit(self, read: _Read, partition: int) -> None:
+    def _submit(self, read: Read, partition: int) -> None:
         """Hand a decision to the lanes, unless another partition has outcomes of it."""
         if read.misplaced:
             self._misplaced.setdefault(partition, []).append(read)
@@ -198,7 +190,7 @@ class Loop:
                 self._take_up(read, partition)
             self._misplaced[partition] = reads[len(sure) :]
 
-    def _take_up(self, read: _Read, partition: int) -> None:
+    def _take_up(self, read: Read, partition: int) -> None:
         elsewhere = self._session.all.index.elsewhere(read.decision.id, partition)
         if elsewhere is None:
             elsewhere = self._lanes.elsewhere(read.decision.id, partition)
@@ -244,23 +236,36 @@ class Loop:
         )
 
     def _submit_held(self) -> None:
-        """Hand over the held decisions of a partition once its outcomes, and all others that count, have been read."""
-        log = self._session.log
-        for partition, held in list(self._held.items()):
-            try:
-                log.follow(partition, held[0].at_ms - self._look_back_ms)
-                if self._judge.live:
-                    self._session.follow_all(self._watch.partitions, held[0].at_ms - self._look_back_ms)
-            except KafkaException as error:
-                _LOG.warning("outcomes of partition %d cannot be read: %s", partition, error.args[0].str())
+        """Hand over decisions that were read, where the lanes have room for them.
+
+        It needs all outcomes of their partition, and all others that count.
+        """
+        for partition in self._backlog.partitions:
+            if partition not in self._open and not self._opened(partition):
                 continue
-            log.drain()
-            self._session.all.drain()
-            if log.read(partition) and self._session.all_read:
-                self._judge.restore(partition)
-                self._open.add(partition)
-                for read in self._held.pop(partition):
-                    self._submit(read, partition)
+            while (waiting := self._lanes.waiting) < MOST_WAITING + RESCUES_WAITING:
+                read = self._backlog.take(partition, rescues_only=waiting >= MOST_WAITING)
+                if read is None:
+                    break
+                self._submit(read, partition)
+
+    def _opened(self, partition: int) -> bool:
+        """Follow the outcomes of a partition, and open it once they have been read; return whether they have."""
+        log, since_ms = self._session.log, self._backlog.earliest_ms(partition) - self._look_back_ms
+        try:
+            log.follow(partition, since_ms)
+            if self._judge.live:
+                self._session.follow_all(self._watch.partitions, since_ms)
+        except KafkaException as error:
+            _LOG.warning("outcomes of partition %d cannot be read: %s", partition, error.args[0].str())
+            return False
+        log.drain()
+        self._session.all.drain()
+        if not (log.read(partition) and self._session.all_read):
+            return False
+        self._judge.restore(partition)
+        self._open.add(partition)
+        return True
 
     def _renew_lease(self) -> None:
         """Commit finished decisions; an accepted commit also proves that the partitions are still ours."""
@@ -291,16 +296,15 @@ class Loop:
         self._refused = error is not None or bool(refused)
 
     def _apply_backpressure(self) -> None:
-        """Pause reading while too many decisions are in progress; resume at half the limit."""
-        held = max(map(len, self._held.values()), default=0)
-        span = max(map(self._progress.span, self._progress.position()), default=0)
-        if not self._paused and (self._lanes.waiting + held >= MOST_WAITING or span >= _MOST_OFFSETS):
+        """Pause reading while too many decisions wait for room in the lanes; resume at half the limit."""
+        held, span = len(self._backlog), max(map(self._progress.span, self._progress.position()), default=0)
+        if not self._paused and (held >= MOST_HELD or span >= _MOST_OFFSETS):
             self._paused = True
             _LOG.warning(
-                "%d decisions are under way or wait: no more are read until half are done", self._lanes.waiting
+                "%d decisions are under way or wait: no more are read until half are done", self._lanes.waiting + held
             )
             self._consumer.pause(self._consumer.assignment())
-        elif self._paused and self._lanes.waiting + held <= MOST_WAITING // 2 and span <= _MOST_OFFSETS // 2:
+        elif self._paused and held <= MOST_HELD // 2 and span <= _MOST_OFFSETS // 2:
             self._paused = False
             _LOG.warning("decisions are read again")
             self._consumer.resume(self._consumer.assignment())
@@ -331,7 +335,7 @@ class Loop:
             self._progress.forget(part.partition)
             self._session.log.forget(part.partition)
             self._session.outbox.give_up(part.partition)
-            self._held.pop(part.partition, None)
+            self._backlog.forget(part.partition)
             self._misplaced.pop(part.partition, None)
             self._open.discard(part.partition)
 

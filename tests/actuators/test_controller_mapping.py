@@ -56,6 +56,29 @@ def policy(kind: str, name: str, second: int = 0, **spec: Any) -> Any:
 CHAT = {"kind": "Deployment", "name": "chat"}
 
 
+@pytest.mark.parametrize(
+    ("closed", "mark", "by", "expected"),
+    [
+        (True, True, ("flyball-m1",), "flyball"),
+        (True, True, ("flyball-m1", "kubectl-cordon"), "other"),
+        (True, True, ("kubectl-cordon",), "other"),
+        (True, True, (), "flyball"),
+        (True, False, ("kubectl-cordon",), "other"),
+        (False, True, (), "lifted"),
+        (False, False, (), ""),
+    ],
+)
+def test_whoever_has_closed_a_node_is_told(closed: bool, mark: bool, by: tuple[str, ...], expected: str) -> None:
+    fields: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
+    metadata: dict[str, Any] = {
+        "name": "n1",
+        "annotations": {"flyball.dev/cordoned-for": "m1"} if mark else {},
+        "managedFields": [{"manager": name, "fieldsV1": fields} for name in by],
+    }
+    spec = {"unschedulable": True} if closed else {}
+    assert inventory_of({"metadata": metadata, "spec": spec, "status": {}}, "eu-1").cordon == expected
+
+
 def test_a_node_is_what_its_labels_say() -> None:
     found = node(
         {

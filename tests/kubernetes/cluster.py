@@ -13,6 +13,7 @@ from flyball_actuators.platforms.kubernetes import KubernetesPlatform
 from flyball_contracts.config import PlatformConfig
 
 DEADLINE_S = 90.0
+CORDON = ("flyball.dev/cordoned-for", "flyball.dev/cordoned-until")
 SMALL = {"cpu": "100m", "memory": "256Mi"}
 RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "actuator.yaml").read_text()) if d]
 
@@ -51,13 +52,14 @@ class Cluster:
             if node["spec"].get("unschedulable"):
                 body = {
                     "spec": {"unschedulable": None},
-                    "metadata": {"annotations": {"flyball.dev/cordoned-for": None}},
+                    "metadata": {"annotations": dict.fromkeys(CORDON)},
                 }
                 path = f"/api/v1/nodes/{node['metadata']['name']}"
                 self.plane.request("PATCH", path, body, content_type="application/merge-patch+json")
         for kind in (
             "apps/v1/namespaces/{}/deployments",
             "apps/v1/namespaces/{}/statefulsets",
+            "jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
             "batch/v1/namespaces/{}/jobs",
         ):
             path = f"/apis/{kind.format(self.namespace)}?propagationPolicy=Background"

@@ -16,7 +16,7 @@ from tests.kubernetes.controlplane import CONTROLLER, ControlPlane, missing
 from tests.kubernetes.delegation.karpenter import karpenter_folder
 from tests.kubernetes.delegation.kueue import kueue_folder
 from tests.kubernetes.delegation.serving import serving_folder
-from tests.kubernetes.delegation.training import training_folder
+from tests.kubernetes.delegation.training import Training, training_folder
 from tests.kubernetes.helm.chart import helm_program
 from tests.kubernetes.observer import INFRA, RIGHTS, Observer
 
@@ -66,6 +66,18 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     with ControlPlane(folder, tmp_path_factory.mktemp("controlplane")) as plane:
         plane.nodes(4)
         yield plane
+
+
+@pytest.fixture(scope="session")
+def training(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training | None]:
+    """Controllers of training jobs, where they were built."""
+    folder = training_folder()
+    if folder is None:
+        yield None
+        return
+    made = Training(control_plane, folder, tmp_path_factory.mktemp("training"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

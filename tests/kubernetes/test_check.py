@@ -44,7 +44,8 @@ def clear(cluster: Cluster) -> None:
 
 def close(cluster: Cluster, node: str, by: str | None = "m1") -> None:
     body = {"spec": {"unschedulable": True}, "metadata": {"annotations": {"flyball.dev/cordoned-for": by}}}
-    cluster.plane.request("PATCH", f"/api/v1/nodes/{node}", body, content_type=MERGE)
+    who = f"?fieldManager=flyball-{by}" if by else ""
+    cluster.plane.request("PATCH", f"/api/v1/nodes/{node}{who}", body, content_type=MERGE)
 
 
 def spec_of(cluster: Cluster, node: str) -> dict[str, Any]:

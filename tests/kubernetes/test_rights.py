@@ -76,7 +76,9 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluste
     ):
         assert isinstance(carried_out(platform, decision), Done), decision
     cordon = {"spec": {"unschedulable": True}, "metadata": {"annotations": {"flyball.dev/cordoned-for": "m"}}}
-    cluster.plane.request("PATCH", f"/api/v1/nodes/{node}", cordon, content_type="application/merge-patch+json")
+    path = f"/api/v1/nodes/{node}?fieldManager=flyball-m"
+    cluster.plane.request("PATCH", path, cordon, content_type="application/merge-patch+json")
+    assert not list(platform.held())
     checks = cluster.platform(check=CheckConfig(image="flyball:test"))
     checking, running = begun(cluster, checks, node, id_="rights", devices=("GPU-1",))
     end(cluster, running, 0, "")

@@ -105,9 +105,9 @@ class Trail:
         """Record that a change is about to be submitted; on disk when this returns."""
         self._append(Submitting, sync=True, decision=decision.id, driver=driver, observed=observed, dry_run=dry_run)
 
-    def called(self, decision: AnyDecision, driver: str, call: Call) -> None:
-        """Record a call to the platform."""
-        self._append(Called, decision=decision.id, driver=driver, **msgspec.structs.asdict(call))
+    def called(self, decision: str, driver: str, call: Call) -> None:
+        """Record a call to the platform for the decision of that id."""
+        self._append(Called, decision=decision, driver=driver, **msgspec.structs.asdict(call))
 
     def published(self, outcome: Outcome) -> Outcome:
         """Record an outcome that is about to be published.

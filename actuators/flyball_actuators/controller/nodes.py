@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from flyball_actuators.platforms.kubernetes.cordon import CORDONED, closed_by_others
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
-from flyball_actuators.platforms.kubernetes.migrate import CORDONED
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_contracts.records import Device, Inventory
 from flyball_contracts.records.inventory import CapacityType, CordonState
@@ -180,9 +180,13 @@ def _driver(labels: Mapping[str, str]) -> str:
 
 
 def _cordon(node: Object, spec: Object) -> CordonState:
-    """Who has cordoned the node. Flyball removes its annotation when it uncordons; other clients leave it."""
+    """Who has cordoned the node.
+
+    Flyball removes its annotation when it uncordons. Other clients leave it, and may close the node again; field
+    management tells that.
+    """
     if spec.get("unschedulable"):
-        return "flyball" if annotation_of(node, CORDONED) else "other"
+        return "flyball" if annotation_of(node, CORDONED) and not closed_by_others(node) else "other"
     return "lifted" if annotation_of(node, CORDONED) else ""
 
 

@@ -15,6 +15,7 @@ from flyball_contracts.codec import Message, decode_record, record_message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import Place, bounds, consumer_settings, open_consumer, open_producer, producer_settings
+from flyball_contracts.kafka.topic_ids import TopicIds
 from flyball_contracts.records import Inventory, WorkloadSpec
 from flyball_contracts.tables import Tables
 from flyball_contracts.topics import INVENTORY, WORKLOADS
@@ -41,8 +42,8 @@ class Topics:
     """Reads inventories and workloads from their start, and publishes; joins no group and commits nothing.
 
     ``agents_back`` are nodes whose agent reports again, with a record older than the controller's. :meth:`drain` raises
-    :class:`TransportError` for a topic that was made again or lost its end: what is published there is not what is
-    known here, and only a new start publishes it again.
+    :class:`TransportError` for a topic that was made again, which has another id, or lost its end: what is published
+    there is not what is known here, and only a new start publishes it again.
     """
 
     def __init__(self, kafka: KafkaConfig, stop: Event) -> None:
@@ -57,6 +58,8 @@ class Topics:
             "inventories and workloads",
         )
         self._positions: dict[Place, int] = {}
+        self._ids = TopicIds(kafka, (INVENTORY.name, WORKLOADS.name))
+        self._first_ids: dict[str, str] = {}
         try:
             self._start(stop)
         except KafkaException as error:
@@ -66,6 +69,7 @@ class Topics:
 
     def drain(self, wait_s: float = 0.0) -> bool:
         """Apply all records that have arrived; return whether anything changed."""
+        self._check_ids()
         changed_any = False
         while True:
             messages = self._consumer.consume(_BATCH, wait_s)
@@ -119,6 +123,7 @@ class Topics:
 
     def close(self) -> None:
         """Close consumer and producer."""
+        self._ids.close()
         self._consumer.close()
         self._producer.flush(1.0)
 
@@ -128,11 +133,18 @@ class Topics:
             for topic in (INVENTORY, WORKLOADS)
             for partition in partitions_of(self._consumer, topic.name, stop)
         ]
+        self._ids.wait_known()
+        self._first_ids = dict(self._ids.now())
         found = bounds(self._consumer, places, _ANSWER_S)
         self._consumer.assign([TopicPartition(*place, found[place].first) for place in places])
         self._positions = {place: found[place].first for place in places}
         while not stop.is_set() and any(self._positions[place] < end for place, (_, end) in found.items()):
             self.drain(0.1)
+
+    def _check_ids(self) -> None:
+        for name, topic_id in self._ids.now().items():
+            if self._first_ids.setdefault(name, topic_id) != topic_id:
+                raise TransportError(f"topic {name} was made again: start again, and all is published again")
 
     def _handle(self, message: KafkaMessage) -> bool:
         topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()

@@ -18,7 +18,7 @@ from flyball_contracts.declared.names import ANNOTATION, foreign
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import WorkloadSpec
 
-_OTHERS = {ANNOTATION, *(PREFIX + word for word in ("server", "work", "cordoned-for", "rollback"))}
+_OTHERS = {ANNOTATION, *(PREFIX + word for word in ("server", "work", "cordoned-for", "cordoned-until", "rollback"))}
 _JOBS = ("Job", "JobSet", "TrainJob", "VolcanoJob")
 _GANGS = ("JobSet", "TrainJob", "VolcanoJob")
 

@@ -29,7 +29,7 @@ from flyball_actuators.execution.breaker import Breaker
 from flyball_actuators.execution.breakers import Breakers
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
 from flyball_actuators.execution.judge import Judge
-from flyball_actuators.execution.task import UNKNOWN, OutcomeFactory, Step, Task
+from flyball_actuators.execution.task import OutcomeFactory, Step, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.ledger import Ledger, NotWrittenError
 from flyball_actuators.platforms import (
@@ -44,6 +44,7 @@ from flyball_actuators.platforms import (
 from flyball_actuators.platforms.calls import StoppedError, recording_calls
 from flyball_actuators.session import Session
 from flyball_contracts.records import AnyDecision, Effect, Outcome, SubjectState
+from flyball_contracts.records.commands.outcomes import UNKNOWN
 
 _LOG = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.25
@@ -422,7 +423,7 @@ class Carrier:
 
         def made() -> Any:
             with recording_calls(
-                lambda call: self._trail.called(decision, platform.name, call), lambda: self._why_stopped(task)
+                lambda call: self._trail.called(decision.id, platform.name, call), lambda: self._why_stopped(task)
             ):
                 return function(*arguments, **named)
 
@@ -435,7 +436,7 @@ class Carrier:
         """Why no call for a task may change anything now; empty if it may."""
         if task.dropped or not self._session.lease.valid():
             return "another actuator may have its partition: this process was suspended, or gave it up"
-        return self._judge.stopped(task.decision)
+        return self._judge.stopped(task.decision.cell)
 
     def _breaker(self, task: Task) -> Breaker:
         assert isinstance(task.served, Served)

@@ -119,9 +119,9 @@ class Judge:
         """Why a decision that waits may no longer be carried out; ``None`` if it may."""
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
-    def stopped(self, decision: AnyDecision) -> str:
-        """Why nothing may be done in the decision's cell; empty if it may."""
-        return World({}, {}, {}, self._stop_reason(), stops=self._session.stops).stopped(decision.cell)
+    def stopped(self, cell: str) -> str:
+        """Why nothing may be done in a cell; empty if it may. Thread-safe."""
+        return World({}, {}, {}, self._stop_reason(), stops=self._session.stops).stopped(cell)
 
     def forgive(self, decision: AnyDecision) -> None:
         """Stop counting a decision that changed nothing."""

@@ -19,6 +19,8 @@ MOST_UNDER_WAY = 64
 RESCUES_BEYOND = 16
 """Rescues that may be under way beyond that: what takes long holds up nothing that leaves a failing device."""
 MOST_WAITING = 512
+RESCUES_WAITING = 512
+"""Rescues that are taken up beyond that, however many others wait."""
 _SOON_S = 0.002
 _LATER_S = 0.05
 _IDLE_S = 0.2
@@ -178,6 +180,10 @@ class Lanes:
         """Another partition in which a decision is under way; ``None`` if there is none."""
         known = self._by_id.get(decision)
         return None if known is None or known.partition == partition else known.partition
+
+    def follows(self, decision: str) -> bool:
+        """Whether a decision is under way or waits here; thread-safe."""
+        return decision in self._by_id
 
     def step(self, *, start_new: bool = True) -> None:
         """Advance all tasks as far as possible; without ``start_new`` only those that were submitted."""

@@ -12,7 +12,6 @@ from flyball_contracts.ids import record_id
 from flyball_contracts.records import AnyDecision, Counted, Effect, Outcome, SubjectState
 from flyball_contracts.records.commands.outcomes import FINAL, Mode, OutcomeStatus, RefusalCode
 
-UNKNOWN = "unknown outcome"
 Step = Literal[
     "waiting", "finding", "observing", "planning", "claiming", "claimed", "submitting", "running", "polling", "ending"
 ]

@@ -1,6 +1,7 @@
 """Ledgers of executed decisions: the file of one actuator, and the outcomes topic that all of a group share."""
 
 from flyball_actuators.ledger.cell_grants import CellGrants as CellGrants
+from flyball_actuators.ledger.ends import ends_of as ends_of
 from flyball_actuators.ledger.file import Ledger as Ledger
 from flyball_actuators.ledger.lines import NotWrittenError as NotWrittenError
 from flyball_actuators.ledger.outcome_index import (

@@ -11,6 +11,7 @@ from flyball_actuators.platforms.base import (
     Done as Done,
     Failed as Failed,
     Handle as Handle,
+    Held as Held,
     Platform as Platform,
     PlatformError as PlatformError,
     Progress as Progress,
@@ -118,6 +119,12 @@ class Platforms:
         """Whether the platform for a decision starts a replica on the node that the decision names, or not at all."""
         found = self.of(decision)
         return isinstance(found, Served) and found.platform.capabilities.promises.node
+
+    @property
+    def abandoning(self) -> list[tuple[str, Abandoning]]:
+        """Name of each platform whose operations hold something, and the platform."""
+        found = ((served.platform.name, served.platform) for served in self._served)
+        return [(name, platform) for name, platform in found if isinstance(platform, Abandoning)]
 
     def close(self) -> None:
         """Close the platforms that serve."""

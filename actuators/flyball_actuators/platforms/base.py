@@ -4,6 +4,7 @@ The service calls ``observe``, then ``submit``, then ``poll``. An operation may 
 platform *shows* the effect. The service calls from several threads, with at most one submission at a time per target.
 """
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -78,6 +79,14 @@ class Rejected(NamedTuple):
     code: RefusalCode
     detail: str
     unsuitable_nodes: tuple[str, ...] = ()
+
+
+class Held(NamedTuple):
+    """Something that a platform holds for a decision since ``since_ns``; ``name`` is the platform's name of it."""
+
+    decision: str
+    name: str
+    since_ns: int
 
 
 class Running(NamedTuple):
@@ -171,6 +180,20 @@ class Abandoning(Protocol):
         """Return the progress of an overtaken operation, as ``poll`` does; give back what it holds unless it has ended.
 
         Retry contract: as ``poll``.
+        """
+        ...
+
+    def held(self) -> Iterable[Held]:
+        """All that decisions hold on the platform.
+
+        Reads only. :class:`PlatformError` comes after all that could be read.
+        """
+        ...
+
+    def give_back(self, thing: Held) -> bool:
+        """Give back what a decision that has ended still holds; return whether it still held it.
+
+        Retry contract: safe to repeat, also by several processes at once. What another client has taken since stays.
         """
         ...
 

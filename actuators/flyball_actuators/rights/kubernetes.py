@@ -68,7 +68,7 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
         Rule("", ("pods/resize",), ("patch",), why="In-place resize of running pods."),
     ),
     "flyball-actuator-checks": (Rule("batch", ("jobs",), ("get", "create")), Rule("", ("pods",), ("list",))),
-    "flyball-actuator-nodes": (Rule("", ("nodes",), ("get", "patch")),),
+    "flyball-actuator-nodes": (Rule("", ("nodes",), ("get", "list", "patch")),),
     "flyball-autoscaler": (
         *_of(f"{_RUNS}.", _all(SCALED, lambda _: _READ)),
         Rule(

@@ -24,6 +24,7 @@ from flyball_contracts.codec import Message, snapshot_message
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import DecodeError, TransportError
 from flyball_contracts.kafka import open_producer, producer_settings
+from flyball_contracts.kafka.topic_ids import TopicIds
 from flyball_contracts.security.signing import Signer
 from flyball_contracts.tables import TABLES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, STATE, TELEMETRY, TOPICS
@@ -36,7 +37,6 @@ from flyball_streams.engine.parameters import parameters
 from flyball_streams.engine.stats import LaneStats
 from flyball_streams.engine.workload import WorkloadLane
 from flyball_streams.engine.workload.forecast.history import History
-from flyball_streams.worker.identity import TopicIds
 from flyball_streams.worker.snapshots import CompressionError, cut, state_of
 from flyball_streams.worker.tables import TableReader
 

@@ -31,7 +31,7 @@ def fill(trail: Trail, decisions: int = 3) -> str:
         trail.received(decision, 0, i, "")
         trail.judged(decision, "observed", Verdict("accepted", "", ""), ("rate", "blast_radius"))
         trail.submitting(decision, "test", None, dry_run=False)
-        trail.called(decision, "test", Call(verb="PUT", object="/scale", status="200", request_id=f"r{i}"))
+        trail.called(decision.id, "test", Call(verb="PUT", object="/scale", status="200", request_id=f"r{i}"))
         anchor = trail.published(outcome(decision.id)).audit
     return anchor
 

@@ -183,7 +183,8 @@ def test_a_platform_that_is_away_is_asked_again(bootstrap: str, unique: Unique, 
 def test_no_more_is_read_while_too_much_is_under_way(
     bootstrap: str, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 8)
+    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 4)
+    monkeypatch.setattr("flyball_actuators.loop.MOST_HELD", 4)
     monkeypatch.setattr("flyball_actuators.execution.lanes.MOST_UNDER_WAY", 4)
     names, group = [f"w{i}" for i in range(40)], unique("actuator")
     publish(bootstrap, *map(spec, names))
@@ -203,7 +204,8 @@ def test_no_more_is_read_while_too_much_is_under_way(
 def test_no_partition_stays_paused_when_another_actuator_joins(
     bootstrap: str, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 4)
+    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 2)
+    monkeypatch.setattr("flyball_actuators.loop.MOST_HELD", 2)
     names, group = [f"w{i}" for i in range(24)], unique("actuator")
     publish(bootstrap, *map(spec, names))
     with platform_server(**dict.fromkeys(names, 4)) as server:
@@ -221,7 +223,8 @@ def test_no_partition_stays_paused_when_another_actuator_joins(
 def test_no_partition_is_paused_when_it_comes_back(
     bootstrap: str, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 4)
+    monkeypatch.setattr("flyball_actuators.loop.MOST_WAITING", 2)
+    monkeypatch.setattr("flyball_actuators.loop.MOST_HELD", 2)
     here = partition_of(CELL.encode(), PARTITIONS[DECISIONS.name])
     other = next(c for c in map(str, range(9)) if partition_of(c.encode(), PARTITIONS[DECISIONS.name]) != here)
     cells, group = {f"w{i}": CELL if i < 12 else other for i in range(24)}, unique("actuator")

@@ -125,7 +125,7 @@ def test_a_decision_with_many_calls_is_still_one_screen(address: str, tmp_path: 
     with Trail(path, "host/1/aa", ActuatorConfig(), lambda: NOW) as trail:
         for i in range(500):
             trail.judged(decision, "last", Verdict("accepted", "", ""), ("rate",))
-            trail.called(decision, "kubernetes", Call(verb="POST", object=f"/pods/p{i}/eviction", status="201"))
+            trail.called(decision.id, "kubernetes", Call(verb="POST", object=f"/pods/p{i}/eviction", status="201"))
     config = tmp_path / "flyball.yaml"
     config.write_text(f"kafka: {{bootstrap: '{address}'}}\nactuator: {{audit: '{path}'}}\n")
     done = flyball("explain", "d-one", "--config", str(config))

@@ -6,19 +6,7 @@ import pytest
 from tests.kubernetes.controlplane import ControlPlane
 from tests.kubernetes.delegation.kueue import ZONE, Kueue, kueue_folder
 from tests.kubernetes.delegation.serving import Serving, serving_folder
-from tests.kubernetes.delegation.training import Training, training_folder
-
-
-@pytest.fixture(scope="session")
-def training(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training | None]:
-    """Controllers of training jobs, where they were built."""
-    folder = training_folder()
-    if folder is None:
-        yield None
-        return
-    made = Training(control_plane, folder, tmp_path_factory.mktemp("training"))
-    yield made
-    made.close()
+from tests.kubernetes.delegation.training import Training
 
 
 @pytest.fixture(scope="session")

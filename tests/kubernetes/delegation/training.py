@@ -218,9 +218,9 @@ def train(cluster: Cluster, name: str, nodes: int, *, labels: Mapping[str, str] 
     return _posted(cluster, f"{_API}/namespaces/{cluster.namespace}/trainjobs", body)
 
 
-def job_set(cluster: Cluster, name: str, pods: int, *, labels: Mapping[str, str] | None = None) -> str:
+def job_set(cluster: Cluster, name: str, pods: int, *, gpus: int = 1, labels: Mapping[str, str] | None = None) -> str:
     """A JobSet of two kinds of job; its path."""
-    template = pod({}, 1, "200ms")
+    template = pod({}, gpus, "200ms")
     template["spec"]["restartPolicy"] = "Never"
     of_job = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template}
     parts = [

@@ -2,8 +2,8 @@
 
 The oracles stand at the platform: a write names its decision by its field manager, so the log tells how often each
 decision had an effect, whatever the actuators say. The decisions scale and preempt many Deployments, move their pods,
-and stop and start Jobs, among them some that must have no effect: on a workload that is not allowed, expired, or told
-twice.
+and stop and start Jobs and JobSets, among them some that must have no effect: on a workload that is not allowed,
+expired, or told twice.
 """
 
 import os
@@ -26,19 +26,20 @@ from tests.actuators.loop import outcomes, publish
 from tests.actuators.samples import S, inventory, migrate, preempt, scale, spec
 from tests.conftest import ROOT
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.delegation.training import job_set
 
 from flyball_contracts.records import AnyDecision, Migrate, Outcome
 
 ACTUATORS = ("a", "b")
 FAULTS = ("kill", "kill", "pause", "long pause", "stall", "crash", "somebody")
-WORKLOADS, JOBS = 16, 8
+WORKLOADS, JOBS, JOB_SETS = 16, 8, 4
 OF_JOB = 2
 MOST = 6
 PACE_S = 0.1
 FAULT_S = (0.6, 2.5)
 REST_S = 300.0
-EFFECTS = ("number", "job", "eviction")
-_KINDS = {"deployments": "number", "jobs": "job", "nodes": "cordon"}
+EFFECTS = ("number", "job", "job set", "eviction")
+_KINDS = {"deployments": "number", "jobs": "job", "jobsets": "job set", "nodes": "cordon"}
 FOLDERS = ("", "cli", "contracts", "actuators", "streams", "models", "collectors", "simulator")
 
 
@@ -52,7 +53,7 @@ class Sent(NamedTuple):
 class Verdict(NamedTuple):
     """What came of all decisions: counts of final outcomes, effects, and the oracles that were broken, in words.
 
-    ``effects`` counts writes of a number, stops and starts of a Job, and evictions.
+    ``effects`` counts writes of a number, stops and starts of a Job or JobSet, and evictions.
     """
 
     last: Counter[str]
@@ -113,6 +114,8 @@ def trial(
     count: int,
     seed: int,
     progress: Callable[[int], object] = lambda _: None,
+    *,
+    with_job_sets: bool = False,
 ) -> Verdict:
     """Send `count` decisions under faults, wait until each has its final outcome, and judge by the audit log."""
     chance = random.Random(seed)
@@ -122,14 +125,17 @@ def trial(
         cluster.deploy(name, 2, gpus=0, workload=name, cold_start="100ms")
     for name in jobs:
         cluster.job(name, OF_JOB, gpus=0, workload=name)
-    publish(bootstrap, *(spec(name, cell=_cell(name)) for name in (*names, *jobs, "bank")))
+    ends = {name: cluster.jobs(name) for name in jobs}
+    if with_job_sets:
+        ends |= {name: job_set(cluster, name, OF_JOB, gpus=0) for name in (f"s{i}" for i in range(JOB_SETS))}
+    publish(bootstrap, *(spec(name, cell=_cell(name)) for name in (*names, *ends, "bank")))
     nodes = cluster.plane.get("/api/v1/nodes")["items"]
     publish(bootstrap, *(inventory(node["metadata"]["name"], cell=f"cell-{i}") for i, node in enumerate(nodes)))
     earlier, _, _ = _written(cluster)  # nodes belong to all tests
     fleet = Fleet(cluster, bootstrap, folder)
     try:
         with _faults(fleet, cluster, chance.randrange(1 << 30)) as faults:
-            sent = _send(cluster, bootstrap, chance, _Maker(cluster, chance, names, jobs), count, progress)
+            sent = _send(cluster, bootstrap, chance, _Maker(cluster, chance, names, ends), count, progress)
         found = _settled(bootstrap, sent)
     finally:
         fleet.stop()
@@ -166,10 +172,13 @@ def _send(
 
 
 class _Maker:
-    """Makes a decision on what runs: scales, preemptions with and without victims, moves, stops and starts of Jobs."""
+    """Makes a decision on what runs: scales, preemptions with and without victims, moves, stops and starts of Jobs.
 
-    def __init__(self, cluster: Cluster, chance: random.Random, names: list[str], jobs: list[str]) -> None:
-        self._cluster, self._chance, self._names, self._jobs = cluster, chance, names, jobs
+    ``ends`` are what ends some day, Jobs and JobSets, each with its path.
+    """
+
+    def __init__(self, cluster: Cluster, chance: random.Random, names: list[str], ends: dict[str, str]) -> None:
+        self._cluster, self._chance, self._names, self._ends = cluster, chance, names, ends
         nodes = _read(cluster, "/api/v1/nodes")["items"]
         self._cells = {node["metadata"]["name"]: f"cell-{i}" for i, node in enumerate(nodes)}
 
@@ -184,9 +193,9 @@ class _Maker:
             more |= {"workload": name, "cell": _cell(name)}
             return migrate(id_, replica=replica, from_node=node, from_device="", **more)
         if what < 0.35 and allowed:
-            name = self._chance.choice(self._jobs)
+            name = self._chance.choice([*self._ends])
             more |= {"workload": name, "cell": _cell(name)}
-            if _read(self._cluster, self._cluster.jobs(name))["spec"].get("suspend"):
+            if _read(self._cluster, self._ends[name])["spec"].get("suspend"):
                 return scale(id_, before=0, after=OF_JOB, **more)
             return preempt(id_, before=OF_JOB, after=0, checkpoint=False, **more)
         before = int(_read(self._cluster, self._cluster.deployments(name))["spec"]["replicas"])
@@ -363,7 +372,7 @@ def _config(cluster: Cluster, bootstrap: str, folder: Path, name: str) -> dict[s
         "actuator": {
             "mode": "live",
             "group": "actuation",
-            "allow": ["w*", "j*"],
+            "allow": ["w*", "j*", "s*"],
             "kill_switch": str(folder / "stop"),
             "ledger": str(folder / f"{name}.ledger"),
             "per_target": many,

@@ -304,6 +304,20 @@ def test_a_move_that_was_not_carried_out_closes_nothing_but_what_is_faulty(statu
     assert harness.manager.state.quarantine.out() == ({"node-2"} if faulty else set())
 
 
+def test_a_move_of_which_nobody_knows_what_it_did_keeps_its_node_closed_until_it_is_checked() -> None:
+    harness = IncidentHarness(*nodes(8))
+    for index in (1, 62):
+        conditions(harness, index, slow("node-2", 3, index, since_ns=at(1)))
+    decided = msgspec.structs.replace(moved(62, "node-2", 3), confidence=0.8)
+    harness.manager.note(decided)
+    unknown = msgspec.structs.replace(outcome(decided, "failed"), detail="unknown outcome: no answer for 300 s")
+    harness.manager.receive(unknown)
+    assert harness.manager.state.quarantine.out() == {"node-2"}
+    harness.know(left(nodes(8)[2], 64))
+    assert [c.condition for c in conditions(harness, 65)] == ["drained"]
+    assert [check.node for i in range(66, 500) for check in harness.manager.checks(tick(i), 10)][:1] == ["node-2"]
+
+
 def test_what_departs_elsewhere_at_once_is_no_second_sign_of_a_slow_device() -> None:
     harness = IncidentHarness(*nodes(8))
     departures = [

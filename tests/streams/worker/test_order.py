@@ -18,12 +18,12 @@ from tests.streams.worker.rig import PARTITIONS, incoming
 from flyball_contracts.codec import Message
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import TransportError
+from flyball_contracts.kafka.topic_ids import TopicIds
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_simulator import Fleet
 from flyball_streams.engine import Incoming
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.host import LaneHost
-from flyball_streams.worker.identity import TopicIds
 from flyball_streams.worker.tables import TableReader
 
 TICKS = 12

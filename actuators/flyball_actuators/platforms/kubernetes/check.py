@@ -10,9 +10,9 @@ import hashlib
 from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
-from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
+from flyball_actuators.platforms.kubernetes.api import JSON, Api, refused
+from flyball_actuators.platforms.kubernetes.cordon import CORDONED, closed_by_others, cordon, uncordon
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
-from flyball_actuators.platforms.kubernetes.migrate import CORDONED, cordon
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_contracts.burn_in import GPUS, RESULT, summary, unchecked
 from flyball_contracts.config import CheckConfig
@@ -52,7 +52,7 @@ class Checks:
         if _shown(node).version != observed.version:
             return Rejected("conflict", f"node {decision.node} was changed since it was observed; decide again")
         closed = bool(node["spec"].get("unschedulable"))
-        if closed and not annotation_of(node, CORDONED):
+        if closed and (not annotation_of(node, CORDONED) or closed_by_others(node)):
             return Rejected("conflict", f"node {decision.node} was cordoned by another user, who has to uncordon it")
         there, has = gpus_of(node)
         gpus = len(decision.devices) or has
@@ -67,7 +67,7 @@ class Checks:
         made = self._api.call("POST", self._jobs(), body, query, JSON, known=(409,))
         if not made.ok and made.status != 409:  # one that is there already is this one
             return refused(made, f"making a Job in namespace {NAMESPACE} that checks node {decision.node}")
-        problem = None if closed else cordon(self._api, decision.node, decision.id, query)
+        problem = cordon(self._api, decision.node, decision.id, query, "checked")
         if dry_run and problem is not None:  # else `poll` tries again: the Job is there, and by it the check is found
             return problem
         name = body["metadata"]["name"]
@@ -87,7 +87,9 @@ class Checks:
         if not answer.ok:
             raise PlatformError(refused(answer, f"reading {job}").detail)
         who = (("fieldManager", manager(operation.decision)),)
-        problem = cordon(self._api, operation.node, operation.decision, who)  # a move that ends would open it
+        problem = cordon(
+            self._api, operation.node, operation.decision, who, "checked"
+        )  # a move that ends would open it
         closed = "stays cordoned" if problem is None else f"could not be cordoned: {problem.detail}"
         ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
         result, pod = self._result_of(operation)
@@ -122,12 +124,9 @@ class Checks:
         opened = SubjectState(replicas=0, suspended=False)
         if not node["spec"].get("unschedulable"):
             return Done(opened, now_ns, text)
-        if not annotation_of(node, CORDONED):
+        if not annotation_of(node, CORDONED) or closed_by_others(node):
             return Failed(f"{text}; another user has cordoned it since, and has to uncordon it", _CLOSED)
-        metadata = {"annotations": {CORDONED: None}, "resourceVersion": node["metadata"]["resourceVersion"]}
-        body = {"metadata": metadata, "spec": {"unschedulable": None}}
-        query = (("fieldManager", manager(operation.decision)),)
-        done = self._api.call("PATCH", f"/api/v1/nodes/{operation.node}", body, query, MERGE)
+        done = uncordon(self._api, node, operation.decision)
         if done.ok:
             return Done(opened, now_ns, text)
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again

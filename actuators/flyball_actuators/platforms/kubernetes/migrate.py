@@ -9,7 +9,8 @@ import time
 from threading import Lock
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
-from flyball_actuators.platforms.kubernetes.api import JSON, MERGE, Api, refused
+from flyball_actuators.platforms.kubernetes.api import JSON, Api, refused
+from flyball_actuators.platforms.kubernetes.cordon import CORDONED, Query, Until, cordon, uncordon
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, Operation, manager, names_of, operation_of
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pod_path, pods_of
@@ -25,12 +26,9 @@ from flyball_actuators.platforms.kubernetes.saga import (
 from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object
 from flyball_contracts.records import Migrate, SubjectState
 
-CORDONED = "flyball.dev/cordoned-for"
 AGAIN_S = 10.0
 GIVE_UP_S = 900.0
 _NS = 1_000_000_000
-_TRIES = 8
-Query = tuple[tuple[str, str], ...]
 
 
 class Migrations:
@@ -62,7 +60,7 @@ class Migrations:
         if problem is not None:
             return problem
         operation = _operation(target, obj, decision, pods, now_ns)
-        problem = cordon(api, operation.node, operation.decision, query)
+        problem = _cordon(api, operation, query)
         if problem is not None:
             unmark_pods(api, pods, decision.id, query)
             return problem
@@ -195,7 +193,7 @@ class Migrations:
         path = f"{pod_path(operation.namespace, name)}/eviction"
         # It is stored nowhere: the audit log of the API server alone has it.
         query: Query = (("fieldManager", manager(operation.decision)), *((("dryRun", "All"),) if dry_run else ()))
-        problem = cordon(self._api, operation.node, operation.decision, query)
+        problem = _cordon(self._api, operation, query)
         if problem is not None:  # somebody may have been killed before it was
             return problem.detail
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
@@ -224,40 +222,15 @@ class Migrations:
             raise PlatformError(refused(answer, f"reading node {operation.node}").detail)
         if not answer.ok or annotation_of(answer.body, CORDONED) != operation.decision:
             return progress
-        body = {
-            "metadata": {
-                "annotations": {CORDONED: None},
-                "resourceVersion": answer.body["metadata"]["resourceVersion"],
-            },
-            "spec": {"unschedulable": None},
-        }
-        done = self._api.call("PATCH", path, body, (("fieldManager", manager(operation.decision)),), MERGE)
+        done = uncordon(self._api, answer.body, operation.decision)
         if done.ok:
             return progress
         return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
 
 
-def cordon(api: Api, node: str, decision: str, query: Query) -> Rejected | None:
-    """Cordon a node for a decision; a node that others have cordoned stays theirs."""
-    path = f"/api/v1/nodes/{node}"
-    for _ in range(_TRIES):
-        answer = api.get(path)
-        if not answer.ok:
-            return refused(answer, f"reading node {node}")
-        if answer.body["spec"].get("unschedulable"):
-            return None
-        metadata = {
-            "annotations": {CORDONED: decision},
-            "resourceVersion": answer.body["metadata"]["resourceVersion"],
-        }
-        done = api.call("PATCH", path, {"metadata": metadata, "spec": {"unschedulable": True}}, query, MERGE)
-        if done.ok:
-            return None
-        if done.status != 409:
-            return refused(done, f"cordoning node {node}")
-    return Rejected(
-        "conflict", f"node {node} changed {_TRIES} times while it was cordoned; decide again when it is calm"
-    )
+def _cordon(api: Api, operation: Operation, query: Query) -> Rejected | None:
+    until: Until = "checked" if operation.keep_cordon else "moved"
+    return cordon(api, operation.node, operation.decision, query, until)
 
 
 def _operation(target: Target, obj: Object, decision: Migrate, pods: list[Object], now_ns: int) -> Operation:

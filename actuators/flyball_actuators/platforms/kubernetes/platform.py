@@ -1,12 +1,24 @@
 """One Kubernetes cluster as a platform; see :class:`KubernetesPlatform`."""
 
 import time
+from collections.abc import Iterator
 
 import msgspec
 
-from flyball_actuators.platforms.base import Capabilities, Done, Failed, Handle, Progress, Promises, Rejected, Running
+from flyball_actuators.platforms.base import (
+    Capabilities,
+    Done,
+    Failed,
+    Handle,
+    Held,
+    Progress,
+    Promises,
+    Rejected,
+    Running,
+)
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_actuators.platforms.kubernetes.check import Checks
+from flyball_actuators.platforms.kubernetes.holding import give_back, held
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_pods, own_pod, pods_of
@@ -40,7 +52,7 @@ class KubernetesPlatform:
     def __init__(self, entry: PlatformConfig, where: str = "platform") -> None:
         if not entry.namespaces:
             raise ConfigError(f"{where}.namespaces: none is named; list those whose workloads Flyball may command")
-        self._api = Api(entry.kubeconfig, entry.timeout_s, where)
+        self._api, self._namespaces = Api(entry.kubeconfig, entry.timeout_s, where), entry.namespaces
         self._targets = Targets(self._api, entry.namespaces)
         self._migrations = Migrations(self._api)
         self._checks = Checks(self._api, entry.check, where)
@@ -127,6 +139,14 @@ class KubernetesPlatform:
             return progress
         operation = decode(handle.operation)
         return self._migrations.abandon(operation, progress) if operation.verb == "migrate" else progress
+
+    def held(self) -> Iterator[Held]:
+        """Nodes that are cordoned for the time of a move, and pods that get no traffic."""
+        return held(self._api, self._namespaces)
+
+    def give_back(self, thing: Held) -> bool:
+        """Open a node, or let a pod serve again."""
+        return give_back(self._api, thing)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Find the operation by the decision's marks on the objects.

@@ -15,6 +15,8 @@ RefusalCode = Literal[
     "no_platform", "unsupported", "conflict", "platform",
 ]  # fmt: skip
 Mode = Literal["off", "dry_run", "live"]
+UNKNOWN = "unknown outcome"
+"""How the detail of a failed decision begins if it is not known what it did."""
 
 
 class Counted(Part, frozen=True, kw_only=True):
@@ -75,3 +77,8 @@ class Outcome(Record, frozen=True, kw_only=True):
     def final(self) -> bool:
         """Whether this is the final outcome of the decision."""
         return self.status in FINAL
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the decision was submitted, or may have been, and what it did is not known."""
+        return self.status == "failed" and self.detail.startswith(UNKNOWN)

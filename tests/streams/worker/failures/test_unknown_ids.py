@@ -18,14 +18,13 @@ from tests.streams.worker.rig import PARTITIONS, incoming
 from flyball_contracts.codec import decode_record
 from flyball_contracts.config import Config, KafkaConfig
 from flyball_contracts.errors import Stopped, TransportError
-from flyball_contracts.kafka import open_admin
+from flyball_contracts.kafka import open_admin, topic_ids
+from flyball_contracts.kafka.topic_ids import TopicIds
 from flyball_contracts.topics import TELEMETRY
 from flyball_simulator import Fleet
 from flyball_streams.engine import Incoming
 from flyball_streams.engine.parameters import Parameters
-from flyball_streams.worker import identity
 from flyball_streams.worker.host import LaneHost
-from flyball_streams.worker.identity import TopicIds
 
 PLACE = TP(TELEMETRY.name, 0)
 TICKS = 12
@@ -72,8 +71,8 @@ def let_fail(monkeypatch: pytest.MonkeyPatch, failures: int = 0, without_ids: in
     def open_failing(settings: Mapping[str, Any], log: logging.Logger, who: str, **more: Any) -> FailingAdmin:
         return FailingAdmin(open_admin(settings, log, who, **more), failures, without_ids)
 
-    monkeypatch.setattr(identity, "open_admin", open_failing)
-    monkeypatch.setattr(identity, "RETRY_S", 0.01, raising=False)
+    monkeypatch.setattr(topic_ids, "open_admin", open_failing)
+    monkeypatch.setattr(topic_ids, "RETRY_S", 0.01, raising=False)
 
 
 def lanes(kafka: KafkaConfig) -> LaneHost:
@@ -116,7 +115,7 @@ def test_lanes_restore_their_snapshot_though_the_broker_answered_late(
 
 def test_without_an_answer_no_lane_starts_from_nothing(kafka: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     let_fail(monkeypatch, failures=1000)
-    monkeypatch.setattr(identity, "PATIENCE_S", 0.1, raising=False)
+    monkeypatch.setattr(topic_ids, "PATIENCE_S", 0.1, raising=False)
     host = lanes(kafka)
     with pytest.raises(TransportError, match=rf"{TELEMETRY.name}.* not known: .*check that the broker answers"):
         host.resume([PLACE])
@@ -129,7 +128,7 @@ def test_a_broker_that_has_no_ids_is_not_asked_again_and_may_get_them(
 ) -> None:
     let_fail(monkeypatch, without_ids=1)
     host = lanes(kafka)
-    with caplog.at_level(logging.INFO, "flyball_streams.worker"):
+    with caplog.at_level(logging.INFO, "flyball_contracts.kafka"):
         host.resume([PLACE])
         host.begin({PLACE: 0})
         kept = host.lanes["node", PLACE.partition]

@@ -138,7 +138,12 @@ class Quarantine(msgspec.Struct):
         entry.transition("cordoned", now_ns, f"work leaves its device {device}; {UNTIL}")
 
     def take_back(self, outcome: Outcome) -> None:
-        """Open a node that only a move has cordoned, if the move was not carried out and no fault was seen."""
+        """Open a node that only a move has cordoned, if the move was not carried out and no fault was seen.
+
+        Where it is not known whether it was, the platform may still have the node cordoned, and only a check opens it.
+        """
+        if outcome.unknown:
+            return
         for entry in self.nodes.values():
             if entry.move == outcome.decision and entry.condition == "cordoned" and not entry.cited:
                 entry.move = ""

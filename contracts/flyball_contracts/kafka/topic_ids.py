@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 RESPONSE_S = 5.0
 KEPT_S = 5.0
 PATIENCE_S = 30.0
-"""How long lanes that are created wait for ids: snapshots are found by them."""
+"""How long those wait for ids who cannot begin without."""
 RETRY_S = 0.5
 _TOO_OLD = (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION)
 
@@ -62,7 +62,8 @@ class TopicIds:
             why = f"ids of topics {', '.join(missing)} are not known: {next(iter(missing.values()))}"
             if time.monotonic() > give_up_s:
                 raise TransportError(
-                    f"{self._bootstrap}: {why}; lanes find their snapshots by them, so check that the broker answers"
+                    f"{self._bootstrap}: {why}; by them topics are known that were made again, so check that the "
+                    "broker answers"
                 )
             log.info("%s; asking again", why)
             self._stop.wait(RETRY_S)
