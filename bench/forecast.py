@@ -315,9 +315,10 @@ def speed(config: ensemble.Config, ticks: int) -> dict[str, Any]:
     n = SPEED_SERIES
     y = np.random.default_rng(0).gamma(2, 30, (ticks, n)).astype(np.float32)
     known = np.ones(n, np.bool_)
-    band = conformal.Config(HORIZONS, HORIZONS, LEVELS, growth=GROWTH)
+    horizons = config.weights.horizons
+    band = conformal.Config(horizons, horizons, LEVELS, growth=GROWTH)
     out: dict[str, Any] = {"series": n, "load_average": os.getloadavg()[0], "cpus": os.cpu_count()}
-    smooth = damped.Config(horizons=HORIZONS)
+    smooth = damped.Config(horizons=horizons)
     for name, model, settings in (("damped", damped, smooth), ("ensemble", ensemble, config)):
         made: Any = model
         state, calibrated = made.init(n, settings), conformal.init(n, band)

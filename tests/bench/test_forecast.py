@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from bench import forecast
 from bench.forecasts import panels
+from tests.models.forecast.stepping import SHORT
 
 
 @pytest.fixture
@@ -29,12 +30,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(600)  # it compiles much
-def test_it_reports_every_row_and_its_figures_are_right(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forecast, "SPEED_SERIES", 64)
+def test_it_reports_every_row_and_its_figures_are_right(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    forecast.main(["--data", str(data), "--quick", "--json", str(out)])
+    forecast.main(["--data", str(data), "--quick", "--parts", "peers", "held-out", "minutes", "--json", str(out)])
     report = json.loads(out.read_text())
     assert report["gap_windows"] == 30
     assert list(report["servegen"]) == list(forecast.MODELS)
@@ -55,6 +53,17 @@ def test_it_reports_every_row_and_its_figures_are_right(
     pairs = (known[ahead:] & known[:-ahead])[panels.WEEK :]
     by_series = (off * pairs).sum(axis=0) / pairs.sum(axis=0) / panel.scale
     assert rows["last"]["mase_60min"] == pytest.approx(np.median(by_series[::4]), rel=1e-4)
+
+
+def test_the_speed_of_a_tick_is_that_of_all_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "SPEED_SERIES", 64)
+    found = forecast.speed(SHORT, 12)  # compiled for the tests of the models, too
+    assert found["series"] == 64
+    for name in ("damped", "ensemble"):
+        row = found[name]
+        assert row["tick_ms_best"] <= row["tick_ms_median"]
+        assert row["series_per_s_median"] == pytest.approx(64e3 / row["tick_ms_median"])
+        assert row["series_per_cpu_s_median"] > 0
 
 
 def test_the_days_least_like_the_day_before_are_the_unexpected_ones() -> None:

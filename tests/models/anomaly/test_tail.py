@@ -21,14 +21,14 @@ def fed(peaks: np.ndarray, per_day: float, rate: float, config: tail.Config = ta
 @pytest.mark.parametrize("every", [20.0, 200.0])
 def test_peaks_pass_as_often_as_requested_for(every: float) -> None:
     """200 peaks a day, of which one in a number of days may pass; an exponential tail, and one of shape 0.2."""
-    share, rate = np.random.default_rng(5).uniform(size=40_000), 1.0 / (every * DAY_S)
-    peaks = np.stack([-np.log(share), (share**-0.2 - 1.0) / 0.2], axis=1)
+    share, rate = np.random.default_rng(5).uniform(size=(8000, 5)), 1.0 / (every * DAY_S)
+    peaks = np.stack([-np.log(share), (share**-0.2 - 1.0) / 0.2], axis=1)  # five of each tail end in each step
     state, passed = tail.init(4, rate), np.zeros(2, np.int64)  # series with peers are the first half of the strata
-    stratum, exposure = np.arange(2), np.array([DAY_S / 200.0, DAY_S / 200.0, 0.0, 0.0])
+    stratum, day = np.repeat(np.arange(2), 5), DAY_S * np.array([1.0, 1.0, 0.0, 0.0])
     for both in peaks:
-        passed += both > state.limit[:2]
-        state = tail.step(state, stratum, both, exposure, 60.0, rate, 2)  # apart: two events
-    requested = len(peaks) / 200.0 / every
+        passed += (both > state.limit[:2, None]).sum(axis=1)
+        state = tail.step(state, stratum, both.ravel(), day / 40.0, 60.0, rate, 10)  # apart: as many events
+    requested = share.size / 200.0 / every
     assert (requested / 4 <= passed + 0.5).all()
     assert (passed + 0.5 <= 3 * requested + 3).all()
 

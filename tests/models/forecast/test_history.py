@@ -8,7 +8,7 @@ from tests.models.forecast.stepping import TWELVE, step, together
 
 from flyball_models.forecast import damped, ensemble, history, holt_winters
 
-N, SEASON, H = 64, 12, 5
+N, SEASON, H = 64, 12, 4
 Floats = np.ndarray[Any, Any]
 
 

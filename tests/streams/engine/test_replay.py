@@ -67,12 +67,16 @@ def test_twice_the_same(batches: Batches, sent: list[list[Message]]) -> None:
 
 
 def test_the_same_in_another_process(sent: list[list[Message]]) -> None:
-    """With another hash seed: no order of a set or of a hash may show. It compiles for itself, and in threads."""
+    """With another hash seed: no order of a set or of a hash may show. It compiles for itself, and in threads.
+
+    How tests compile is `XLA_FLAGS` of tests/conftest.py; the other process has none, as a user's.
+    """
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     other = {
         "PYTHONHASHSEED": seed,
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         "JAX_CPU_ENABLE_ASYNC_DISPATCH": "true",
+        "XLA_FLAGS": "",
     }
     run = subprocess.run(
         [sys.executable, "-m", "tests.streams.engine.recorded"],
