@@ -60,12 +60,10 @@ def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
 
 
 def _host(config: AgentConfig, node: str) -> Collector | Absent:
-    del node
     return HostCollector(Path(config.root))
 
 
 def _numa(config: AgentConfig, node: str) -> Collector | Absent:
-    del node
     return NumaCollector(Path(config.root))
 
 

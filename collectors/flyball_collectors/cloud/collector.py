@@ -38,7 +38,6 @@ class CloudCollector:
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """Nothing to measure; the first call starts the thread, so that listing the sources sends no request."""
-        del now_ns, period_ns
         if self._thread is None and not self._stop.is_set():
             thread = threading.Thread(target=self._run, name="cloud", daemon=True)
             thread.start()

@@ -52,7 +52,6 @@ class GatewayCollector(Collector):
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """The last report of each gateway; requests nothing now."""
-        del now_ns, period_ns
         readings = {name: scraper.take() for name, scraper in self._scrapers.items()}
         values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
         values[:, _COLUMNS] = [readings.get(name, {}).get(workload, GatewayReading()) for workload, name in self._rows]

@@ -22,7 +22,6 @@ class TopicLister(Protocol):
 
     def list_topics(self, topic: str = ..., timeout: float = ...) -> "ClusterMetadata":
         """Return the broker's metadata of its topics."""
-        ...
 
 
 def list_topics(

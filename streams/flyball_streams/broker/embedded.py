@@ -19,7 +19,7 @@ from flyball_streams.broker.mock_cluster import LibraryMissing, MockCluster
 _LOG = logging.getLogger(__name__)
 _SERVE_MS = 100
 _START_S = 10.0
-FALLBACK_PARTITIONS = 4  # what the mock gives every topic that it was not told about
+FALLBACK_PARTITIONS = 4  # what the mock gives every topic that it does not know
 
 
 class EmbeddedBroker:

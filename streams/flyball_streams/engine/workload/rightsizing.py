@@ -61,7 +61,6 @@ class Request(NamedTuple):
 
 def without_profile(workload: str) -> Bound:
     """The bottleneck of a workload without a profile: unknown."""
-    del workload
     return UNBOUND
 
 
