@@ -39,7 +39,8 @@ class Refused(NamedTuple):
 class OtlpSender:
     """A bounded queue of views and the thread that sends them; the oldest are dropped when it is full.
 
-    Counters in the views are cumulative, so that a dropped view costs resolution, not sums.
+    Counters in the views are cumulative, so that a dropped view costs resolution, not sums. ``taken`` and ``lost`` are
+    numbers of requests.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class OtlpSender:
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.taken = 0
-        self._lost = 0
+        self.lost = 0
         self._config = config
         self._host = host
         self._environment = environment
@@ -73,18 +74,13 @@ class OtlpSender:
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()
 
-    @property
-    def lost(self) -> int:
-        """Requests that were dropped."""
-        return self._lost
-
     def put(self, view: View) -> None:
         """Queue one view; never waits."""
         with self._changed:
             self._waiting.append(view)
             while len(self._waiting) > self._config.otlp_queue:
                 self._waiting.popleft()
-                self._lost += 1
+                self.lost += 1
             self._changed.notify()
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
@@ -94,7 +90,7 @@ class OtlpSender:
             self._changed.notify()
         self._thread.join(timeout_s)
         with self._changed:
-            self._lost += len(self._waiting)
+            self.lost += len(self._waiting)
             self._waiting.clear()
         self._pool.clear()
 
@@ -133,10 +129,10 @@ class OtlpSender:
             if self._waiting and self._waiting[0] is view:
                 self._waiting.popleft()
                 self.taken += not lost
-                self._lost += lost
+                self.lost += lost
             elif not lost:  # dropped from the full queue while it was under way, and yet taken
                 self.taken += 1
-                self._lost -= 1
+                self.lost -= 1
 
     def _post(self, view: View) -> Refused | None:
         resource = resource_attributes(view.inventory, self._host, self._environment)
@@ -175,7 +171,7 @@ class OtlpSender:
     def _note_taken(self) -> None:
         if self._ill:
             self._ill = False
-            _LOG.warning("OTLP endpoint %s takes requests again; %d were lost", self._config.otlp_endpoint, self._lost)
+            _LOG.warning("OTLP endpoint %s takes requests again; %d were lost", self._config.otlp_endpoint, self.lost)
 
 
 def _headers(text: str) -> dict[str, str]:
