@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 import urllib3
@@ -17,7 +16,7 @@ from urllib3.exceptions import HTTPError
 from flyball_collectors.export.latest import View
 from flyball_collectors.export.otlp import request_of, resource_attributes
 from flyball_collectors.parameters import ExportParameters
-from flyball_contracts.ids import NS_PER_S
+from flyball_collectors.retry_after import retry_after_s
 from flyball_contracts.security.secret import secret_if_given
 
 _LOG = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class OtlpSender:
                 backoff_s = min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_S) * (
                     0.5 + self._random() / 2
                 )
-                self._closing.wait(backoff_s if refused.wait_s is None else max(refused.wait_s, 0.0))
+                self._closing.wait(backoff_s if refused.wait_s is None else refused.wait_s)
 
     def _done(self, view: View, *, lost: bool) -> None:
         with self._changed:
@@ -146,9 +145,9 @@ class OtlpSender:
         if answer.status == 200:
             self._note_partial(answer.data)
             return None
-        retry_after_s = _retry_after_s(answer.headers.get("Retry-After", ""), self._wall_ns())
+        wait_s = retry_after_s(answer.headers.get("Retry-After"), self._wall_ns(), _LONGEST_RETRY_AFTER_S)
         text = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
-        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, retry_after_s)
+        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, wait_s)
 
     def _note_partial(self, body: bytes) -> None:
         try:
@@ -177,14 +176,3 @@ class OtlpSender:
 def _headers(text: str) -> dict[str, str]:
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _retry_after_s(text: str, now_ns: int) -> float | None:
-    """Seconds of a ``Retry-After``, which may be a date; ``None`` if absent or invalid."""
-    if not text:
-        return None
-    try:
-        wait_s = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - now_ns / NS_PER_S
-    except (ValueError, OverflowError):
-        return None
-    return min(max(wait_s, 0.0), _LONGEST_RETRY_AFTER_S)
