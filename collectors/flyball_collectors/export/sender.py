@@ -49,7 +49,6 @@ class OtlpSender:
         environment: Mapping[str, str],
         *,
         random: Callable[[], float] = randomness.random,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.taken = 0
         self.lost = 0
@@ -57,7 +56,6 @@ class OtlpSender:
         self._host = host
         self._environment = environment
         self._random = random
-        self._wall_ns = wall_ns
         self._waiting: deque[View] = deque()
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -145,7 +143,7 @@ class OtlpSender:
         if answer.status == 200:
             self._note_partial(answer.data)
             return None
-        wait_s = retry_after_s(answer.headers.get("Retry-After"), self._wall_ns(), _LONGEST_RETRY_AFTER_S)
+        wait_s = retry_after_s(answer.headers.get("Retry-After"), time.time_ns(), _LONGEST_RETRY_AFTER_S)
         text = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
         return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, wait_s)
 

@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -33,10 +33,9 @@ class Client:
     of the environment apply. Redirects are not followed: headers may contain secrets.
     """
 
-    def __init__(self, base_url: str, timeout_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, base_url: str, timeout_s: float) -> None:
         self._base_url = base_url.rstrip("/")
         self._timeout_s = timeout_s
-        self._monotonic = monotonic
         self._kept: _Kept | None = None
 
     def where(self, path: str) -> str:
@@ -79,13 +78,13 @@ class Client:
         return body
 
     def _read(self, answer: urllib3.BaseHTTPResponse, path: str) -> bytes:
-        ends_s = self._monotonic() + self._timeout_s
+        ends_s = time.monotonic() + self._timeout_s
         parts = bytearray()
         while part := answer.read1(_CHUNK):
             parts += part
             if len(parts) > MOST_BYTES:
                 raise FeedError(f"{self.where(path)}: longer than {MOST_BYTES} bytes; it is no curve", lasting=True)
-            if self._monotonic() > ends_s:
+            if time.monotonic() > ends_s:
                 raise FeedError(f"{self.where(path)}: not whole after {self._timeout_s:g} s; it is requested again")
         return bytes(parts)
 

@@ -116,7 +116,6 @@ def sweep(
     block_spans: int = DAY_SPANS,
     scenario: Scenario | None = None,
     progress: Callable[[int, int], None] | None = None,
-    workers: int | None = None,
     engine: Engine = fluid,
 ) -> Iterator[Result]:
     """Run every setting of every policy group; `pairs` are cold starts and delay limits.
@@ -135,7 +134,7 @@ def sweep(
         for group in ([[d] for d in delays] if policy_group.by_delay else [delays])
     ]
     total, done = len(groups) * sum(len(d) for d in traces.values()), 0
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for trace, shared in traces.items():
             jobs: list[list[Future[_BlockSums]]] = []
             for policy_group, cold_start_s, group in groups:
