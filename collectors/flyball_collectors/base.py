@@ -72,6 +72,7 @@ class Collector(Protocol):
         ``now_ns`` is the tick, ``period_ns`` the time since the tick before. A counter column is the increase
         since the previous read, NaN on the first.
         """
+        ...
 
     def parts(self) -> Parts:
         """Current parts of the inventory; cheap, called after each read. None from a source of events alone."""

@@ -32,9 +32,11 @@ class Listener(Protocol):
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
         """Receive the next outcome of a partition; ``at_ms`` is when it was sent."""
+        ...
 
     def forget(self, partition: int) -> None:
         """The partition is no longer followed."""
+        ...
 
 
 B = TypeVar("B", bound=Listener)

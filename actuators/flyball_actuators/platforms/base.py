@@ -117,16 +117,19 @@ class Platform(Protocol):
     @property
     def name(self) -> str:
         """Name in the configuration and in outcomes."""
+        ...
 
     @property
     def capabilities(self) -> Capabilities:
         """Capabilities of the platform; constant for the life of the process."""
+        ...
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
         """State of the decision's subject now; ``Rejected`` if the platform does not know the subject.
 
         Retry contract: reads only. The service repeats it after a :class:`PlatformError` until the decision expires.
         """
+        ...
 
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         """Start to carry out the decision if its subject is still as ``observed``; do not wait for the effect.
@@ -139,6 +142,7 @@ class Platform(Protocol):
         otherwise the decision fails with an unknown outcome. Within one call a driver may repeat only what the platform
         makes safe to repeat: a call with a request token, or an absolute value under a version.
         """
+        ...
 
     def poll(self, handle: Handle) -> Progress:
         """Return the progress of an operation.
@@ -147,6 +151,7 @@ class Platform(Protocol):
         waits for its disruption budget; returns the same final result from then on. Repeated after a
         :class:`PlatformError`. A handle survives a restart: it may need nothing but ``operation`` and ``expected``.
         """
+        ...
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Return the operation of a decision that may have been submitted; ``None`` means it certainly was not.
@@ -155,6 +160,7 @@ class Platform(Protocol):
 
         Retry contract: reads only. Called only if the platform ``tracks``.
         """
+        ...
 
 
 @runtime_checkable
@@ -166,6 +172,7 @@ class Abandoning(Protocol):
 
         Retry contract: as ``poll``.
         """
+        ...
 
 
 @runtime_checkable
@@ -174,3 +181,4 @@ class Serving(Protocol):
 
     def close(self) -> None:
         """Stop serving."""
+        ...

@@ -19,6 +19,7 @@ class ConfigSource(Protocol):
 
     def poll(self) -> Config | ConfigError | None:
         """A new configuration, the error why it cannot be used, or ``None`` if there is nothing new."""
+        ...
 
 
 class ConfigWatch:

@@ -59,6 +59,18 @@ def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
     return open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu)
 
 
+def _host(config: AgentConfig, _: str) -> Collector:
+    return HostCollector(Path(config.root))
+
+
+def _numa(config: AgentConfig, _: str) -> Collector:
+    return NumaCollector(Path(config.root))
+
+
+def _kmsg(config: AgentConfig, node: str) -> Collector | Absent:
+    return open_kmsg(node, Path(config.root))
+
+
 def _workload(config: AgentConfig, node: str) -> Collector | Absent:
     known = config.workloads
     if not (any(one.workload for one in known.targets) or known.logs or known.listen or known.discover):
@@ -80,21 +92,20 @@ def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
     return open_cloud(config.provider, node, Path(config.root), with_constants(AgentParameters, config).cloud)
 
 
+def _attribution(config: AgentConfig, node: str) -> Collector:
+    return AttributionCollector(config.attribution, node, Path(config.root))
+
+
 NVML = SourceKind("nvml", ("root",), _nvml, "nvml")
 SOURCES = (
     NVML,
-    SourceKind("kmsg", ("root",), lambda config, node: open_kmsg(node, Path(config.root)), "kmsg"),
+    SourceKind("kmsg", ("root",), _kmsg, "kmsg"),
     SourceKind("cloud", ("root", "provider"), _cloud),
-    SourceKind("host", ("root",), lambda config, _: HostCollector(Path(config.root)), "host"),
-    SourceKind("numa", ("root",), lambda config, _: NumaCollector(Path(config.root)), "host"),
+    SourceKind("host", ("root",), _host, "host"),
+    SourceKind("numa", ("root",), _numa, "host"),
     SourceKind("workload", ("root", "workloads", "attribution", "node"), _workload),
     SourceKind("gateway", ("workloads", "node"), _gateway),
-    SourceKind(
-        "attribution",
-        ("root", "attribution", "node"),
-        lambda config, node: AttributionCollector(config.attribution, node, Path(config.root)),
-        "attribution",
-    ),
+    SourceKind("attribution", ("root", "attribution", "node"), _attribution, "attribution"),
 )
 
 

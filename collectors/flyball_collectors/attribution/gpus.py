@@ -32,12 +32,15 @@ class Gpus(Protocol):
     @property
     def latest(self) -> Reading | None:
         """The ``GPU`` reading of this tick, with a row for each device of :meth:`parts`; ``None`` without one."""
+        ...
 
     def parts(self) -> Parts:
         """The devices."""
+        ...
 
     def processes(self) -> Sequence[Process]:
         """The processes on them, at this tick."""
+        ...
 
 
 class IdlePower:

@@ -32,9 +32,12 @@ class Cloud(Protocol):
     @property
     def name(self) -> str:
         """``aws``, ``gcp`` or ``azure``."""
+        ...
 
     def place(self) -> Place:
         """Location and type of this machine; constant while it runs."""
+        ...
 
     def notices(self) -> Iterator[Notice]:
         """Announced actions, the most urgent first; those before an error are valid."""
+        ...

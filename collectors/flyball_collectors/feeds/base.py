@@ -30,10 +30,12 @@ class Feed(Protocol):
     @property
     def name(self) -> str:
         """Short name for logs, e.g. ``uk_carbon/GB``; unique in a run."""
+        ...
 
     @property
     def left_out(self) -> int:
         """Values left out of all curves so far: null, impossible, or beyond a gap."""
+        ...
 
     def fetch(self, now_ns: int) -> list[Signal]:
         """Curves that the source has at wall time ``now_ns``.
@@ -41,3 +43,4 @@ class Feed(Protocol):
         ``published_ns`` of each is when it was issued, not when it was fetched. A curve that was returned before may be
         returned again. Raises :class:`FeedError` and nothing else.
         """
+        ...

@@ -22,6 +22,7 @@ class TopicLister(Protocol):
 
     def list_topics(self, topic: str = ..., timeout: float = ...) -> "ClusterMetadata":
         """Return the broker's metadata of its topics."""
+        ...
 
 
 def list_topics(

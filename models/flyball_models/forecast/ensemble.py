@@ -30,9 +30,11 @@ class Expert(Protocol):
 
     def init(self, n: int, config: Any) -> Any:
         """Return the state of `n` series."""
+        ...
 
     def ahead(self, state: Any, y: Input, mask: Input, config: Any) -> tuple[Any, Array]:
         """Update with `y[N]` where `mask[N]`; return forecasts as log(1 + y) [H, N], or [G, H or 1, N] of G experts."""
+        ...
 
 
 class Member(NamedTuple):

@@ -73,6 +73,7 @@ class Load(Protocol):
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
         """Advance one tick and write the rows ``rows`` of ``running``, which are this load's own."""
+        ...
 
 
 READY = WORKLOAD.column("flyball.workload.ready")

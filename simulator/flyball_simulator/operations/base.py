@@ -35,12 +35,16 @@ class Task(Protocol):
 
     def expected(self, before: SubjectState) -> SubjectState:
         """State that the platform should show in the end."""
+        ...
 
     def begin(self) -> None:
         """Make the changes for the next tick."""
+        ...
 
     def advance(self) -> Progress:
         """Check the progress at this tick, and do what is due."""
+        ...
 
     def supersede(self) -> bool:
         """Give up what has not started, for a newer operation; returns whether something still has to end."""
+        ...

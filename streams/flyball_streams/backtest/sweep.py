@@ -60,6 +60,7 @@ class Engine(Protocol):
         delays_from_s: int = 0,
     ) -> Run:
         """See :func:`flyball_streams.backtest.run.simulate`."""
+        ...
 
 
 def fluid(

@@ -46,9 +46,11 @@ class Reader(Protocol):
 
     def receive(self, entry: Entry) -> None:
         """Receive a new entry."""
+        ...
 
     def restart(self, topic: str, partition: int) -> None:
         """Note that the offsets of a partition start again from 0."""
+        ...
 
 
 class Directory(FleetIndex):

@@ -37,12 +37,15 @@ class Lane(Protocol):
 
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Process a micro-batch; return the messages to send."""
+        ...
 
     def snapshot(self) -> bytes:
         """Return the whole state."""
+        ...
 
     def restore(self, state: bytes) -> None:
         """Replace the state by that of a snapshot; raises :class:`DecodeError` if it is not one of this lane."""
+        ...
 
 
 def refuse(message: Incoming, stage: str, error: Exception) -> Message:

@@ -55,10 +55,12 @@ class Importer(Protocol):
     @property
     def name(self) -> str:
         """Name of the trace, of its folder and of the cell in the recording."""
+        ...
 
     @property
     def about(self) -> str:
         """One sentence on its contents."""
+        ...
 
     def convert(self, source: Path, out: Path, *, progress: Progress | None = None) -> ImportReport:
         """Convert the folder `source` to the recording `out`.
@@ -66,6 +68,7 @@ class Importer(Protocol):
         The same files give the same messages. `RecordingError` names file, column and remedy when the folder is not
         such a trace.
         """
+        ...
 
 
 class Table(NamedTuple):

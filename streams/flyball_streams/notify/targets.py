@@ -43,13 +43,16 @@ class Target(Protocol):
 
     def take(self, one: Incident, *, is_new: bool) -> None:
         """Queue the newest record of an incident; one that is not new was delivered before a restart."""
+        ...
 
     def send(self, now_ns: int) -> int:
         """Deliver what is due at a wall-clock time; return the number of alerts."""
+        ...
 
     @property
     def is_done(self) -> bool:
         """Whether nothing new is waiting."""
+        ...
 
 
 class Alertmanager:

@@ -40,21 +40,27 @@ class Lanes(Protocol):
 
     def resume(self, assigned: Collection[TP]) -> Mapping[TP, int]:
         """Offsets from which assigned partitions with known state resume."""
+        ...
 
     def begin(self, starts: Mapping[TP, int]) -> None:
         """Note the start offsets of the other partitions."""
+        ...
 
     def refresh(self) -> None:
         """Start reading the tables to their ends: messages have arrived and will be delivered."""
+        ...
 
     def expect(self, batches: int) -> None:
         """Expect this many more batches; a negative number withdraws some. Called in the event loop."""
+        ...
 
     def ahead(self, ends: Mapping[TP, int]) -> set[TP]:
         """Partitions to pause, by the end offsets of all."""
+        ...
 
     def changed(self) -> set[str]:
         """Topics that were recreated since they were read."""
+        ...
 
 
 class BatchConsumer(PrivateConsumer):

@@ -21,12 +21,15 @@ class Watched(Protocol):
 
     def joined(self) -> bool:
         """Whether the consumer group has assigned partitions to this process, possibly none."""
+        ...
 
     def progress(self) -> int:
         """Return a counter that rises with each batch."""
+        ...
 
     def lag(self) -> int:
         """Number of waiting messages."""
+        ...
 
 
 class Watchdog(threading.Thread):

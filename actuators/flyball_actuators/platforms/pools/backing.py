@@ -35,18 +35,23 @@ class Backing(Protocol):
 
     def observe(self) -> PoolState | Rejected:
         """State of the pool now."""
+        ...
 
     def grow(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Request the decision's number of machines; the same call again must not buy more.
 
         Raises :class:`PlatformError` if the effect is unknown. ``Rejected``: nothing was bought.
         """
+        ...
 
     def shrink(self, decision: Scale, current: PoolState, *, dry_run: bool) -> Handle | Rejected:
         """Return machines down to the decision's number; the same call again must not return more."""
+        ...
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
         """Progress of an operation; may advance it by steps that are safe to repeat."""
+        ...
 
     def find(self, decision: Scale, observed: SubjectState | None) -> Handle | Rejected | None:
         """Operation of a decision; ``None`` if there certainly is none, ``Rejected`` if unknown."""
+        ...
