@@ -85,18 +85,18 @@ def traces_of(data: Path, seeds: int) -> Traces:
 
 
 def tried(
-    traces: Traces, pairs: Pairs, families: list[PolicyGroup], thin: int, bar: Progress
+    traces: Traces, pairs: Pairs, policy_groups: list[PolicyGroup], thin: int, bar: Progress
 ) -> Iterator[tuple[list[PreparedDemand], list[Result]]]:
     """Run every setting on one trace after another."""
     for name, demands in traces:
         colds = tuple(dict.fromkeys(cold for cold, _ in pairs))
-        shared = prepare(demands, colds, forecasts=any(f.forecasts for f in families))
+        shared = prepare(demands, colds, forecasts=any(f.forecasts for f in policy_groups))
         task = bar.add_task(name, total=None)
 
         def shown(done: int, total: int, task: TaskID = task) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield shared, list(sweep({name: shared}, pairs, families, thin=thin, progress=shown))
+        yield shared, list(sweep({name: shared}, pairs, policy_groups, thin=thin, progress=shown))
 
 
 def peaks(shared: list[PreparedDemand], name: str, pairs: Pairs) -> dict[str, Any]:
@@ -186,13 +186,13 @@ def main(arguments: list[str] | None = None) -> int:
     confirmed: dict[str, Confirmation] = {}
     samples: list[Demand] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    families = [POLICY_GROUPS[key] for key in keys]
+    policy_groups = [POLICY_GROUPS[key] for key in keys]
     draws = 50 if args.quick else claim.DRAWS
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        for shared, found in tried(unseen.demands(series), pairs, families, thin, bar):
+        for shared, found in tried(unseen.demands(series), pairs, policy_groups, thin, bar):
             console.print(f"{shared[0].demand.name}: {shared[0].demand.about}", highlight=False)
             others += found
-        for shared, found in tried(traces, pairs, families, thin, bar):
+        for shared, found in tried(traces, pairs, policy_groups, thin, bar):
             demand = shared[0].demand
             console.print(f"{demand.name}: {demand.about}", highlight=False)
             results += found

@@ -56,7 +56,6 @@ class Lazy(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of :data:`COMMANDS`."""
-        del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -70,7 +69,6 @@ class Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

@@ -75,8 +75,8 @@ class Collector(Protocol):
         ...
 
     def parts(self) -> Parts:
-        """Current parts of the inventory; cheap, called after each read."""
-        ...
+        """Current parts of the inventory; cheap, called after each read. None from a source of events alone."""
+        return Parts()
 
     def events(self) -> list[NodeEvent]:
         """Events since the last call; none from a source of values alone."""
@@ -90,12 +90,11 @@ class Collector(Protocol):
 class Counters:
     """Turns counters since boot into increases since the previous read.
 
-    A counter that went down was reset or wrapped: the increase is unknown, hence NaN, and ``resets`` counts it.
+    A counter that went down was reset or wrapped: the increase is unknown, hence NaN.
     Instances of metrics whose keys begin with one of ``wandering`` may bring along what they counted elsewhere.
     """
 
     def __init__(self, wandering: tuple[str, ...] = ()) -> None:
-        self.resets = 0
         self._wandering = wandering
         self._last: dict[str, float] = {}
         self._last_parts: dict[str, Mapping[str, float]] = {}
@@ -107,7 +106,7 @@ class Counters:
             self._last_parts.pop(key, None)
             return NAN
         self._last[key] = value
-        return NAN if before is None else self._step(value - before)
+        return NAN if before is None or value < before else value - before
 
     def increase_of_sum(self, key: str, values: Mapping[str, float]) -> float:
         """Sum of the increases of one counter over its instances (disks, interfaces).
@@ -122,13 +121,7 @@ class Counters:
         wanders = key.startswith(self._wandering)
         steps = [value - before.get(name, value if wanders else 0.0) for name, value in values.items()]
         lowest = min(steps, default=0.0)
-        return self._step(lowest if lowest < 0 else sum(steps))
-
-    def _step(self, increase: float) -> float:
-        if increase < 0:
-            self.resets += 1
-            return NAN
-        return increase
+        return NAN if lowest < 0 else sum(steps)
 
 
 def fill_row(layout: Layout, found: Values, counters: Counters) -> NDArray[np.float32]:

@@ -104,15 +104,6 @@ class AttributionParameters(AttributionConfig, frozen=True, kw_only=True):
     pod_logs: str = "/var/log/pods"
 
 
-class GatewaySeries(Section, frozen=True, kw_only=True):
-    """Those of :class:`~flyball_contracts.config.Series` that a gateway has."""
-
-    arrived: tuple[str, ...] = ()
-    ended: tuple[str, ...] = ()
-    queued: tuple[str, ...] = ()
-    active: tuple[str, ...] = ()
-
-
 class GatewayParameters(Section, frozen=True, kw_only=True):
     """The page of a gateway, as in :class:`~flyball_contracts.config.TargetSettings`; ``place`` is its location.
 
@@ -124,7 +115,7 @@ class GatewayParameters(Section, frozen=True, kw_only=True):
     kind: GatewayKind = "generic"
     workloads: Mapping[str, str]
     label: str = ""
-    series: GatewaySeries | None = None
+    series: Series | None = None
     token_file: str = ""
     ca_file: str = ""
     place: str = "agent.workloads.targets[0]"

@@ -67,9 +67,7 @@ def test_all_that_is_sent_arrives(kafka: KafkaConfig) -> None:
     report = run_fleet(CONFIG, kafka, stop=threading.Event(), start_ns=START_NS, speed=math.inf, ticks=5)
     platform = Platform(fleet := Fleet(CONFIG, START_NS), 0.0)
     sent = [*fleet.messages_at_start(), *(m for i in range(5) for m in platform.tick(i)), *platform.account_messages()]
-    assert report == FleetReport(
-        START_NS, ticks=5, messages=len(sent), sent_bytes=sum(len(m.value) for m in sent), late_ticks=report.late_ticks
-    )
+    assert report == FleetReport(START_NS, ticks=5, messages=len(sent))
     count = sum(message.topic == TELEMETRY.name for message in sent)
     assert count > 5 * 24 * 3
     with reading(kafka, TELEMETRY.name) as consumer:

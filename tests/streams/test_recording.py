@@ -71,7 +71,7 @@ def test_what_goes_in_comes_out_in_event_order(tmp_path: Path, messages: list[Re
     assert read(path) == sorted(messages, key=order_of)
     recording = Recording.open(path)
     assert recording.rows == len(messages)
-    assert recording.span() == (min(m.time_ns for m in messages), max(m.time_ns for m in messages))
+    assert (recording.from_ns, recording.to_ns) == (min(m.time_ns for m in messages), max(m.time_ns for m in messages))
     assert recording.topics() == {t: sum(m.topic == t for m in messages) for t in sorted({m.topic for m in messages})}
     assert [entry.name for entry in tmp_path.iterdir()] == ["r.parquet"]
 

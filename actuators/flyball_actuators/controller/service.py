@@ -144,7 +144,7 @@ class _Controller:
     def _write_statuses(
         self, policies: Sequence[Policy], planned: Plan, unpublished: dict[str, tuple[str, str]], now_ns: int
     ) -> None:
-        """Apply the status of each policy that has changed; what another field manager has set stays, and is told."""
+        """Apply the status of each policy that has changed; what another field manager has set is kept and reported."""
         for policy in policies:
             status = status_after(policy, planned.verdicts[policy.path], unpublished, now_ns)
             if status == policy.status:

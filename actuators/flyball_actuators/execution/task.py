@@ -34,7 +34,7 @@ class Task:
     what the limits count. The first ``skip`` claims in the log are by actuators that are gone; ``claim`` is the offset
     of our own. ``polled_s`` is when the operation was first seen still in progress. ``dropped``: another actuator now
     owns the decision. ``overtaken``: the newer decision on the subject that the platform has taken on, and
-    ``abandoned``, whether the platform was told so. ``moved``: its cell has another partition now. ``signature`` is
+    ``abandoned``, whether the platform was informed. ``moved``: its cell has another partition now. ``signature`` is
     that of its first delivery. ``aside``: a newer decision on the subject may replace it, and until that is accepted or
     refused it waits.
     """

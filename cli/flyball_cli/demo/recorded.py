@@ -86,7 +86,7 @@ def span_and_period_s(path: Path) -> tuple[float, float]:
     from flyball_streams.recording import Recording
 
     recording = Recording.open(path)
-    first, last = recording.span()
+    first, last = recording.from_ns, recording.to_ns
     for batch in recording.messages():
         for row in batch:
             if row.topic == TELEMETRY.name and row.value is not None:

@@ -80,7 +80,7 @@ class InventoryKeeper:
 
     Epochs start at the time of the first tick in nanoseconds and rise by one with each change. Neither they nor the
     times of inventories fall, since readers keep the later one; ``last`` ensures it over restarts, although the clock
-    may be set back. A repeated inventory is the same record.
+    may be set back. A repeated inventory is the same record. ``current`` is in force, ``None`` before the first.
     """
 
     def __init__(self, config: AgentConfig, identity: Identity, last: LastInventory) -> None:
@@ -90,27 +90,22 @@ class InventoryKeeper:
         self._identity = identity
         self._parts: list[Parts] | None = None
         self._sent_ns = 0
-        self._current: Inventory | None = None
-
-    @property
-    def current(self) -> Inventory | None:
-        """The inventory in force; ``None`` before the first."""
-        return self._current
+        self.current: Inventory | None = None
 
     @property
     def epoch(self) -> int:
         """Epoch of the inventory in force; 0 before the first."""
-        return self._current.epoch if self._current else 0
+        return self.current.epoch if self.current else 0
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:
         """Allocations of the inventory in force, the rows of its frames; none before the first."""
-        return self._current.allocations if self._current else ()
+        return self.current.allocations if self.current else ()
 
     @property
     def devices(self) -> tuple[Device, ...]:
         """Devices of the inventory in force; none before the first."""
-        return self._current.devices if self._current else ()
+        return self.current.devices if self.current else ()
 
     def reconfigure(self, config: AgentConfig) -> None:
         """Use another configuration; its changes are sent at the next tick."""
@@ -118,19 +113,19 @@ class InventoryKeeper:
 
     def due(self, parts: list[Parts], time_ns: int) -> Inventory | None:
         """Inventory to send now, or ``None``; call at each tick, before the frames."""
-        current = self._current
+        current = self.current
         if current is None or parts != self._parts:
             last = self._last
             last.advance(time_ns, least_epoch=time_ns if current is None else 0)
             current = build_inventory(self._config, self._identity, parts, epoch=last.epoch, time_ns=last.time_ns)
         elif abs(time_ns - self._sent_ns) < self._repeat_ns:  # the clock may be set back
             return None
-        self._current, self._parts, self._sent_ns = current, parts, time_ns
+        self.current, self._parts, self._sent_ns = current, parts, time_ns
         return current
 
     def last(self, time_ns: int) -> Inventory | None:
         """Inventory that announces the agent's stop; ``None`` before the first inventory."""
-        now = self._current
+        now = self.current
         if now is None:
             return None
         self._last.advance(time_ns)

@@ -59,13 +59,11 @@ def _nvml(config: AgentConfig, node: str) -> Collector | Absent:
     return open_nvml(node, Path(config.root), with_constants(AgentParameters, config).gpu)
 
 
-def _host(config: AgentConfig, node: str) -> Collector | Absent:
-    del node
+def _host(config: AgentConfig, _: str) -> Collector:
     return HostCollector(Path(config.root))
 
 
-def _numa(config: AgentConfig, node: str) -> Collector | Absent:
-    del node
+def _numa(config: AgentConfig, _: str) -> Collector:
     return NumaCollector(Path(config.root))
 
 
@@ -94,7 +92,7 @@ def _cloud(config: AgentConfig, node: str) -> Collector | Absent:
     return open_cloud(config.provider, node, Path(config.root), with_constants(AgentParameters, config).cloud)
 
 
-def _attribution(config: AgentConfig, node: str) -> Collector | Absent:
+def _attribution(config: AgentConfig, node: str) -> Collector:
     return AttributionCollector(config.attribution, node, Path(config.root))
 
 

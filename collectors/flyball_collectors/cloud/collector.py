@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from flyball_collectors.base import Parts, Place, Reading
 from flyball_collectors.cloud.base import Cloud, MetadataError, Notice
@@ -22,13 +21,12 @@ class CloudCollector:
 
     name = "cloud"
 
-    def __init__(self, cloud: Cloud, node: str, period_s: float = 5.0, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, cloud: Cloud, node: str, period_s: float = 5.0) -> None:
         self.reason = ""
         self.failed = 0
         self.cloud = cloud
         self._node = node
         self._period_s = period_s
-        self._clock = clock
         self._lock = threading.Lock()
         self._parts = Parts()
         self._events: list[NodeEvent] = []
@@ -38,7 +36,6 @@ class CloudCollector:
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """Nothing to measure; the first call starts the thread, so that listing the sources sends no request."""
-        del now_ns, period_ns
         if self._thread is None and not self._stop.is_set():
             thread = threading.Thread(target=self._run, name="cloud", daemon=True)
             thread.start()
@@ -79,7 +76,7 @@ class CloudCollector:
         except MetadataError as error:
             reasons.append(str(error))
         self._note(reasons)
-        now_ns = self._clock()
+        now_ns = time.time_ns()
         fresh = [notice for notice in notices if notice.key not in self._published]
         # A notice that is gone may come again as a new one; while not all is known, none is taken for gone.
         self._published = {notice.key for notice in notices} | (self._published if reasons else set())

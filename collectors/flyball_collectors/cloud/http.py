@@ -2,7 +2,7 @@
 
 import http.client
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -27,12 +27,9 @@ class Answer(NamedTuple):
 class MetadataServer:
     """A metadata service; a response that takes longer than ``timeout_s``, or is huge, is an error."""
 
-    def __init__(
-        self, address: str = "", timeout_s: float = 1.0, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, address: str = "", timeout_s: float = 1.0) -> None:
         self.address = address or LINK_LOCAL
         self._timeout_s = timeout_s
-        self._monotonic = monotonic
 
     def request(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
         """Response with any status; raises :class:`MetadataError` without one."""
@@ -78,12 +75,12 @@ class MetadataServer:
             raise MetadataError(f"{self.address}{path}: not the JSON that is known: {error}") from error
 
     def _body(self, answer: http.client.HTTPResponse, path: str) -> bytes:
-        ends_s = self._monotonic() + self._timeout_s
+        ends_s = time.monotonic() + self._timeout_s
         body = bytearray()
         while part := answer.read1(65_536):
             body += part
             if len(body) > MOST_BYTES:
                 raise MetadataError(f"{self.address}{path}: longer than {MOST_BYTES} bytes")
-            if self._monotonic() > ends_s:
+            if time.monotonic() > ends_s:
                 raise MetadataError(f"{self.address}{path}: not whole after {self._timeout_s:g} s")
         return bytes(body)

@@ -18,78 +18,71 @@ _MHZ = 1e-6
 
 
 class Field(NamedTuple):
-    """One DCGM field: the sum of some columns, scaled; a rate is the increase in a second."""
+    """One DCGM field: a column or the sum of two, scaled; a rate is the increase in a second."""
 
     name: str
     help: str
-    keys: tuple[str, ...]
+    key: str
+    other: str = ""
     scale: float = 1.0
     kind: Literal["gauge", "counter", "rate"] = "gauge"
 
 
-def _field(
-    name: str, help: str, *keys: str, scale: float = 1.0, kind: Literal["gauge", "counter", "rate"] = "gauge"
-) -> Field:
-    return Field(name, help, keys, scale, kind)
-
-
 _FIELDS: dict[int, tuple[Field, ...]] = {
     GPU.schema: (
-        _field("DEV_SM_CLOCK", "SM clock frequency (in MHz).", "nvidia.gpu.clock.frequency{clock=sm}", scale=_MHZ),
-        _field("DEV_MEM_CLOCK", "Memory clock (in MHz).", "nvidia.gpu.clock.frequency{clock=mem}", scale=_MHZ),
-        _field("DEV_MEMORY_TEMP", "Memory temperature (in C).", "hw.temperature{sensor=memory}"),
-        _field("DEV_GPU_TEMP", "GPU temperature (in C).", "hw.temperature{sensor=gpu}"),
-        _field("DEV_POWER_USAGE", "Power draw (in W).", "hw.power"),
-        _field("DEV_TOTAL_ENERGY_CONSUMPTION", "Energy used (in mJ).", "hw.energy", scale=1e3, kind="counter"),
-        _field("DEV_PCIE_REPLAY_COUNTER", "PCIe retries.", "nvidia.gpu.pcie.replays", kind="counter"),
-        _field("DEV_GPU_UTIL", "GPU utilization (in %).", "hw.gpu.utilization{task=general}", scale=100),
-        _field(
-            "DEV_MEM_COPY_UTIL", "Memory utilization (in %).", "nvidia.gpu.memory.controller.utilization", scale=100
-        ),
-        _field("DEV_ENC_UTIL", "Encoder utilization (in %).", "hw.gpu.utilization{task=encoder}", scale=100),
-        _field("DEV_DEC_UTIL", "Decoder utilization (in %).", "hw.gpu.utilization{task=decoder}", scale=100),
-        _field("DEV_FB_TOTAL", "Framebuffer memory (in MiB).", "hw.gpu.memory.limit", scale=_MIB),
-        _field("DEV_FB_USED", "Framebuffer memory used (in MiB).", "hw.gpu.memory.usage", scale=_MIB),
-        _field("DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", "nvidia.gpu.memory.reserved", scale=_MIB),
-        _field("DEV_POWER_MGMT_LIMIT", "Power limit (in W).", "nvidia.gpu.power.limit{type=enforced}"),
-        _field("DEV_FAN_SPEED", "Fan speed (in %).", "hw.fan.speed_ratio", scale=100),
-        _field("DEV_PSTATE", "Performance state.", "nvidia.gpu.pstate"),
-        _field("DEV_ROW_REMAP_PENDING", "A row remap is pending.", "nvidia.gpu.memory.row_remap.pending"),
-        _field("PROF_GR_ENGINE_ACTIVE", "Share of time the graphics engine is active.", "nvidia.gpu.graphics.activity"),
-        _field("PROF_SM_ACTIVE", "Share of cycles an SM has a warp.", "nvidia.gpu.sm.activity"),
-        _field("PROF_SM_OCCUPANCY", "Share of warps resident on an SM.", "nvidia.gpu.sm.occupancy"),
-        _field("PROF_PIPE_TENSOR_ACTIVE", "Share of cycles the tensor pipe is active.", "nvidia.gpu.tensor.activity"),
-        _field(
+        Field("DEV_SM_CLOCK", "SM clock frequency (in MHz).", "nvidia.gpu.clock.frequency{clock=sm}", scale=_MHZ),
+        Field("DEV_MEM_CLOCK", "Memory clock (in MHz).", "nvidia.gpu.clock.frequency{clock=mem}", scale=_MHZ),
+        Field("DEV_MEMORY_TEMP", "Memory temperature (in C).", "hw.temperature{sensor=memory}"),
+        Field("DEV_GPU_TEMP", "GPU temperature (in C).", "hw.temperature{sensor=gpu}"),
+        Field("DEV_POWER_USAGE", "Power draw (in W).", "hw.power"),
+        Field("DEV_TOTAL_ENERGY_CONSUMPTION", "Energy used (in mJ).", "hw.energy", scale=1e3, kind="counter"),
+        Field("DEV_PCIE_REPLAY_COUNTER", "PCIe retries.", "nvidia.gpu.pcie.replays", kind="counter"),
+        Field("DEV_GPU_UTIL", "GPU utilization (in %).", "hw.gpu.utilization{task=general}", scale=100),
+        Field("DEV_MEM_COPY_UTIL", "Memory utilization (in %).", "nvidia.gpu.memory.controller.utilization", scale=100),
+        Field("DEV_ENC_UTIL", "Encoder utilization (in %).", "hw.gpu.utilization{task=encoder}", scale=100),
+        Field("DEV_DEC_UTIL", "Decoder utilization (in %).", "hw.gpu.utilization{task=decoder}", scale=100),
+        Field("DEV_FB_TOTAL", "Framebuffer memory (in MiB).", "hw.gpu.memory.limit", scale=_MIB),
+        Field("DEV_FB_USED", "Framebuffer memory used (in MiB).", "hw.gpu.memory.usage", scale=_MIB),
+        Field("DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", "nvidia.gpu.memory.reserved", scale=_MIB),
+        Field("DEV_POWER_MGMT_LIMIT", "Power limit (in W).", "nvidia.gpu.power.limit{type=enforced}"),
+        Field("DEV_FAN_SPEED", "Fan speed (in %).", "hw.fan.speed_ratio", scale=100),
+        Field("DEV_PSTATE", "Performance state.", "nvidia.gpu.pstate"),
+        Field("DEV_ROW_REMAP_PENDING", "A row remap is pending.", "nvidia.gpu.memory.row_remap.pending"),
+        Field("PROF_GR_ENGINE_ACTIVE", "Share of time the graphics engine is active.", "nvidia.gpu.graphics.activity"),
+        Field("PROF_SM_ACTIVE", "Share of cycles an SM has a warp.", "nvidia.gpu.sm.activity"),
+        Field("PROF_SM_OCCUPANCY", "Share of warps resident on an SM.", "nvidia.gpu.sm.occupancy"),
+        Field("PROF_PIPE_TENSOR_ACTIVE", "Share of cycles the tensor pipe is active.", "nvidia.gpu.tensor.activity"),
+        Field(
             "PROF_DRAM_ACTIVE",
             "Share of cycles the memory interface is active.",
             "nvidia.gpu.dram.bandwidth.utilization",
         ),
-        _field(
+        Field(
             "PROF_PIPE_FP64_ACTIVE",
             "Share of cycles the fp64 pipe is active.",
             "nvidia.gpu.fp.activity{precision=64}",
         ),
-        _field(
+        Field(
             "PROF_PIPE_FP32_ACTIVE",
             "Share of cycles the fp32 pipe is active.",
             "nvidia.gpu.fp.activity{precision=32}",
         ),
-        _field(
+        Field(
             "PROF_PIPE_FP16_ACTIVE",
             "Share of cycles the fp16 pipe is active.",
             "nvidia.gpu.fp.activity{precision=16}",
         ),
-        _field("PROF_PCIE_TX_BYTES", "Bytes sent over PCIe in a second.", "hw.gpu.io{direction=transmit}", kind="rate"),
-        _field(
+        Field("PROF_PCIE_TX_BYTES", "Bytes sent over PCIe in a second.", "hw.gpu.io{direction=transmit}", kind="rate"),
+        Field(
             "PROF_PCIE_RX_BYTES", "Bytes received over PCIe in a second.", "hw.gpu.io{direction=receive}", kind="rate"
         ),
-        _field(
+        Field(
             "PROF_NVLINK_TX_BYTES",
             "Bytes sent over NVLink in a second.",
             "nvidia.gpu.nvlink.io{direction=transmit}",
             kind="rate",
         ),
-        _field(
+        Field(
             "PROF_NVLINK_RX_BYTES",
             "Bytes received over NVLink in a second.",
             "nvidia.gpu.nvlink.io{direction=receive}",
@@ -97,35 +90,35 @@ _FIELDS: dict[int, tuple[Field, ...]] = {
         ),
     ),
     GPU_DETAIL.schema: (
-        _field("DEV_VIDEO_CLOCK", "Video clock (in MHz).", "nvidia.gpu.clock.frequency{clock=video}", scale=_MHZ),
-        _field(
+        Field("DEV_VIDEO_CLOCK", "Video clock (in MHz).", "nvidia.gpu.clock.frequency{clock=video}", scale=_MHZ),
+        Field(
             "DEV_UNCORRECTABLE_REMAPPED_ROWS",
             "Rows remapped for uncorrectable errors.",
             "nvidia.gpu.memory.rows.remapped{cause=uncorrected}",
         ),
-        _field(
+        Field(
             "DEV_CORRECTABLE_REMAPPED_ROWS",
             "Rows remapped for correctable errors.",
             "nvidia.gpu.memory.rows.remapped{cause=corrected}",
         ),
-        _field("DEV_ROW_REMAP_FAILURE", "A row remap failed.", "nvidia.gpu.memory.row_remap.failed"),
-        _field(
+        Field("DEV_ROW_REMAP_FAILURE", "A row remap failed.", "nvidia.gpu.memory.row_remap.failed"),
+        Field(
             "DEV_RETIRED_SBE",
             "Pages retired for single-bit errors.",
             "nvidia.gpu.memory.pages.retired{cause=single_bit}",
         ),
-        _field(
+        Field(
             "DEV_RETIRED_DBE",
             "Pages retired for double-bit errors.",
             "nvidia.gpu.memory.pages.retired{cause=double_bit}",
         ),
-        _field(
+        Field(
             "DEV_ECC_SBE_AGG_TOTAL",
             "Single-bit errors in the life of the board.",
             "nvidia.gpu.ecc.errors{location=dram,type=corrected}",
             "nvidia.gpu.ecc.errors{location=sram,type=corrected}",
         ),
-        _field(
+        Field(
             "DEV_ECC_DBE_AGG_TOTAL",
             "Double-bit errors in the life of the board.",
             "nvidia.gpu.ecc.errors{location=dram,type=uncorrected}",
@@ -167,7 +160,7 @@ def _add(found: list[Exposed], name: str, help: str, kind: str, rows: Iterator[t
 
 
 def _values(block: Block, field: Field) -> NDArray[np.float64]:
-    columns = [block.layout.column(key) for key in field.keys]
+    columns = [block.layout.column(key) for key in (field.key, field.other) if key]
     if field.kind == "rate":
         rates: NDArray[np.float64] = block.increases[:, columns].sum(axis=1, dtype=np.float64)
         return rates * (NS_PER_S / block.period_ns)

@@ -75,7 +75,7 @@ class _MetricFamilies(Collector):
         self._dcgm = dcgm
 
     def collect(self) -> Iterable[Exposed]:
-        """All families that have a value."""
+        """All metric families that have a value."""
         if self._view is None:
             return []
         found = metric_families(self._view)
@@ -83,7 +83,7 @@ class _MetricFamilies(Collector):
 
 
 def metric_families(view: View) -> list[Exposed]:
-    """Families of a view, each with the samples of all its layouts; NaN has no sample."""
+    """Metric families of a view, each with the samples of all its layouts; NaN has no sample."""
     found: dict[str, Exposed] = {}
     for block in view.blocks:
         labels = row_labels(block.layout, view.inventory)
@@ -123,7 +123,7 @@ def _columns(schema: int) -> tuple[Column, ...]:
 
 @cache
 def _helps() -> dict[str, str]:
-    """Help text of each family, from all of its columns."""
+    """Help text of each metric family, from all of its columns."""
     parts: dict[str, list[str]] = {}
     for layout in LAYOUTS.values():
         for metric in layout.metrics:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 import urllib3
@@ -17,7 +16,7 @@ from urllib3.exceptions import HTTPError
 from flyball_collectors.export.latest import View
 from flyball_collectors.export.otlp import request_of, resource_attributes
 from flyball_collectors.parameters import ExportParameters
-from flyball_contracts.ids import NS_PER_S
+from flyball_collectors.retry_after import retry_after_s
 from flyball_contracts.security.secret import secret_if_given
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +38,8 @@ class Refused(NamedTuple):
 class OtlpSender:
     """A bounded queue of views and the thread that sends them; the oldest are dropped when it is full.
 
-    Counters in the views are cumulative, so that a dropped view costs resolution, not sums.
+    Counters in the views are cumulative, so that a dropped view costs resolution, not sums. ``taken`` and ``lost`` are
+    numbers of requests.
     """
 
     def __init__(
@@ -49,15 +49,13 @@ class OtlpSender:
         environment: Mapping[str, str],
         *,
         random: Callable[[], float] = randomness.random,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.taken = 0
-        self._lost = 0
+        self.lost = 0
         self._config = config
         self._host = host
         self._environment = environment
         self._random = random
-        self._wall_ns = wall_ns
         self._waiting: deque[View] = deque()
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -73,18 +71,13 @@ class OtlpSender:
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()
 
-    @property
-    def lost(self) -> int:
-        """Requests that were dropped."""
-        return self._lost
-
     def put(self, view: View) -> None:
         """Queue one view; never waits."""
         with self._changed:
             self._waiting.append(view)
             while len(self._waiting) > self._config.otlp_queue:
                 self._waiting.popleft()
-                self._lost += 1
+                self.lost += 1
             self._changed.notify()
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
@@ -94,7 +87,7 @@ class OtlpSender:
             self._changed.notify()
         self._thread.join(timeout_s)
         with self._changed:
-            self._lost += len(self._waiting)
+            self.lost += len(self._waiting)
             self._waiting.clear()
         self._pool.clear()
 
@@ -126,17 +119,17 @@ class OtlpSender:
                 backoff_s = min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_S) * (
                     0.5 + self._random() / 2
                 )
-                self._closing.wait(backoff_s if refused.wait_s is None else max(refused.wait_s, 0.0))
+                self._closing.wait(backoff_s if refused.wait_s is None else refused.wait_s)
 
     def _done(self, view: View, *, lost: bool) -> None:
         with self._changed:
             if self._waiting and self._waiting[0] is view:
                 self._waiting.popleft()
                 self.taken += not lost
-                self._lost += lost
+                self.lost += lost
             elif not lost:  # dropped from the full queue while it was under way, and yet taken
                 self.taken += 1
-                self._lost -= 1
+                self.lost -= 1
 
     def _post(self, view: View) -> Refused | None:
         resource = resource_attributes(view.inventory, self._host, self._environment)
@@ -150,9 +143,9 @@ class OtlpSender:
         if answer.status == 200:
             self._note_partial(answer.data)
             return None
-        retry_after_s = _retry_after_s(answer.headers.get("Retry-After", ""), self._wall_ns())
+        wait_s = retry_after_s(answer.headers.get("Retry-After"), time.time_ns(), _LONGEST_RETRY_AFTER_S)
         text = " ".join(answer.data.decode("utf-8", "replace").split())[:200]
-        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, retry_after_s)
+        return Refused(f"status {answer.status} {text!r}", answer.status not in _RETRIED, wait_s)
 
     def _note_partial(self, body: bytes) -> None:
         try:
@@ -175,20 +168,9 @@ class OtlpSender:
     def _note_taken(self) -> None:
         if self._ill:
             self._ill = False
-            _LOG.warning("OTLP endpoint %s takes requests again; %d were lost", self._config.otlp_endpoint, self._lost)
+            _LOG.warning("OTLP endpoint %s takes requests again; %d were lost", self._config.otlp_endpoint, self.lost)
 
 
 def _headers(text: str) -> dict[str, str]:
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _retry_after_s(text: str, now_ns: int) -> float | None:
-    """Seconds of a ``Retry-After``, which may be a date; ``None`` if absent or invalid."""
-    if not text:
-        return None
-    try:
-        wait_s = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - now_ns / NS_PER_S
-    except (ValueError, OverflowError):
-        return None
-    return min(max(wait_s, 0.0), _LONGEST_RETRY_AFTER_S)

@@ -82,7 +82,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that disconnects or is too slow."""
-        del request
         _LOG.debug("%s got no answer", client_address, exc_info=True)
 
 
@@ -118,4 +117,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Do not log requests."""
-        del format, args

@@ -2,8 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -13,7 +12,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, SSLErr
 from urllib3.util import parse_url
 
 from flyball_collectors.feeds.base import FeedError
-from flyball_contracts.ids import NS_PER_S
+from flyball_collectors.retry_after import retry_after_s
 
 MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT_S = 86_400.0
@@ -34,10 +33,9 @@ class Client:
     of the environment apply. Redirects are not followed: headers may contain secrets.
     """
 
-    def __init__(self, base_url: str, timeout_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, base_url: str, timeout_s: float) -> None:
         self._base_url = base_url.rstrip("/")
         self._timeout_s = timeout_s
-        self._monotonic = monotonic
         self._kept: _Kept | None = None
 
     def where(self, path: str) -> str:
@@ -80,13 +78,13 @@ class Client:
         return body
 
     def _read(self, answer: urllib3.BaseHTTPResponse, path: str) -> bytes:
-        ends_s = self._monotonic() + self._timeout_s
+        ends_s = time.monotonic() + self._timeout_s
         parts = bytearray()
         while part := answer.read1(_CHUNK):
             parts += part
             if len(parts) > MOST_BYTES:
                 raise FeedError(f"{self.where(path)}: longer than {MOST_BYTES} bytes; it is no curve", lasting=True)
-            if self._monotonic() > ends_s:
+            if time.monotonic() > ends_s:
                 raise FeedError(f"{self.where(path)}: not whole after {self._timeout_s:g} s; it is requested again")
         return bytes(parts)
 
@@ -126,7 +124,7 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
         return Unauthorized(f"{where}: status {status}, refused; {text}", lasting=True)
     if status < 500 and status not in _RETRIED:
         return FeedError(f"{where}: status {status}; check zone, region and key", lasting=True)
-    wait_s = retry_after_s(answer.headers.get("Retry-After"), now_ns)
+    wait_s = retry_after_s(answer.headers.get("Retry-After"), now_ns, LONGEST_WAIT_S) or 0.0
     text = (
         "too many requests; configure fewer feeds" if status == 429 else "the provider's fault; it is requested again"
     )
@@ -135,14 +133,3 @@ def _refusal(answer: urllib3.BaseHTTPResponse, where: str, now_ns: int) -> FeedE
 
 class Unauthorized(FeedError):
     """Status 401 or 403: a token has expired, or was never valid."""
-
-
-def retry_after_s(text: str | None, now_ns: int) -> float:
-    """Seconds of a ``Retry-After`` header (RFC 9110, 10.2.3), in 0..1 day; 0 if absent."""
-    if not text:
-        return 0.0
-    try:
-        wait_s = float(int(text)) if text.isdecimal() else parsedate_to_datetime(text).timestamp() - now_ns / NS_PER_S
-    except (ValueError, OverflowError):
-        return 0.0
-    return min(max(wait_s, 0.0), LONGEST_WAIT_S)

@@ -8,7 +8,7 @@ import numpy as np
 from flyball_collectors.base import Collector, Parts, Reading
 from flyball_collectors.gateway.kinds import KINDS
 from flyball_collectors.gateway.scraper import GatewayPage, GatewayReading, GatewayScraper
-from flyball_collectors.parameters import GatewayParameters, GatewaySeries
+from flyball_collectors.parameters import GatewayParameters
 from flyball_collectors.workload.scraping.meter import Alternatives
 from flyball_collectors.workload.scraping.poller import Limits, Place
 from flyball_collectors.workload.scraping.token import token_of
@@ -52,7 +52,6 @@ class GatewayCollector(Collector):
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """The last report of each gateway; requests nothing now."""
-        del now_ns, period_ns
         readings = {name: scraper.take() for name, scraper in self._scrapers.items()}
         values = np.full((len(self._rows), len(GATEWAY)), np.nan, np.float32)
         values[:, _COLUMNS] = [readings.get(name, {}).get(workload, GatewayReading()) for workload, name in self._rows]
@@ -104,9 +103,7 @@ def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, 
             kind=cast(GatewayKind, one.server),
             workloads=one.workloads,
             label=one.label,
-            series=None
-            if series is None
-            else GatewaySeries(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active),
+            series=series,
             token_file=one.token_file,
             ca_file=one.ca_file,
             place=place,
@@ -128,8 +125,6 @@ def _page(settings: GatewayParameters, where: str) -> GatewayPage:
         raise ConfigError(f"{where}.label: missing; name the label whose values stand under workloads")
     parts = urlsplit(settings.url)
     path = parts.path if parts.path.strip("/") else kind.path
-    series = settings.series or kind.series
-    default = Series(arrived=series.arrived, ended=series.ended, queued=series.queued, active=series.active)
     return GatewayPage(
         settings.name,
         Place(
@@ -138,7 +133,7 @@ def _page(settings: GatewayParameters, where: str) -> GatewayPage:
             token_of(settings.token_file),
             settings.ca_file,
         ),
-        Alternatives(default, f"{where}.series"),
+        Alternatives(settings.series or kind.series, f"{where}.series"),
         label,
         settings.workloads,
         kind.read,

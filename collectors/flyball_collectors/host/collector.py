@@ -46,11 +46,6 @@ class HostCollector(Collector):
             memory_bytes=_whole(memory.get("system.memory.limit")),
         )
 
-    @property
-    def resets(self) -> int:
-        """Counters that went down so far."""
-        return self._counters.resets
-
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """One row; NaN if the kernel has no value."""
         found: dict[str, float | Mapping[str, float]] = {}

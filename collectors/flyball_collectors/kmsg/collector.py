@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flyball_collectors.base import Parts, Reading
+from flyball_collectors.base import Collector, Reading
 from flyball_collectors.kmsg.burst import Burst, Tally
 from flyball_collectors.kmsg.classifier import FaultClassifier
 from flyball_collectors.kmsg.fault import Fault
@@ -46,7 +46,7 @@ def open_kmsg(node: str, root: Path = Path("/")) -> "KernelLog | Absent":
         return Absent(f"{path} cannot be read: {error.strerror}", _HOW)
 
 
-class KernelLog:
+class KernelLog(Collector):
     """Events of the lines that the kernel writes from now on; equal ones between two calls of :meth:`events` are one.
 
     Lines that processes write to the log are ignored: any process could write them. The device of an event is
@@ -72,12 +72,7 @@ class KernelLog:
 
     def read(self, now_ns: int, period_ns: int) -> list[Reading]:
         """Empty: the log has events only."""
-        del now_ns, period_ns
         return []
-
-    def parts(self) -> Parts:
-        """Empty."""
-        return Parts()
 
     def events(self) -> list[NodeEvent]:
         """Faults since the last call, and how much of the log was not read."""

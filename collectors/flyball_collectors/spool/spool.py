@@ -62,7 +62,7 @@ class Spool:
         self._path = path
         self._budget = budget_bytes - RESERVED_BYTES
         self._segment_bytes = min(segment_bytes, budget_bytes // _SEGMENTS)
-        self._spooled = self._replayed = self._dropped = self._corrupt = self._torn = 0
+        self._spooled = self.replayed = self._dropped = self._corrupt = self._torn = 0
         self._stuck_bytes = 0  # of files that could not be deleted
         self._ready: list[Record] = []
         self._segments: list[Segment] = []
@@ -90,17 +90,12 @@ class Spool:
         return self._dropped + self._corrupt + self._torn
 
     @property
-    def replayed(self) -> int:
-        """Number of records that were read and acknowledged."""
-        return self._replayed
-
-    @property
     def stats(self) -> SpoolStats:
         """All counts; may read the oldest segment to know the oldest time."""
         oldest = self.peek(1)
         return SpoolStats(
             self._spooled,
-            self._replayed,
+            self.replayed,
             self._dropped,
             self._corrupt,
             self._torn,
@@ -148,7 +143,7 @@ class Spool:
         while (not self._ready or self._ready[-1].id < id) and self._load():
             pass
         sound = bisect_right(self._ready, id, key=_id_of)
-        self._replayed += sound
+        self.replayed += sound
         self._corrupt += id - self._acked - sound
         self._forget(id)
         self._remove_acknowledged()

@@ -131,11 +131,6 @@ class WorkloadCollector(Collector):
             raise
 
     @property
-    def listens_at(self) -> str:
-        """Address of the socket for lines, empty without one."""
-        return "" if self._socket is None else self._socket.address
-
-    @property
     def errors(self) -> int:
         """Number of failed scrapes, failed discoveries, and rejected lines."""
         refused = self._refused + (self._socket.refused if self._socket else 0)
@@ -157,7 +152,6 @@ class WorkloadCollector(Collector):
 
     def read(self, now_ns: int, period_ns: int) -> list[KeyedReading]:
         """The last report of each replica; requests nothing now."""
-        del now_ns, period_ns
         now_s = self._clock()
         for watch in self._watches.values():
             watch.hurry()

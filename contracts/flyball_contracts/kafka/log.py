@@ -58,7 +58,6 @@ class ClientLog:
 
     def log(self, level: int, text: str, *args: object) -> None:
         """Handle a line of librdkafka's own log."""
-        del level
         self._log.debug(text, *args)
 
     def on_error(self, error: KafkaError) -> None:

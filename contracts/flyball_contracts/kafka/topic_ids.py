@@ -49,7 +49,7 @@ class TopicIds:
             return self._known
 
     def wait_known(self) -> None:
-        """Query the ids now, and again until the broker has said of each topic which id it has, or that it has none.
+        """Query the ids now, and again until the broker has reported the id of each topic, or that it has none.
 
         Raises :class:`TransportError` if it has not within :data:`PATIENCE_S`, :class:`Stopped` after :meth:`close`.
         """

@@ -57,7 +57,6 @@ class State(NamedTuple):
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` devices without data."""
-    del config
     s, v, r = len(SIGNALS), len(VARIED), len(RECENT)
 
     def zeros(rows: int) -> Floats:

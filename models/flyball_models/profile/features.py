@@ -65,7 +65,6 @@ class Features(NamedTuple):
 
 def init(n: int, config: Config = DEFAULT) -> State:
     """Return the state of `n` devices without data."""
-    del config
     means = len(Inputs._fields) + 1
     return State(full((means, n), 0.0), full((means, n), 0.0), counts(n))
 

@@ -1,6 +1,6 @@
 """Kind and bottleneck of a workload, from the features of its GPUs: plain linear discriminant analysis.
 
-Each class, a combination of kind, family and bottleneck, is a centre in the feature space; all share one covariance.
+A class is a kind, model family and bottleneck. Each is a centre in the feature space; all share one covariance.
 With z the standardised features that are known and S the covariance of those alone,
 
     d2_c = (z - m_c)' S^-1 (z - m_c),   p(c) ~ w_c exp(-d2_c / 2 T)

@@ -1,4 +1,4 @@
-"""Evidence in the name of a workload: words that people use for kinds and families of work."""
+"""Evidence in the name of a workload: words that people use for kinds of work and model families."""
 
 import re
 from itertools import pairwise
@@ -19,18 +19,18 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "diffusion": ("diffusion", "sd", "sdxl", "flux", "sd3", "dit", "imagen"),
     "video": ("video", "sora", "transcode", "slowfast", "videomae", "stream"),
 }
-"""Words by family; of several matches, the first kind and the first family count."""
+"""Words by model family; of several matches, the first kind and the first family count."""
 
 
 class NameHint(NamedTuple):
-    """Kind and family that a name suggests, empty if none."""
+    """Kind and model family that a name suggests, empty if none."""
 
     kind: str
     family: str
 
 
 def meant(name: str) -> NameHint:
-    """Kind and family suggested by a name such as ``team-a/llama-3-finetune``."""
+    """Kind and model family suggested by a name such as ``team-a/llama-3-finetune``."""
     parts = set(re.split(r"[^a-z0-9]+", name.lower()))
     parts |= {part.rstrip("0123456789") for part in parts} | {"".join(p) for p in _pairs(name.lower())}
 

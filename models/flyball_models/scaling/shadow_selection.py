@@ -129,7 +129,7 @@ def policy(
     """
     late, delay, cold = np.array([[1.0 - objective], [delay_s], [cold_start_s]])
     knobs = tuple(float(x) for x in knobs_of(late, delay, cold, memory_minutes, margin, eta, LAG_S)[0])
-    name = f"learned objective={objective:.5g} memory={memory_minutes / 1440:g} d margin={margin:g} eta={eta:g}"
+    name = f"shadow objective={objective:.5g} memory={memory_minutes / 1440:g} d margin={margin:g} eta={eta:g}"
     return Policy(name, "shadow_selection", EVERY_S, LAG_S, knobs)
 
 

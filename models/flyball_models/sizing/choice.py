@@ -90,7 +90,7 @@ class Price(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Replicas of each option, and their cost, carbon and work, also after the loss of the worst spot pool.
+    """Replicas of each option, and their cost, carbon and work.
 
     `objective` is the minimised value: USD per hour with carbon at its price, and `moving` the part of it that the
     change costs. `lost` is the expected share of the need that is unserved because spot is lost.
@@ -100,7 +100,6 @@ class Mix(NamedTuple):
     usd_per_hour: float
     carbon_g_per_hour: float
     work_per_s: float
-    worst_work_per_s: float
     objective: float
     moving: float
     lost: float
@@ -160,14 +159,12 @@ def choose(options: Sequence[Option], need: Need, price: Price | None = None) ->
     replicas = [0] * len(options)
     for i, count in zip(usable, counts.tolist(), strict=True):
         replicas[i] = int(count)
-    total = float(counts @ work)
     moved = float(np.abs(counts - held) @ moving)
     return Mix(
         tuple(replicas),
         float(counts @ dollars),
         float(counts @ grams),
-        total,
-        min((float(counts @ (work * out)) for out in alive), default=total),
+        float(counts @ work),
         float(counts @ cost) + moved,
         moved,
         float(chances @ np.maximum(short, 0.0)) / needed if needed > 0 else 0.0,

@@ -59,9 +59,7 @@ def run_fleet(
         report, first = sender.report, fleet.plant.index
         began = time.monotonic()
         while not stop.is_set() and (ticks is None or report.ticks < ticks):
-            due = began + report.ticks * config.tick_s / speed
-            report.late_ticks += time.monotonic() > due + config.tick_s / speed
-            sender.wait_until(due)
+            sender.wait_until(began + report.ticks * config.tick_s / speed)
             if stop.is_set():
                 break
             index = first + report.ticks

@@ -22,17 +22,12 @@ _SLICE_S = 0.1
 
 @dataclass
 class FleetReport:
-    """Counts of one run.
-
-    ``failed`` messages were given up by the client; ``late_ticks`` were sent behind schedule.
-    """
+    """Counts of one run; ``failed`` messages were given up by the client."""
 
     start_ns: int
     ticks: int = 0
     messages: int = 0
-    sent_bytes: int = 0
     failed: int = 0
-    late_ticks: int = 0
 
 
 class Sender:
@@ -109,7 +104,6 @@ class Sender:
         except BufferError:
             return False
         self.report.messages += 1
-        self.report.sent_bytes += len(message.value)
         return True
 
     def _delivered(self, error: KafkaError | None, message: Delivered, tick: int | None) -> None:

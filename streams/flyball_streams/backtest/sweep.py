@@ -19,7 +19,7 @@ BILLED, REQUESTS, LATE, ACTIONS, FLAPS, STARTS, SERVED, WORST = range(8)
 """Columns of the sums of a block; WORST is the lowest attainment of an hour."""
 COLUMNS = 8
 
-_Cells = tuple[tuple[str, ...], list[Floats]]
+_BlockSums = tuple[tuple[str, ...], list[Floats]]
 
 
 class Configuration(NamedTuple):
@@ -117,7 +117,6 @@ def sweep(
     block_spans: int = DAY_SPANS,
     scenario: Scenario | None = None,
     progress: Callable[[int, int], None] | None = None,
-    workers: int | None = None,
     engine: Engine = fluid,
 ) -> Iterator[Result]:
     """Run every setting of every policy group; `pairs` are cold starts and delay limits.
@@ -136,15 +135,15 @@ def sweep(
         for group in ([[d] for d in delays] if policy_group.by_delay else [delays])
     ]
     total, done = len(groups) * sum(len(d) for d in traces.values()), 0
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for trace, shared in traces.items():
-            jobs: list[list[Future[_Cells]]] = []
+            jobs: list[list[Future[_BlockSums]]] = []
             for policy_group, cold_start_s, group in groups:
                 world = (scenario or Scenario(cold_start_s))._replace(cold_start_s=cold_start_s, limits_s=tuple(group))
                 job = partial(_seed, engine, policy_group, world, thin, block_spans)
                 jobs.append([pool.submit(job, seed, each) for seed, each in enumerate(shared)])
             for (policy_group, cold_start_s, group), seeds in zip(groups, jobs, strict=True):
-                found: list[_Cells] = []
+                found: list[_BlockSums] = []
                 for each in seeds:
                     found.append(each.result())
                     done += 1
@@ -163,7 +162,7 @@ def _seed(
     block_spans: int,
     seed: int,
     shared: PreparedDemand,
-) -> _Cells:
+) -> _BlockSums:
     """Names and block sums of all settings with one seed, float64 [settings, blocks, COLUMNS] for each delay limit."""
     settings: list[Setting] = policy_group.settings(Conditions(shared, world.cold_start_s, world.limits_s[0], thin))
     scenario = world._replace(seed=seed)

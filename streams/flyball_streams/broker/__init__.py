@@ -1,5 +1,3 @@
 """A broker for the demo that needs no installation."""
 
-from flyball_streams.broker.embedded import EmbeddedBroker
-
-__all__ = ["EmbeddedBroker"]
+from flyball_streams.broker.embedded import EmbeddedBroker as EmbeddedBroker

@@ -19,7 +19,7 @@ from flyball_streams.broker.mock_cluster import LibraryMissing, MockCluster
 _LOG = logging.getLogger(__name__)
 _SERVE_MS = 100
 _START_S = 10.0
-FALLBACK_PARTITIONS = 4  # what the mock gives every topic that it was not told about
+FALLBACK_PARTITIONS = 4  # what the mock gives every topic that it does not know
 
 
 class EmbeddedBroker:
@@ -40,7 +40,7 @@ class EmbeddedBroker:
         self._fallback: Producer | None = None
         try:
             self._cluster = MockCluster(brokers, join_delay_ms)
-            self._bootstrap = self._cluster.bootstrap
+            self.bootstrap = self._cluster.bootstrap
         except LibraryMissing as error:
             _LOG.warning(
                 "embedded broker without fault injection, and with %d partitions in every topic: "
@@ -50,7 +50,7 @@ class EmbeddedBroker:
             )
             self._fallback = Producer({"test.mock.num.brokers": brokers, "log_level": 3})
             nodes = self._fallback.list_topics(timeout=_START_S).brokers.values()
-            self._bootstrap = ",".join(f"{node.host}:{node.port}" for node in nodes)
+            self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in nodes)
         self._server = threading.Thread(target=self._serve, name="embedded-broker", daemon=True)
         self._server.start()
         try:
@@ -58,11 +58,6 @@ class EmbeddedBroker:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def bootstrap(self) -> str:
-        """`host:port` of each broker, with commas between."""
-        return self._bootstrap
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
         """Create topics, name to number of partitions; `TransportError` when one is refused."""

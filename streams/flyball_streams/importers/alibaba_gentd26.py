@@ -180,27 +180,27 @@ def _read(source: Path, period_s: int) -> _Series:
     first, count = int(ticks.min()), int(ticks.max() - ticks.min()) + 1
     size = count * len(names)
 
-    def cells(rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def places_of(rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Index of each row in the flat `[windows, pods]`, and whether it is inside."""
         tick = rows["t_s"].to_numpy() // period_s - first
         pod = np.array([place.get(name, -1) for name in rows["pod"].to_list()], np.int64)
         inside = (pod >= 0) & (tick >= 0) & (tick < count)
         return tick * len(names) + pod, inside
 
-    at, _ = cells(pods.rows)
+    at, _ = places_of(pods.rows)
     samples = np.bincount(at, minlength=size)
     duty = _floats(pods.rows, "gpu_duty_pct")
     implausible = np.isfinite(duty) & ((duty < 0) | (duty > 100))
     duty[implausible] = np.nan
 
-    at_qps, inside_qps = cells(qps.rows)
+    at_qps, inside_qps = places_of(qps.rows)
     requests, _ = totals(at_qps[inside_qps], _floats(qps.rows, "qps")[inside_qps], size)
     reports = np.zeros(len(names), np.bool_)
     reports[at_qps[inside_qps] % len(names)] = True
     known = (samples > 0) & np.tile(reports, count)
 
     waits = service.rows.filter(pl.col("metric") == "queue_wait_ms")
-    at_wait, inside_wait = cells(waits)
+    at_wait, inside_wait = places_of(waits)
     wait = means(at_wait[inside_wait], _floats(waits, "value")[inside_wait] / 1000.0, size)
 
     shape = (count, len(names))

@@ -31,7 +31,7 @@ _MAGIC = b"PAR1"
 class Recording:
     """A valid recording of which only the footer has been read.
 
-    `made_by` is its origin, `rows` its number of messages.
+    `made_by` is its origin, `rows` its number of messages; its event times are from `from_ns` to `to_ns`.
     """
 
     path: Path
@@ -91,10 +91,6 @@ class Recording:
         except UNREADABLE as error:
             raise RecordingError(f"{self.path}: is damaged ({_first_line(error)}); {MAKE_ONE}") from error
         return {str(topic): int(count) for topic, count in counts.iter_rows()}
-
-    def span(self) -> tuple[int, int]:
-        """First and last event time, in ns."""
-        return self.from_ns, self.to_ns
 
 
 def begins_as_parquet(path: Path) -> bool:

@@ -102,7 +102,7 @@ def replay(
     if speed is not None and not speed > 0:
         raise ValueError(f"speed is {speed}; it must be above 0, or None for as fast as possible")
     recording = Recording.open(path)
-    first_ns, last_ns = recording.span()
+    first_ns, last_ns = recording.from_ns, recording.to_ns
     by_ns = 0 if rebase_to_ns is None else rebase_to_ns - first_ns
     sender = _Sender(kafka, stop)
     if rebase_to_ns is None and time.time_ns() - first_ns > KEPT_MS * NS_PER_MS:

@@ -54,7 +54,6 @@ def run_influx_sink(
     section: InfluxConfig,
     *,
     stop: threading.Event,
-    group: str = "flyball-influx",
     progress: Callable[[int, int], None] | None = None,
 ) -> SinkReport:
     """Write until `stop`; offsets are committed after the server has accepted the lines, so nothing is lost.
@@ -76,7 +75,7 @@ def run_influx_sink(
     report = SinkReport()
     try:
         with LineWriter(influx, token, stop) as writer:
-            _Sink(kafka, group, writer, report, stop).run(stop, progress)
+            _Sink(kafka, writer, report, stop).run(stop, progress)
             report.lines, report.rejected, report.retries = writer.written, writer.rejected, writer.retries
     except KafkaException as error:
         raise TransportError(f"Kafka at {kafka.bootstrap}: {error.args[0].str()}; is the broker running?") from error
@@ -86,14 +85,12 @@ def run_influx_sink(
 class _Sink:
     """The loop: consume, convert, write, report what could not be read, commit."""
 
-    def __init__(
-        self, kafka: KafkaConfig, group: str, writer: LineWriter, report: SinkReport, stop: threading.Event
-    ) -> None:
+    def __init__(self, kafka: KafkaConfig, writer: LineWriter, report: SinkReport, stop: threading.Event) -> None:
         self._writer = writer
         self._report = report
         self._refused = 0
         extra = {"max.poll.interval.ms": str(_PATIENCE_MS), **kafka.client}
-        settings = consumer_settings(kafka.bootstrap, group=group, client_id="flyball-influx", extra=extra)
+        settings = consumer_settings(kafka.bootstrap, group="flyball-influx", client_id="flyball-influx", extra=extra)
         self._inventories = Inventories(kafka, stop)
         self._consumer = open_consumer(settings, _LOG, "sink")
         sending = producer_settings(kafka.bootstrap, client_id="flyball-influx", extra=kafka.client)

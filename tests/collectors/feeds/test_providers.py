@@ -21,11 +21,12 @@ from tests.collectors.feeds.feed_server import (
 )
 
 from flyball_collectors.feeds import Feed, FeedError, open_feeds
-from flyball_collectors.feeds.client import Client, retry_after_s
+from flyball_collectors.feeds.client import LONGEST_WAIT_S, Client
 from flyball_collectors.feeds.grid.electricity_maps import ElectricityMaps
 from flyball_collectors.feeds.grid.uk_carbon import UkCarbon
 from flyball_collectors.feeds.grid.watttime import WattTime
 from flyball_collectors.feeds.parameters import ElectricityMapsParameters, UkCarbonParameters, WattTimeParameters
+from flyball_collectors.retry_after import retry_after_s
 from flyball_contracts.codec import decode_message, record_message
 from flyball_contracts.config import AnyFeed
 from flyball_contracts.records import Signal
@@ -303,12 +304,12 @@ def test_the_proxy_of_the_environment_is_used(there: Provider, monkeypatch: pyte
         ("Sun, 01 Mar 2026 12:01:30 GMT", 90.0),
         ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
         ("999999999", 86_400.0),
-        ("9" * 5000, 0.0),
-        ("soon", 0.0),
-        ("-5", 0.0),
-        ("", 0.0),
-        (None, 0.0),
+        ("9" * 5000, None),
+        ("soon", None),
+        ("-5", None),
+        ("", None),
+        (None, None),
     ],
 )
-def test_retry_after(text: str | None, expected: float) -> None:
-    assert retry_after_s(text, NOW_NS) == expected
+def test_retry_after(text: str | None, expected: float | None) -> None:
+    assert retry_after_s(text, NOW_NS, LONGEST_WAIT_S) == expected

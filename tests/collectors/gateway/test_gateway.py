@@ -15,9 +15,17 @@ from tests.collectors.workload.workload_server import page_server, until
 from flyball_collectors.agent import run_agent
 from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.gateway import GatewayCollector
-from flyball_collectors.parameters import GatewayParameters, GatewaySeries
+from flyball_collectors.parameters import GatewayParameters
 from flyball_contracts.codec import decode_record, record_message
-from flyball_contracts.config import AgentConfig, Config, KafkaConfig, TargetSettings, WorkerConfig, WorkloadsConfig
+from flyball_contracts.config import (
+    AgentConfig,
+    Config,
+    KafkaConfig,
+    Series,
+    TargetSettings,
+    WorkerConfig,
+    WorkloadsConfig,
+)
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import consumer_settings
 from flyball_contracts.metrics import GATEWAY
@@ -26,7 +34,7 @@ from flyball_contracts.topics import DECISIONS, EVENTS, INVENTORY, TELEMETRY, TO
 from flyball_streams.engine import Engine, Incoming
 
 QUICK: dict[str, Any] = {"period_s": 0.05, "timeout_s": 5.0}
-ANY = GatewaySeries(arrived=("requests_total",), queued=("waiting",))
+ANY = Series(arrived=("requests_total",), queued=("waiting",))
 
 
 def gateway(url: str, **changes: Any) -> GatewayParameters:
@@ -223,7 +231,7 @@ def test_a_query_and_a_token_go_with_the_question(tmp_path: Path) -> None:
         ),
         ({"series": ANY}, r"targets\[0\]\.series: those of envoy are known; leave it out"),
         ({"kind": "generic", "series": ANY}, r"targets\[0\]\.label: missing; name the label"),
-        ({"kind": "generic", "label": "x", "series": GatewaySeries(queued=("a b",))}, r"series\.queued: 'a b' is no"),
+        ({"kind": "generic", "label": "x", "series": Series(queued=("a b",))}, r"series\.queued: 'a b' is no"),
     ],
 )
 def test_settings_that_cannot_work(changes: dict[str, Any], words: str) -> None:

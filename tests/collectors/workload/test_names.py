@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.brokers.server import free_ports
 from tests.collectors.attribution.cgroup_tree import CgroupTree
 from tests.collectors.workload.test_slurm import ANNOUNCED, FAST, SCOPE, job
 from tests.collectors.workload.workload_server import until
@@ -104,13 +105,12 @@ def test_a_number_that_was_given_away_since_speaks_for_nobody(tmp_path: Path) ->
 def test_over_udp_nobody_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tree = CgroupTree(tmp_path)
     tree.process(os.getpid(), f"{SCOPE}/job_7/step_0/user/task_0")
-    collector = WorkloadCollector(
-        WorkloadsParameters(listen="udp://127.0.0.1:0"), "n1", root=tree.root, attribution=RULES
-    )
+    (port,) = free_ports(1)
+    settings = WorkloadsParameters(listen=f"udp://127.0.0.1:{port}")
+    collector = WorkloadCollector(settings, "n1", root=tree.root, attribution=RULES)
     try:
-        host, _, port = collector.listens_at.removeprefix("udp://").rpartition(":")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.sendto(lines("prod", "slurm/7", "free").encode(), (host, int(port)))
+            sender.sendto(lines("prod", "slurm/7", "free").encode(), ("127.0.0.1", port))
         assert rows(collector) == {"free"}
         assert (
             "from an unknown process: workload 'prod' belongs to the units that agent.attribution.rules" in caplog.text

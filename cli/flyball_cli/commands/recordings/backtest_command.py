@@ -121,9 +121,9 @@ def command(**options: Any) -> None:
         most=max(1, spec.min_replicas, spec.max_replicas),
     )
     prices = Prices(usd_per_replica_hour=given.price, watts_per_replica=given.watts, carbon_g_per_kwh=given.carbon)
-    families = tuple(dict.fromkeys((*judged, *tried)))
+    policy_groups = tuple(dict.fromkeys((*judged, *tried)))
     question = StudyConfig(
-        families, tried[0], share, scenario, prices, 4 if given.quick else 1, given.safety, given.engine
+        policy_groups, tried[0], share, scenario, prices, 4 if given.quick else 1, given.safety, given.engine
     )
     with progress_bar(f"backtesting {demand.name}") as progress:
         try:

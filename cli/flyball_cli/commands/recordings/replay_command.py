@@ -64,8 +64,8 @@ def command(
         if to_broker:
             from flyball_streams.recording import Recording, replay
 
-            first_ns, last_ns = Recording.open(recording).span()
-            start_ns = time.time_ns() - (last_ns - first_ns) if rebase else None
+            known = Recording.open(recording)
+            start_ns = time.time_ns() - (known.to_ns - known.from_ns) if rebase else None
             report = replay(recording, config.kafka, stop=stop, speed=speed, progress=progress, rebase_to_ns=start_ns)
             click.echo(f"{report.messages} messages sent")
             return

@@ -21,7 +21,6 @@ def command(kind: str, config: Config, health_file: Path | None) -> None:
     Example:
       INFLUX_TOKEN=... flyball sink influx --config /etc/flyball/flyball.yaml
     """
-    del kind
     from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.sinks.influx import run_influx_sink
 

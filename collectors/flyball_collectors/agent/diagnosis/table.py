@@ -72,7 +72,7 @@ _GAP = 2
 
 
 class _Line(NamedTuple):
-    """One metric: its cells, one for each row of the frame, and whether it is an uninteresting zero."""
+    """One metric: its values, one for each row of the frame, and whether it is an uninteresting zero."""
 
     metric: Metric
     values: NDArray[np.float32]
@@ -148,7 +148,7 @@ def _overview(
     """One line per row, with the columns that have a value and fit; ``None`` if there is none."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    cells: list[list[str]] = []
+    columns_shown: list[list[str]] = []
     left = width - max(map(len, names), default=0)
     for title, layout, key in columns:
         values = by_schema.get(layout.schema)
@@ -160,10 +160,10 @@ def _overview(
         if left < 0:
             break
         table.add_column(title, justify="right", no_wrap=True)
-        cells.append(texts)
-    if not cells:
+        columns_shown.append(texts)
+    if not columns_shown:
         return None
-    for name, *row in zip(names, *cells, strict=True):
+    for name, *row in zip(names, *columns_shown, strict=True):
         table.add_row(name, *row)
     return table
 
@@ -175,12 +175,12 @@ def _details(layout: Layout, values: NDArray[np.float32], names: list[str], widt
         if not np.isnan(column).all()
     ]
     shown = [line for line in lines if not line.quiet]
-    cells = [[quantity(value, line.metric) for value in line.values.tolist()] for line in shown]
+    texts = [[quantity(value, line.metric) for value in line.values.tolist()] for line in shown]
     left = max((len(line.metric.name) + len(_attributes(line.metric)) + 2 * _GAP for line in shown), default=0)
-    wide = max((len(cell) for row in [names, *cells] for cell in row), default=0) + _GAP
+    wide = max((len(text) for row in [names, *texts] for text in row), default=0) + _GAP
     if len(names) > _ALWAYS_SHOWN and left + wide * len(names) > width:
         edges = [(np.nanmin(line.values), np.nanmax(line.values)) for line in shown]
-        cells = [[quantity(float(edge), line.metric) for edge in pair] for line, pair in zip(shown, edges, strict=True)]
+        texts = [[quantity(float(edge), line.metric) for edge in pair] for line, pair in zip(shown, edges, strict=True)]
         names = ["lowest", "highest"]
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", show_header=any(names))
     table.add_column("", no_wrap=True)
@@ -188,7 +188,7 @@ def _details(layout: Layout, values: NDArray[np.float32], names: list[str], widt
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     before = ""
-    for line, row in zip(shown, cells, strict=True):
+    for line, row in zip(shown, texts, strict=True):
         name = line.metric.name
         table.add_row("" if name == before else name, _attributes(line.metric), *row)
         before = name

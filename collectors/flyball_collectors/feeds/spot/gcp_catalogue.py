@@ -76,19 +76,18 @@ class _Price(NamedTuple):
 
 
 class Catalogue:
-    """The spot prices of all parts and regions; the feeds of one key share it, and request it once per ``keep_s``."""
+    """The spot prices of all parts and regions; the feeds of one key share it, and request it once per ``keep_s``.
+
+    ``where`` is its address, for errors.
+    """
 
     def __init__(self, client: Client, key: str, keep_s: float) -> None:
+        self.where = client.where(PATH)
         self._client = client
         self._key = key
         self._keep_ns = round(keep_s * NS_PER_S)
         self._requested_ns: int | None = None
         self._prices: Mapping[Part, float] = {}
-
-    @property
-    def where(self) -> str:
-        """Address, for errors."""
-        return self._client.where(PATH)
 
     def prices(self, now_ns: int) -> Mapping[Part, float]:
         """USD for an hour of one virtual CPU, GiB or GPU; raises :class:`FeedError`."""

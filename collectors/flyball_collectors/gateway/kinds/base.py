@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from flyball_collectors.parameters import GatewaySeries
 from flyball_collectors.workload.scraping.page import Sample
+from flyball_contracts.config import Series
 
 
 class Kind(NamedTuple):
@@ -14,7 +14,7 @@ class Kind(NamedTuple):
     second.
     """
 
-    series: GatewaySeries
+    series: Series
     label: str
     path: str = "/metrics"
     read: Callable[[str], list[Sample]] | None = None

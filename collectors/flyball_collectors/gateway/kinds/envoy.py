@@ -5,10 +5,10 @@ as requests. ``?usedonly&filter=`` makes the page small.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_collectors.parameters import GatewaySeries
+from flyball_contracts.config import Series
 
 ENVOY = Kind(
-    GatewaySeries(
+    Series(
         arrived=("envoy_cluster_upstream_rq_total + envoy_cluster_upstream_cx_none_healthy",),
         queued=("envoy_cluster_upstream_rq_pending_active",),
         active=("envoy_cluster_upstream_rq_active",),

@@ -6,10 +6,10 @@ replicas report them.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_collectors.parameters import GatewaySeries
+from flyball_contracts.config import Series
 
 INFERENCE_EXTENSION = Kind(
-    GatewaySeries(
+    Series(
         arrived=("llm_d_epp_request_total", "inference_objective_request_total", "inference_model_request_total"),
         queued=("llm_d_epp_flow_control_queue_size", "inference_extension_flow_control_queue_size"),
         active=(

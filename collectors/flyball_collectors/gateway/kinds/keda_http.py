@@ -5,10 +5,10 @@ label ``host``, newer ones by ``route_name``.
 """
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_collectors.parameters import GatewaySeries
+from flyball_contracts.config import Series
 
 KEDA_HTTP = Kind(
-    GatewaySeries(
+    Series(
         ended=("interceptor_requests_total", "interceptor_request_count_total"),
         active=("interceptor_pending_requests", "interceptor_pending_request_count", "interceptor_request_concurrency"),
     ),

@@ -8,8 +8,8 @@ metric.
 import msgspec
 
 from flyball_collectors.gateway.kinds.base import Kind
-from flyball_collectors.parameters import GatewaySeries
 from flyball_collectors.workload.scraping.page import PageError, Sample
+from flyball_contracts.config import Series
 
 
 class Count(msgspec.Struct, rename="pascal"):
@@ -38,4 +38,4 @@ def samples(page: str) -> list[Sample]:
     return found
 
 
-KEDA_QUEUE = Kind(GatewaySeries(active=("active",)), "host", "/queue", samples, "rate")
+KEDA_QUEUE = Kind(Series(active=("active",)), "host", "/queue", samples, "rate")

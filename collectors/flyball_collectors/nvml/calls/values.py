@@ -40,12 +40,11 @@ class Validator:
     """Converts the devices' raw values to frames of a layout.
 
     Counters become increases since the device's previous row, NaN on its first and after a missing one; one that went
-    down was reset or wrapped: NaN, and counted in ``resets``. Impossible values (drivers have reported 8e8 % and 9e18
+    down was reset or wrapped: NaN. Impossible values (drivers have reported 8e8 % and 9e18
     degrees) become NaN, and are counted in ``rejected`` by device and metric.
     """
 
     def __init__(self, layout: Layout) -> None:
-        self.resets = 0
         self.rejected: dict[str, Counter[str]] = {}
         self._metrics = layout.metrics
         counts = [metric.instrument == "counter" for metric in layout.metrics]
@@ -71,7 +70,6 @@ class Validator:
         values[:, self._counters] = increases
         down = increases < 0
         if down.any():
-            self.resets += int(down.sum())
             increases[down] = np.nan
             values[:, self._counters] = increases
         fast = increases > self._fastest * (period_s + 1.0)  # with room for a late read

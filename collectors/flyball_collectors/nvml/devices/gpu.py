@@ -48,7 +48,7 @@ class GpuReading(NamedTuple):
 
 
 class GpuReader:
-    """Reads one GPU, by one thread at a time."""
+    """Reads one GPU, by one thread at a time; ``device`` is the GPU as of the last read."""
 
     def __init__(self, gate: Gate, index: int, root: Path, clock: Callable[[], float] = time.perf_counter) -> None:
         self.gate = gate
@@ -60,12 +60,7 @@ class GpuReader:
         self.abandoned = ""
         self._capabilities: tuple[str, ...] = ()
         self._start(mig_mode(gate))
-        self.uuid = self._device.id
-
-    @property
-    def device(self) -> Device:
-        """The GPU as of the last read."""
-        return self._device
+        self.uuid = self.device.id
 
     def wires(self, others: Mapping[str, c_void_p]) -> Wires:
         """Connections of the GPU to others, whose handles are given by UUID."""
@@ -79,7 +74,7 @@ class GpuReader:
         try:
             if detail or rescan or self._rescan:
                 self._scan()
-            rows = [self._current.read(divided=self._device.mig_enabled, detail=detail)]
+            rows = [self._current.read(divided=self.device.mig_enabled, detail=detail)]
             for one in self._instances:
                 rows.append(self._read_instance(one, detail=detail))
             if self._instances:
@@ -112,9 +107,9 @@ class GpuReader:
         """Reset remembered failures: missing values may be available now."""
         self.gate = Gate(self.gate.library, self.gate.handle)
         self._gpm = Gpm(self.gate)
-        self._device = identify(self.gate, self.index, self._root, mig_enabled=divided)
-        self._current = CurrentReader(self.gate, self._device.id, self._gpm)
-        self._detail = DetailReader(self.gate, self._root, self._device.pci_address)
+        self.device = identify(self.gate, self.index, self._root, mig_enabled=divided)
+        self._current = CurrentReader(self.gate, self.device.id, self._gpm)
+        self._detail = DetailReader(self.gate, self._root, self.device.pci_address)
         self._capabilities = ()
         ecc = [NAN]
         FieldBatch(self.gate, [Field(_ECC_MODE, 0)]).read(ecc)
@@ -122,15 +117,15 @@ class GpuReader:
 
     def _scan(self) -> None:
         divided = mig_mode(self.gate)
-        if divided != self._device.mig_enabled:
+        if divided != self.device.mig_enabled:
             self._gpm.close()
             self._start(divided)
-        self._instances = open_instances(self.gate, self._device, self._instances)
+        self._instances = open_instances(self.gate, self.device, self._instances)
         self._rescan = False
 
     def _note_limit(self, limit_w: float) -> None:
-        if 0 < limit_w <= _MOST_W and limit_w != self._device.power_limit_w:
-            self._device = msgspec.structs.replace(self._device, power_limit_w=limit_w)
+        if 0 < limit_w <= _MOST_W and limit_w != self.device.power_limit_w:
+            self.device = msgspec.structs.replace(self.device, power_limit_w=limit_w)
 
     def _read_instance(self, one: Instance, *, detail: bool) -> list[float]:
         try:
@@ -143,7 +138,7 @@ class GpuReader:
     def _details(self, now: list[float]) -> list[list[float]]:
         current = self._current
         row = self._detail.read(current.activity, current.reasons, now[_DIE], now[_MARGIN])
-        if self._device.mig_enabled:
+        if self.device.mig_enabled:
             by_gpu_instance = {one.place.gpu: one.slices or 0 for one in self._instances}
             row[_USED] = sum(by_gpu_instance.values())
             most = self.gate.number("nvmlDeviceGetMaxMigDeviceCount")
@@ -154,7 +149,7 @@ class GpuReader:
         if not self._is_lost:
             self._current = CurrentReader(self.gate, self.uuid, self._gpm)  # its counters begin again
         self._is_lost = True
-        devices = (self._device, *(one.device for one in self._instances))
+        devices = (self.device, *(one.device for one in self._instances))
         rows = [[NAN] * len(GPU) for _ in devices]
         details = [[NAN] * len(GPU_DETAIL) for _ in devices] if detail else []
         return GpuReading(devices, rows, details, [], why)
@@ -169,7 +164,7 @@ class GpuReader:
             "ecc": self._ecc,
         }
         capabilities = tuple(name for name, has in seen.items() if has or name in self._capabilities)
-        if capabilities != self._device.capabilities:
+        if capabilities != self.device.capabilities:
             self._capabilities = capabilities
-            self._device = msgspec.structs.replace(self._device, capabilities=capabilities)
-        return (self._device, *(one.device for one in self._instances))
+            self.device = msgspec.structs.replace(self.device, capabilities=capabilities)
+        return (self.device, *(one.device for one in self._instances))

@@ -58,11 +58,6 @@ class Rows:
         validators = (self._current, self._detail)
         return sum((counts for validator in validators for counts in validator.rejected.values()), Counter[str]())
 
-    @property
-    def resets(self) -> int:
-        """Number of counters that went down."""
-        return self._current.resets + self._detail.resets
-
     def current(self, devices: Sequence[Device], found: Sequence[GpuReading], period_s: float) -> NDArray[np.float32]:
         """Values ``float32[devices, metrics]`` of the ``GPU`` layout."""
         rows = [row for one in found for row in one.rows]

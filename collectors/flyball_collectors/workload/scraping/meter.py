@@ -108,8 +108,9 @@ class Alternatives:
 class Meter:
     """Keeps the counters of the previous page; one for each server.
 
-    A counter that went down was reset: its increase is unknown, hence NaN, and ``resets`` counts it. One that appears
-    after the first page counts from zero.
+    A counter that went down was reset: its increase is unknown, hence NaN. One that appears after the first page counts
+    from zero. ``absent`` are the fields without a series on the last page although requests had ended, and the expected
+    names.
     """
 
     def __init__(self, series: Alternatives, work: Work, match: Mapping[str, str]) -> None:
@@ -120,17 +121,7 @@ class Meter:
         self._taken_s: float | None = None
         self._inside = NAN
         self._queued = NAN
-        self._absent: dict[str, str] = {}
-
-    @property
-    def absent(self) -> Mapping[str, str]:
-        """Fields without a series on the last page although requests had ended, and the expected names."""
-        return self._absent
-
-    @property
-    def resets(self) -> int:
-        """Number of counters that went down."""
-        return self._counters.resets
+        self.absent: Mapping[str, str] = {}
 
     def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> ServerReading:
         """Add the samples of a page that was read at monotonic time ``now_s``.
@@ -149,7 +140,7 @@ class Meter:
             requests = max(ended + _or_zero(inside - self._inside), 0.0) if ended == ended else NAN
         grown, self._inside, self._queued = queued - self._queued, inside, queued
         tokens_in, tokens_out = self._increase(page, "tokens_in"), self._increase(page, "tokens_out")
-        self._absent = self._lacks(page) if ended > 0 else {}
+        self.absent = self._lacks(page) if ended > 0 else {}
         mean_s, p99_s = self._latency(page)
         first_token_mean_s, first_token_p99_s = self._timed(page, "first_token") or (NAN, NAN)
         output_token_mean_s, output_token_p99_s = self._timed(page, "output_token") or (NAN, NAN)

@@ -100,11 +100,6 @@ class Scraper(Poller[ServerReading]):
             self._failed = 0.0 if failed == failed else NAN
             return reading._replace(failed=failed)
 
-    @property
-    def resets(self) -> int:
-        """Number of the server's counters that went down."""
-        return self._meter.resets
-
     def _fetchers(self) -> "tuple[Fetcher, ...]":
         return (self._page, self._health)
 

@@ -3,25 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from flyball_streams.dashboard.charts.palette import (
-    MS,
-    SECONDS,
-    Options,
-    base,
-    ceiling,
-    line,
-    time_axis,
-    tooltip,
-    value_axis,
-)
+from flyball_streams.dashboard.charts.palette import MS, SECONDS, Options, ceiling, line, line_chart, value_axis
 from flyball_streams.dashboard.preferences import Preferences
 
 Lines = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
-def history_options(
-    lines: Lines, unit: str, prefs: Preferences, *, top: float | None = None, now_ns: int = 0
-) -> Options:
+def history_options(lines: Lines, unit: str, prefs: Preferences, *, top: float | None = None) -> Options:
     """Options of a chart with these lines. ``top`` ends the axis; by default the observed maximum does."""
     data = {
         name: [[int(t) / MS, round(float(v), 3)] for t, v in zip(times, values, strict=True) if np.isfinite(v)]
@@ -29,14 +17,9 @@ def history_options(
     }
     highest = max((point[1] for points in data.values() for point in points), default=0.0)
     colours = (prefs.palette.blue, prefs.palette.violet, prefs.palette.green, prefs.palette.amber)
-    return {
-        **base(prefs),
-        "grid": {"left": 4, "right": 28, "top": 26, "bottom": 2, "containLabel": True},
-        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.lineTip"}),
-        "xAxis": time_axis(prefs, SECONDS, splitNumber=4, **({"max": now_ns / MS} if now_ns else {})),
-        "yAxis": value_axis(prefs, unit, top if top is not None else ceiling(1.1 * highest), parts=2),
-        "series": [
-            line(name, points, colours[place % len(colours)], width=1.6)
-            for place, (name, points) in enumerate(data.items())
-        ],
-    }
+    series = [
+        line(name, points, colours[place % len(colours)], width=1.6)
+        for place, (name, points) in enumerate(data.items())
+    ]
+    value = value_axis(prefs, unit, top if top is not None else ceiling(1.1 * highest), parts=2)
+    return line_chart(prefs, SECONDS, value, series, marks=4, top=26)

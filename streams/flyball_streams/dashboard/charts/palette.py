@@ -106,3 +106,17 @@ def now_line(prefs: Preferences, at_ms: float | None, *, below: bool = False) ->
         },
         "data": [] if at_ms is None else [{"xAxis": at_ms}],
     }
+
+
+def line_chart(
+    prefs: Preferences, form: str, value: Options, series: list[Options], *, marks: int, top: int = 24
+) -> Options:
+    """A small chart of lines over time, with about so many time ``marks``; its tooltip lists the values of all."""
+    return {
+        **base(prefs),
+        "grid": {"left": 4, "right": 28, "top": top, "bottom": 2, "containLabel": True},
+        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.lineTip"}),
+        "xAxis": time_axis(prefs, form, splitNumber=marks),
+        "yAxis": value,
+        "series": series,
+    }

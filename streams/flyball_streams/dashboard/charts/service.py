@@ -8,11 +8,9 @@ from flyball_streams.dashboard.charts.palette import (
     MS,
     SECONDS,
     Options,
-    base,
     ceiling,
     line,
-    time_axis,
-    tooltip,
+    line_chart,
     value_axis,
 )
 from flyball_streams.dashboard.preferences import Preferences
@@ -39,17 +37,12 @@ def service_options(
     name = ACTUAL if baseline else "observed"
     times = [moment.time_ns for moment in actual]
     brief = not times or times[-1] - times[0] < _SHORT_NS
-    return {
-        **base(prefs),
-        "grid": {"left": 4, "right": 28, "top": 24, "bottom": 2, "containLabel": True},
-        "tooltip": tooltip(prefs, trigger="axis", **{":formatter": "flyball.lineTip"}),
-        "xAxis": time_axis(prefs, SECONDS if brief else MINUTES, splitNumber=3),
-        "yAxis": value_axis(prefs, UNITS[quantity], top, low=low, parts=2),
-        "series": [
-            line(BASELINE, other, prefs.palette.amber, dash=[4, 3], width=1.5),
-            line(name, ours, prefs.palette.green, areaStyle={"color": prefs.palette.green, "opacity": 0.1}),
-        ],
-    }
+    series = [
+        line(BASELINE, other, prefs.palette.amber, dash=[4, 3], width=1.5),
+        line(name, ours, prefs.palette.green, areaStyle={"color": prefs.palette.green, "opacity": 0.1}),
+    ]
+    value = value_axis(prefs, UNITS[quantity], top, low=low, parts=2)
+    return line_chart(prefs, SECONDS if brief else MINUTES, value, series, marks=3)
 
 
 def _points(moments: Sequence[Moment], quantity: Quantity) -> list[list[float]]:

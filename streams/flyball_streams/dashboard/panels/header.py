@@ -122,4 +122,4 @@ class Strip:
 def _item(name: str) -> TextElement:
     with box("item"):
         text(name, "name", "span")
-        return text(UNKNOWN, "said", "b")
+        return text(UNKNOWN, "value", "b")

@@ -82,7 +82,7 @@ class Preempted(msgspec.Struct):
 
 
 class Unsuitable(msgspec.Struct):
-    """Nodes on which the platform does not let a workload run, as it said at ``since_ns``."""
+    """Nodes on which the platform does not let a workload run, as it reported at ``since_ns``."""
 
     nodes: dict[str, None]
     since_ns: int

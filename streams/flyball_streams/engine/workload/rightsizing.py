@@ -59,12 +59,6 @@ class Request(NamedTuple):
         return not inside and abs(self.wanted - self.now) > least_change * self.now
 
 
-def without_profile(workload: str) -> Bound:
-    """The bottleneck of a workload without a profile: unknown."""
-    del workload
-    return UNBOUND
-
-
 class Rightsizing:
     """Measures usage by workload, and periodically proposes resource requests.
 
@@ -84,7 +78,7 @@ class Rightsizing:
         self.states = {kind: usage.init(bucket(0), settings) for kind, settings in self.settings.items()}
 
     def step(
-        self, tick: Tick, demands: Mapping[str, Demand], bound: Callable[[str], Bound] = without_profile
+        self, tick: Tick, demands: Mapping[str, Demand], bound: Callable[[str], Bound] = lambda _: UNBOUND
     ) -> Iterator[Proposal]:
         """Add the usage of a tick; yield a proposal for each workload whose requests are off.
 

@@ -2,7 +2,7 @@
 
 One cause, such as a slow store or a hot aisle, strikes devices whose workloads have nothing to do with each other. Each
 of them departs by itself, and nothing but time and direction says that they belong together. Where departures come so
-seldom that so many within the span would be chance in fewer than :data:`CHANCE` of all cases, they are one incident;
+seldom that so many within the span have a probability below :data:`CHANCE` by chance alone, they are one incident;
 in a large cell with a large budget it takes more of them. What is more than an effect is never joined.
 """
 

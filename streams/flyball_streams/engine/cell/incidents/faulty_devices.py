@@ -29,7 +29,7 @@ def are_replaced(devices: Mapping[str, str], inventory: Inventory) -> bool:
 
 
 def rows_of(devices: Collection[str], inventory: Inventory) -> set[int]:
-    """Rows of the faulty devices; all rows of the node while one of them cannot be told."""
+    """Rows of the faulty devices; all rows of the node while one of them is unknown."""
     if not devices or not are_present(devices, inventory):
         return set(range(len(inventory.devices)))
     return {i for i, d in enumerate(inventory.devices) if d.id in devices}

@@ -42,7 +42,7 @@ REPEAT_S = 300.0
 STRAGGLING = "straggling"
 SLOW_ITSELF = "the replica was as slow on another device: the program is the cause, and it is moved no more"
 SILENT_FOR_S = 75.0
-"""A node that is still silent is said to be so every minute; nothing is placed on it until that has not come."""
+"""A node that is still silent is reported again every minute; nothing is placed on it until that has not come."""
 
 
 class IncidentState(msgspec.Struct):
