@@ -182,8 +182,8 @@ class TopicsWatch:
             found = {name: self._result(name, future, stop) for name, future in futures.items()}
         except KafkaException as error:
             raise TransportError(
-                f"{self._bootstrap}: no Kafka broker answers ({error.args[0].str()}): start one, or set kafka.bootstrap "
-                "(--bootstrap)"
+                f"{self._bootstrap}: no Kafka broker answers ({error.args[0].str()}): start one, or set "
+                "kafka.bootstrap (--bootstrap)"
             ) from error
         for name, operation, what in (
             *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, *_WRITTEN)),
