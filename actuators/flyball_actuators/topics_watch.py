@@ -68,7 +68,7 @@ class TopicsWatch:
             for name, value in settings.items()
             if name.startswith(("bootstrap", "client", "sasl", "ssl", "security", "reconnect", "socket", "log"))
         }
-        self._admin = open_admin(kept, _LOG, "topics")
+        self._admin = open_admin(kept, _LOG, "topics", log_errors=False)  # each error is raised or reported here
         self._shapes: dict[str, Shape] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
@@ -181,7 +181,10 @@ class TopicsWatch:
             )
             found = {name: self._result(name, future, stop) for name, future in futures.items()}
         except KafkaException as error:
-            raise TransportError(f"{self._bootstrap}: {error.args[0].str()}; is a broker there?") from error
+            raise TransportError(
+                f"{self._bootstrap}: no Kafka broker answers ({error.args[0].str()}): start one, or set "
+                "kafka.bootstrap (--bootstrap)"
+            ) from error
         for name, operation, what in (
             *((topic.name, AclOperation.WRITE, "written") for topic in (OUTCOMES, *_WRITTEN)),
             *((topic.name, AclOperation.READ, "read") for topic in _READ),

@@ -71,6 +71,13 @@ def remove_keys(kafka: KafkaConfig, topic: Topic, keys: Sequence[str], client: s
 def _send(kafka: KafkaConfig, messages: Sequence[Message], client: str, what: str) -> None:
     settings = producer_settings(kafka.bootstrap, client_id=client, delivery_timeout_s=DELIVERY_S, extra=kafka.client)
     producer = open_producer(settings, log, what, log_errors=False)
+    try:
+        list_topics(producer, ANSWER_S)  # without a broker, each message would wait for DELIVERY_S
+    except KafkaException as error:
+        raise TransportError(
+            f"no Kafka broker answers at {kafka.bootstrap} ({error.args[0].str()}), so the {what} were not sent: "
+            "start one, or set kafka.bootstrap (--bootstrap)"
+        ) from error
     waiting, reason = {message.key.decode() for message in messages}, ["no answer"]
 
     def delivered(error: KafkaError | None, message: KafkaMessage) -> None:

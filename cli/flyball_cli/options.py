@@ -83,11 +83,13 @@ def configured(config_path: Path | None, bootstrap: str | None, log_level: str) 
 def load(config_path: Path | None, bootstrap: str | None) -> Config:
     """Configuration of a file, or the default one, with the broker of the command line; raises :class:`ConfigError`."""
     config = load_config(config_path, Config) if config_path else Config()
-    if bootstrap:
+    if bootstrap is not None:
+        if not bootstrap.strip():
+            raise click.BadParameter("it is empty; give HOST:PORT, or leave it out", param_hint="--bootstrap")
         try:
             kafka = msgspec.structs.replace(config.kafka, bootstrap=bootstrap)
         except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--bootstrap") from error
+            raise click.BadParameter(str(error).removeprefix("bootstrap: "), param_hint="--bootstrap") from error
         config = msgspec.structs.replace(config, kafka=kafka)
     if config.kafka.client:
         _check_client(config.kafka.client, config_path)

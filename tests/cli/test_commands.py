@@ -118,6 +118,16 @@ def test_health(tmp_path: Path) -> None:
     assert flyball("health", beat, "--max-age", "200").returncode == 0
 
 
+def test_a_beat_in_the_future_is_no_sign_of_life(tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    beat.touch()
+    later_s = time.time() + 3600.0
+    os.utime(beat, (later_s, later_s))
+    done = flyball("health", beat)
+    assert done.returncode == 1
+    assert "in the future" in done.stdout
+
+
 def test_importers_are_listed() -> None:
     shown = flyball("import")
     assert shown.returncode == 0

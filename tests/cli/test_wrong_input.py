@@ -23,6 +23,7 @@ def test_wrong_broker_address(tmp_path: Path, recording: Path) -> None:
         ["replay", recording, "--to-broker"],
         ["topics", "--create"],
         ["workloads", "list"],
+        ["stop", "--reason", "a"],
         ["fleet"],
         ["demo", "--headless", "--for", "5"],
     ]
@@ -31,6 +32,7 @@ def test_wrong_broker_address(tmp_path: Path, recording: Path) -> None:
     for done in (ended.result() for ended in running):
         *warnings, last = done.stderr.splitlines()
         check_refused(done.returncode, last, NOBODY)
+        assert "run the command again" not in last, "that is no remedy"
         assert all("WARNING" in line and NOBODY in line for line in warnings)
         assert len(warnings) <= 2, "once, and once more for another reason"
 

@@ -40,7 +40,10 @@ from flyball_streams.recording.offline import Replayed
         (["keys", "show", "/nowhere"], ["FILE: /nowhere: ", "flyball keys new /nowhere"]),
         (["topics", "--bootstrap", "kafka"], ["--bootstrap", "'kafka'", "HOST:PORT"]),
         (["topics", "--bootstrap", "a:1,http://b:2"], ["--bootstrap", "'http://b:2'", "HOST:PORT"]),
-        (["topics", "--bootstrap", "kafka:abc"], ["--bootstrap", "'kafka:abc'", "HOST:PORT"]),
+        (["topics", "--bootstrap", "kafka:abc"], ["--bootstrap: 'kafka:abc'", "HOST:PORT"]),
+        (["stop", "--reason", "a", "--bootstrap", ""], ["--bootstrap: it is empty", "HOST:PORT"]),
+        (["demo", "--headless", "--for", "5", "--seed", "-5"], ["--seed", "-5"]),
+        (["fleet", "--seed", "-5"], ["--seed", "-5"]),
     ],
 )
 def test_out_of_range_or_of_no_use_together(arguments: list[str], words: list[str]) -> None:

@@ -66,7 +66,7 @@ class ClientLog:
         if error.code() in _AWAY:
             reason = "" if error.code() == KafkaError._ALL_BROKERS_DOWN else error.str()  # it repeats what led to it
             if self._outages.is_news(self._bootstrap, reason, now_s):
-                self._log.warning("no Kafka broker answers at %s (%s); trying again", self._bootstrap, error.str())
+                self._log.warning("no Kafka broker answers at %s (%s)", self._bootstrap, error.str())
             return
         if self._logged_s is not None and now_s - self._logged_s < EVERY_S:
             return

@@ -107,12 +107,17 @@ def new_key(path: Path) -> Signer:
     """Make a key, and write it into a new file; :class:`ConfigError` if it cannot be written."""
     text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(text)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}; name a file that does not exist, in a folder that does"
         ) from error
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(text)
+    except OSError as error:
+        path.unlink(missing_ok=True)  # half a key is none, and would be in the way of the next try
+        raise ConfigError(f"{path}: {error.strerror}; make room, and run the command again") from error
     return Signer(path, str(path))
 
 

@@ -61,6 +61,18 @@ def test_a_record_leaves_no_part_of_its_file(
     assert done.left == []
 
 
+def test_a_key_that_has_no_room_is_not_in_the_way_of_the_next(disk: Path) -> None:
+    filled = 'head -c 4096 /dev/zero > "$0/full"; exec "$@"'
+    done = on_small_disk(disk, 4, "sh", "-c", filled, disk, *command("keys", "new", disk / "a.pem"))
+    check_refused(done.status, done.stderr, str(disk / "a.pem"), FULL, "run the command again")
+    assert done.left == ["full"]
+
+
+def test_schemas_that_have_no_room_name_their_folder(disk: Path) -> None:
+    done = on_small_disk(disk, 4, *command("schema", "--write", disk))
+    check_refused(done.status, done.stderr, str(disk), FULL)
+
+
 @pytest.mark.parametrize("kind", ["json", "html"])
 def test_a_backtest_shows_what_it_cannot_write(trace: Path, disk: Path, tmp_path: Path, kind: str) -> None:
     IMPORTERS["azure_llm_2023"].convert(trace, tmp_path / "recording.parquet")

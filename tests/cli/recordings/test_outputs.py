@@ -43,7 +43,7 @@ def test_a_recording_that_cannot_be_read_empties_nothing(tmp_path: Path) -> None
     assert out.read_text() == "keep"
 
 
-@pytest.mark.parametrize("path", ["/dev/null", ".", "missing/out.html"])
+@pytest.mark.parametrize("path", ["/dev/null", ".", "missing/out.html", "/proc/out.html"])
 def test_what_is_no_file_is_refused_at_once(path: str) -> None:
     done = flyball("backtest", "a.parquet", "--html", path, "--force")
     check_refused(done.returncode, done.stderr, path)

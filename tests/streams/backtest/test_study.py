@@ -11,6 +11,7 @@ from flyball_streams.backtest.demands.demand import DAY_S, Demand
 from flyball_streams.backtest.policies.groups import BASELINES, BUDGET, POLICY_GROUPS, Conditions
 from flyball_streams.backtest.policies.prepared import PreparedDemand
 from flyball_streams.backtest.report.page import page
+from flyball_streams.backtest.report.plots import pareto
 from flyball_streams.backtest.report.text import against, headline, method, percent, plain
 from flyball_streams.backtest.run import Scenario
 from flyball_streams.backtest.study import Study, StudyConfig, study
@@ -113,6 +114,26 @@ def test_words_claim_no_more_than_was_measured(found: Study) -> None:
     assert little.startswith("Too little data for a claim: 3 min were measured, and it takes 20")
     assert "2 to 100,000 replicas" in " ".join(method(found))
     assert "2 seeds" in " ".join(method(found))
+
+
+def test_a_page_of_too_little_data_shows_no_headline_in_tiles(found: Study) -> None:
+    assert 'class="tile"' in page(found)
+    little = page(msgspec.structs.replace(found, test_hours=0.05))
+    assert "Too little data for a claim" in little
+    assert 'class="tile"' not in little
+
+
+def test_what_serves_everything_is_in_the_chart(found: Study) -> None:
+    hours = found.rows[0].equal_hours
+    assert hours is not None
+    rows = [msgspec.structs.replace(row, front=[(1.0, hours)]) for row in found.rows]
+    chart = pareto(msgspec.structs.replace(found, rows=rows))
+    left, width = (
+        float(re.findall(rf'<clipPath.*?<rect [^>]*?{key}="([\d.]+)"', chart, re.DOTALL)[0]) for key in ("x", "width")
+    )
+    marks = re.findall(r'<g clip-path="[^"]*">\s*<use [^>]*?\bx="([\d.]+)"', chart)
+    assert len(marks) == len(rows)
+    assert all(left < float(x) < left + width for x in marks)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from flyball_cli.options import Finite, configured, until_signal
 @click.option("--headless", is_flag=True, help="No dashboard; end with a table and an exit status.")
 @click.option("--recording", type=click.Path(path_type=Path), help="Serve the demand of this recording.")
 @click.option("--fleet", type=click.Path(path_type=Path), help="Description of the simulated fleet (YAML).")
-@click.option("--seed", type=int, help="Seed of the simulated fleet.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the simulated fleet.")
 @click.option("--speed", type=Finite(min=0.01), help="Event seconds per second.")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of an embedded broker.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the dashboard.")

@@ -33,7 +33,7 @@ class Options(NamedTuple):
 @click.argument("description", required=False, type=click.Path(path_type=Path))
 @common
 @health_option
-@click.option("--seed", type=int, help="Seed; overrides the description.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed; overrides the description.")
 @click.option("--speed", type=Finite(0), default=1.0, show_default=True, help="Event seconds per second; 0 is unpaced.")
 @click.option("--ticks", type=click.IntRange(1), help="Stop after so many ticks.")
 @click.option("--tick", "tick_s", type=Finite(0, min_open=True), help="Seconds of a tick; overrides too.")

@@ -29,5 +29,8 @@ def command(path: Path, max_age: float) -> None:
         click.echo(f"{path}: is not a health file but a folder or a device", err=True)
         sys.exit(1)
     age_s = time.time() - status.st_mtime
-    click.echo(f"{path}: last beat {age_s:.1f} s ago")
+    if age_s < -max_age:  # the clock was set back, and nobody has touched it since
+        click.echo(f"{path}: last beat {-age_s:.1f} s in the future; is the clock right, and does the service run?")
+        sys.exit(1)
+    click.echo(f"{path}: last beat {max(age_s, 0.0):.1f} s ago")
     sys.exit(0 if age_s <= max_age else 1)

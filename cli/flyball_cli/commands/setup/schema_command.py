@@ -28,8 +28,11 @@ def command(record: str | None, folder: Path | None) -> None:
     if folder is not None:
         from flyball_actuators import rights
 
-        write(folder)
-        rights.write(folder)
+        try:
+            write(folder)
+            rights.write(folder)
+        except OSError as error:
+            raise click.ClickException(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
         click.echo(f"{len(schemas)} schemas, asyncapi.yaml, webhook.yaml, crds.yaml and all rights in {folder}")
     elif record is None:
         click.echo("\n".join(sorted(schemas)))

@@ -15,6 +15,7 @@ from flyball_streams.backtest.report.text import (
     headline,
     method,
     percent,
+    too_short,
 )
 from flyball_streams.backtest.safety import TITLES
 from flyball_streams.backtest.study import Study
@@ -64,10 +65,11 @@ def page(study: Study) -> str:
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{_e(title)}</title><style>{CSS}</style></head><body><main>",
             f'<h1>{_e(title)}</h1><p class="quiet">{_e(study.about)}</p><p>{_e(headline(study))}</p>',
-            _tiles(study),
+            "" if too_short(study) else _tiles(study),
             f'<h2>What service costs</h2><div class="card">{pareto(study)}</div>',
-            '<p class="quiet">Lower and further right is better. Each point is a setting that the first half of the '
-            "data left over, measured on the second half.</p>",
+            '<p class="quiet">Lower and further right is better; what served the share of the right edge or more is at '
+            "that edge. Each point is a setting that the first half of the data left over, measured on the second half."
+            "</p>",
             f'<h2>Cost and carbon</h2><div class="card">{_table(study)}</div>',
             f'<h2>The day with the highest demand</h2><div class="card">{day(study)}</div>',
             f'<h2>The largest decisions</h2><div class="card">{_decisions(study)}</div>',

@@ -83,9 +83,9 @@ def pareto(study: Study) -> str:
     """Replica-hours against the share of late requests, on a log axis, with the objective as a line."""
     figure, axes = new_figure(8.6, 4.4)
     colour = colours(study)
-    least = 1e-5
+    edge = max(1e-5, 0.02 * (1 - study.target))
     for row in study.rows:
-        points = [(max(least, 1 - share), hours) for share, hours in row.front]
+        points = [(max(edge, 1 - share), hours) for share, hours in row.front]
         if not points:
             continue
         x, y = zip(*points, strict=True)
@@ -103,7 +103,7 @@ def pareto(study: Study) -> str:
     axes.axvline(1 - study.target, color=INK, lw=1, ls=(0, (4, 3)))
     axes.set_xscale("log")
     axes.minorticks_off()
-    axes.set_xlim(0.3, max(least, 0.02 * (1 - study.target)))
+    axes.set_xlim(0.3, 0.8 * edge)
     axes.xaxis.set_major_formatter(FuncFormatter(_share))
     axes.annotate(
         f" objective {study.target:.4g}",

@@ -91,6 +91,15 @@ ENGINES = (
 )
 
 
+def too_short(study: Study) -> bool:
+    """Whether too little was measured for a claim."""
+    return 3600 * study.test_hours < _needed_s(study)
+
+
+def _needed_s(study: Study) -> float:
+    return max(LEAST_S, LEAST_STARTS * study.cold_start_s)
+
+
 def headline(study: Study) -> str:
     """One sentence that claims only what was measured."""
     ours = next((row for row in study.rows if row.ours), None)
@@ -99,8 +108,8 @@ def headline(study: Study) -> str:
     where = f"in simulation, at {objective} and {study.cold_start_s:.0f} s of cold start"
     if ours is None or base is None:
         return f"Policies compared {where}."
-    needed_s = max(LEAST_S, LEAST_STARTS * study.cold_start_s)
-    if 3600 * study.test_hours < needed_s:
+    if too_short(study):
+        needed_s = _needed_s(study)
         return (
             f"Too little data for a claim: {60 * study.test_hours:.0f} min were measured, and it takes "
             f"{needed_s / 60:.0f}; give at least {2 * needed_s / 60:.0f} min, for half of them are for tuning."
