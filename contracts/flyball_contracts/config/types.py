@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from flyball_contracts.config.attribution import AttributionConfig
-from flyball_contracts.config.base import Count, Driver, NotNegative, Period, Port, Positive, Ratio, Section
+from flyball_contracts.config.base import Count, Driver, NotNegative, Partitions, Period, Port, Positive, Ratio, Section
 from flyball_contracts.config.check import CheckConfig
 from flyball_contracts.config.choice import ChoiceConfig
 from flyball_contracts.config.export import ExportConfig
@@ -53,7 +53,7 @@ class KafkaConfig(Section, frozen=True):
 
     bootstrap: str = "127.0.0.1:9092"
     client: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    partitions: dict[str, Count] = msgspec.field(default_factory=dict[str, Count])
+    partitions: dict[str, Partitions] = msgspec.field(default_factory=dict[str, Partitions])
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for an invalid address, a secret, and a topic that is not Flyball's."""
