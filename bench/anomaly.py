@@ -1,6 +1,6 @@
 """Anomalies of devices in the simulated fleet: false alarms while all is well, and which injected faults are found.
 
-    python bench/anomaly.py [--quick] [--json PATH] [--data PATH] [--seeds N] [PART ...]
+    python bench/anomaly.py [--quick] [--json PATH] [--data PATH] [--seeds N] [--stories N] [PART ...]
 
 The default fleet of the demo, without its failing and its straggling GPU, goes through the engine at the partitions of
 production: checkpoints, bursts, notebooks, and jobs that start and end. ``alarms`` are anomalies of any detector per
@@ -378,11 +378,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the public traces")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--stories", type=int, default=REAL_STORIES, help="of each fault in real pods")
     args = parser.parse_args()
     parts = tuple(args.parts or PARTS)
     if unknown := sorted({*parts} - {*PARTS}):
         parser.error(f"PART: {unknown[0]!r} is not one of: {', '.join(PARTS)}")
-    rows = [row for part in parts for row in measured(part, args.quick, args.data, 1 if args.quick else args.seeds)]
+    rows = [row for part in parts for row in measured(part, args)]
     console = Console(width=120)
     for table in tables(rows, parts):
         console.print(table)
@@ -390,8 +391,9 @@ def main() -> None:
         args.json.write_text(json.dumps({"about": machine(), "rows": rows}, indent=1) + "\n")
 
 
-def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[dict[str, Any]]:
+def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Figures of one of :data:`PARTS`."""
+    quick, data, seeds = args.quick, args.data, 1 if args.quick else args.seeds
     held_out = range(HELD_OUT_SEED, HELD_OUT_SEED + seeds)
     budgets = kept.BUDGETS[-3:] if quick else kept.BUDGETS
     if part == "clean":
@@ -427,7 +429,7 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
         if not quick:
             yield from (*kept.nab_rows(data), *kept.smd_rows(data, 10))
     elif part == "real" and data is not None:
-        yield from real_pods.rows(data, 1 if quick else REAL_STORIES, HELD_OUT_SEED, QUICK_TICKS if quick else None)
+        yield from real_pods.rows(data, 1 if quick else args.stories, HELD_OUT_SEED, QUICK_TICKS if quick else None)
     elif part == "smd" and data is not None:
         yield from smd.rows(data, quick)
     elif part == "speed":
