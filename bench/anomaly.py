@@ -17,9 +17,10 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 ``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the prior
 was chosen have a row of their own. ``silent`` are nodes that send nothing, on fleets whose agents restart and are late
-(``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and silences
-(``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of ``alibaba_gentd26``
-(``bench/anomalies/real_pods.py``), and NAB by its own rules and SMD without point adjustment follow
+(``bench/anomalies/absences.py``). ``stays`` are fleets of 64 to 1,024 GPUs in which values are missing and GPUs are
+lost without a word (``bench/anomalies/stays.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports
+and silences (``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of
+``alibaba_gentd26`` (``bench/anomalies/real_pods.py``), and NAB by its own rules and SMD without point adjustment follow
 (not with ``--quick``): there each series is alone, as those of services are, and those of devices are not. ``smd`` are
 all series of a host together, by VUS-PR without point adjustment, beside PCA (``bench/anomalies/smd.py``).
 """
@@ -39,7 +40,17 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import absences, budget as kept, confusion, gangs, healthy_hosts, real_pods, record_ratio, smd
+from bench.anomalies import (
+    absences,
+    budget as kept,
+    confusion,
+    gangs,
+    healthy_hosts,
+    real_pods,
+    record_ratio,
+    smd,
+    stays,
+)
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -364,10 +375,24 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 DETECTORS = ("departure", "record_ratio")
-PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "real", "smd", "speed")
+PARTS = (
+    "clean",
+    "faults",
+    "gangs",
+    "confusion",
+    "silent",
+    "stays",
+    "hosts",
+    "budget",
+    "public",
+    "real",
+    "smd",
+    "speed",
+)
 ROUNDS = 4
 """Stories of each kind and seed."""
 REAL_STORIES, QUICK_TICKS = 20, 500
+STAYS_GPUS = (64, 256, 1024)
 
 
 def main() -> None:
@@ -414,6 +439,10 @@ def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     elif part == "silent":
         for seed in held_out:
             yield absences.silent_nodes(settings(seed, 10.0), START_NS, incoming, 6.0 if quick else 24.0)
+    elif part == "stays":
+        for seed in held_out:
+            sizes = STAYS_GPUS[:2] if quick else STAYS_GPUS
+            yield from stays.in_fleets(settings(seed, 30.0), START_NS, incoming, sizes, 4.0 if quick else 12.0)
     elif part == "hosts":
         for seed in held_out:
             yield from healthy_hosts.rows(seed, 4 if quick else 14, kept.BUDGETS[:3])
@@ -447,6 +476,9 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
     if "silent" in parts:
         silent = "Silent nodes, where agents restart and are late: false incidents, and nodes that die"
         yield _table(silent, absences.TITLES, list(absences.rows_of(rows)))
+    if "stays" in parts:
+        stayed = "Too long in a state, and GPUs without values: false incidents, and GPUs lost without a word"
+        yield _table(stayed, stays.TITLES, list(stays.rows_of(rows)))
     if "hosts" in parts:
         hosts = "Healthy hosts: false incidents by rules of fixed limits, and by those that keep a budget"
         yield _table(hosts, healthy_hosts.TITLES, list(healthy_hosts.rows_of(rows)))

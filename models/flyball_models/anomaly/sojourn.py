@@ -130,7 +130,8 @@ def step(
 ) -> tuple[State, tail.State, Found]:
     """Advance by `period_s`: which series are `inside` their state [K, N], where that is `known` [K, N].
 
-    `least_s` [K] is the floor of records; `rate` is the allowed rate of reports of a clean series, per series-second. What is not known goes on as it was.
+    `least_s` [K] is the floor of records, `rate` the allowed rate of reports of a clean series, per series-second. What
+    is not known goes on as it was.
     """
     period, states = np.float32(period_s), len(inside)
     warm = state.seen_s >= np.where(peers.peered, np.float32(config.warm_s), np.float32(config.alone_s))

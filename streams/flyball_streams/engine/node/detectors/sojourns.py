@@ -32,7 +32,8 @@ CONFIG = sojourn.DEFAULT
 class Watch(NamedTuple):
     """A state of a metric: all of a sample is within ``least`` and ``most``, and rises or repeats where that is asked.
 
-    Stays of less than ``least_s`` are no matter by themselves. It rises where its least value is above that of the sample before, and repeats where all values are equal to that.
+    It rises where its least value is above that of the sample before, and repeats where all values are equal to that.
+    Stays of less than ``least_s`` are no matter by themselves.
     """
 
     key: str
