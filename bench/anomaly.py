@@ -20,9 +20,11 @@ was chosen have a row of their own. ``silent`` are nodes that send nothing, on f
 (``bench/anomalies/absences.py``). ``stays`` are fleets of 64 to 1,024 GPUs in which values are missing and GPUs are
 lost without a word (``bench/anomalies/stays.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports
 and silences (``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of
-``alibaba_gentd26`` (``bench/anomalies/real_pods.py``), and NAB by its own rules and SMD without point adjustment follow
-(not with ``--quick``): there each series is alone, as those of services are, and those of devices are not. ``smd`` are
-all series of a host together, by VUS-PR without point adjustment, beside PCA (``bench/anomalies/smd.py``).
+``alibaba_gentd26`` (``bench/anomalies/real_pods.py``), ``alone`` what the detectors of stays and of lost devices see of
+the same by themselves, in a hundredth of the time (``bench/anomalies/pods_alone.py``), and NAB by its own rules and SMD
+without point adjustment follow (not with ``--quick``): there each series is alone, as those of services are, and those
+of devices are not. ``smd`` are all series of a host together, by VUS-PR without point adjustment, beside PCA
+(``bench/anomalies/smd.py``).
 """
 
 import argparse
@@ -46,6 +48,7 @@ from bench.anomalies import (
     confusion,
     gangs,
     healthy_hosts,
+    pods_alone,
     real_pods,
     record_ratio,
     smd,
@@ -459,6 +462,8 @@ def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield from (*kept.nab_rows(data), *kept.smd_rows(data, 10))
     elif part == "real" and data is not None:
         yield from real_pods.rows(data, 1 if quick else args.stories, HELD_OUT_SEED, QUICK_TICKS if quick else None)
+    elif part == "alone" and data is not None:
+        yield from pods_alone.rows(data, 2 if quick else args.stories, HELD_OUT_SEED)
     elif part == "smd" and data is not None:
         yield from smd.rows(data, quick)
     elif part == "speed":
@@ -486,6 +491,9 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
         yield _table("Real pods: incidents without a fault", real_pods.CLEAN_TITLES, list(real_pods.clean_lines(rows)))
         real = "Faults put into real pods, found within an hour, at 1 false incident in 1,000 GPU-days"
         yield _table(real, real_pods.TITLES, list(real_pods.lines(rows)))
+    if "alone" in parts:
+        alone = "Faults put into real pods, by the detectors of stays and lost devices alone"
+        yield _table(alone, pods_alone.TITLES, list(pods_alone.rows_of(rows)))
     if "smd" in parts:
         title = "SMD without point adjustment: hosts by all their series together"
         yield _table(title, smd.TITLES, list(smd.rows_of(rows)))
