@@ -389,6 +389,7 @@ PARTS = (
     "budget",
     "public",
     "real",
+    "alone",
     "smd",
     "speed",
 )

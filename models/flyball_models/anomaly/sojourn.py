@@ -94,7 +94,8 @@ class Found(NamedTuple):
 
 def init(n: int, states: int) -> State:
     """State of `n` devices without observations."""
-    return State(*(np.zeros((states, n), np.float32) for _ in State._fields[:-1]), np.zeros((states, n), np.bool_))
+    shape = states, n
+    return State._make(np.zeros(shape, np.bool_ if name == "judged" else np.float32) for name in State._fields)
 
 
 def arrange(group: NDArray[np.int32], unit: NDArray[np.int32], config: Config = DEFAULT) -> Peers:

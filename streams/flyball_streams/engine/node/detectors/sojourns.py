@@ -51,7 +51,7 @@ GPU_STATES = (
     Watch("hw.gpu.memory.utilization", 300.0, way="rises"),
 )
 HOST_STATES = (
-    Watch("system.memory.utilization", 120.0, way="repeats"),
+    Watch("system.memory.utilization", 120.0, 0.001, 0.999, "repeats"),
     Watch("system.cpu.utilization", 120.0, 0.001, 0.999, "repeats"),
 )
 
