@@ -445,8 +445,8 @@ def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield absences.silent_nodes(settings(seed, 10.0), START_NS, incoming, 6.0 if quick else 24.0)
     elif part == "stays":
         for seed in held_out:
-            sizes = STAYS_GPUS[:2] if quick else STAYS_GPUS
-            yield from stays.in_fleets(settings(seed, 30.0), START_NS, incoming, sizes, 4.0 if quick else 12.0)
+            every = settings(seed, 60.0 if quick else 30.0)
+            yield from stays.in_fleets(every, START_NS, incoming, STAYS_GPUS, 3.0 if quick else 12.0)
     elif part == "hosts":
         for seed in held_out:
             yield from healthy_hosts.rows(seed, 4 if quick else 14, kept.BUDGETS[:3])
@@ -464,6 +464,7 @@ def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     elif part == "real" and data is not None:
         yield from real_pods.rows(data, 1 if quick else args.stories, HELD_OUT_SEED, QUICK_TICKS if quick else None)
     elif part == "alone" and data is not None:
+        yield from pods_alone.nature(data)
         yield from pods_alone.rows(data, 2 if quick else args.stories, HELD_OUT_SEED)
     elif part == "smd" and data is not None:
         yield from smd.rows(data, quick)
@@ -493,6 +494,7 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
         real = "Faults put into real pods, found within an hour, at 1 false incident in 1,000 GPU-days"
         yield _table(real, real_pods.TITLES, list(real_pods.lines(rows)))
     if "alone" in parts:
+        yield _table("What clean pods do by nature", ("what", ""), list(pods_alone.nature_of(rows)))
         alone = "Faults put into real pods, by the detectors of stays and lost devices alone"
         yield _table(alone, pods_alone.TITLES, list(pods_alone.rows_of(rows)))
     if "smd" in parts:

@@ -13,6 +13,7 @@ import numpy as np
 from bench.anomalies.budget import pods
 from bench.anomalies.pod_faults import MEMORY_MIB, Floats, Tick
 from bench.anomalies.real_pods import COLUMNS, HOST_USED, SERVICE, WATCHED_S, WORKER, Fleet, drawn, f1, wilson
+from numpy.typing import NDArray
 from tests.streams.engine.scene import inventory
 
 from flyball_contracts import records
@@ -28,6 +29,7 @@ from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.window import Means
 
+DAY_S = 86_400.0
 TITLES = ("fault", "stories", "found (90 %)", "median s", "false", "by")
 
 
@@ -122,8 +124,56 @@ def rows(data: Path, stories: int, seed: int, half: int = 1) -> Iterator[dict[st
         }
 
 
+def nature(data: Path, half: int = 1) -> Iterator[dict[str, Any]]:
+    """What clean pods do by themselves, and how far faults that last no longer than that go beyond it."""
+    course = pods(data, half, True)
+    duty, memory, host = (course.x[:, :, k] for k in range(3))
+    minute, hour = course.tick_s / 60.0, round(WATCHED_S / course.tick_s)
+    stays = {
+        "at 95 % of use or more": duty >= 95.0,
+        "idle": duty <= 0.5,
+        "at 98 % of memory or more": memory >= 0.98 * MEMORY_MIB,
+        "host memory repeats": np.diff(host, axis=0, prepend=np.nan) == 0.0,
+        "no value of the GPU": np.isnan(duty) & np.isnan(memory) & np.isfinite(host),
+    }
+    for name, inside in stays.items():
+        yield {"part": "nature", "what": f"longest stay, min: {name}", "value": _longest(inside) * minute}
+    random, use = np.random.default_rng(1), np.nan_to_num(duty)
+    means = np.apply_along_axis(np.convolve, 0, use, np.full(hour, 1.0 / hour), mode="valid")
+    slowed: list[bool] = []
+    risen: list[bool] = []
+    for at in range(2 * hour, len(use) - hour, hour):
+        for pod in np.flatnonzero(np.isfinite(course.x[[0, at, at + hour - 1]]).all(axis=(0, 2))).tolist():
+            factor = float(np.exp(random.uniform(np.log(2.0), np.log(4.0))))
+            slowed.append(float(np.minimum(100.0, use[at : at + hour, pod] * factor).mean()) > means.max())
+            tenth = np.lib.stride_tricks.sliding_window_view(host[at : at + hour, pod], 10).min(axis=1)
+            risen.append(bool(np.nanmax(tenth) - np.nanmax(host[:at, pod]) > 0.1))
+    slow, rose = (
+        "hours 2 to 4 times as slow with more use than any clean one, %",
+        "hours, per 1,000 pod-days: host memory",
+    )
+    yield {"part": "nature", "what": slow, "value": 100.0 * float(np.mean(slowed))}
+    per_day = DAY_S / WATCHED_S * float(np.mean(risen))
+    yield {"part": "nature", "what": f"{rose} is 0.1 above all before for ten minutes", "value": 1000.0 * per_day}
+
+
+def _longest(inside: NDArray[np.bool_]) -> int:
+    """Ticks of the longest run in a column."""
+    most, run = 0, np.zeros(inside.shape[1], np.int64)
+    for row in inside:
+        run = np.where(row, run + 1, 0)
+        most = max(most, int(run.max()))
+    return most
+
+
 def _as_it_is(fleet: Fleet, index: int) -> Tick:
     return Tick(fleet.course.x[index].copy(), {}, {}, [], set())
+
+
+def nature_of(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Lines of what clean pods do."""
+    for row in (r for r in found if r["part"] == "nature"):
+        yield row["what"], f"{row['value']:.1f}"
 
 
 def rows_of(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 The fleet of the demo without its faulty GPUs, or as many copies of it as it takes, of which some nodes are fed, from
 cold. Values of a GPU are missing ``GAPS`` times a day, and those of all GPUs of a node ``RESTARTS`` times, as when a
 scrape fails and when a driver restarts; how long is lognormal, so that some of them last for minutes. Then, after half
-of the time, one GPU in ``ONE_IN`` is lost without a word for half an hour; it is found when an incident of a missing
+of the time, one GPU in ``ONE_IN`` is lost without a word for an hour; it is found when an incident of a missing
 device names it.
 """
 
@@ -30,7 +30,7 @@ from flyball_streams.engine.node.detectors.stuck import STUCK
 DAY_S = 86_400.0
 GAPS, RESTARTS = 4.0, 1.0
 GAP_S, RESTART_S, SIGMA = 20.0, 30.0, 0.8
-ONE_IN, LOST_S = 32, 1800.0
+ONE_IN, LOST_S = 32, 3600.0
 OURS = frozenset({DETECTOR, STUCK, LOST})
 SHARE = SOJOURNS_SHARE + HOST_SOJOURNS_SHARE + LOST_SHARE
 TITLES = ("GPUs", "GPU-days", "asked", "false, by detector", "lost", "found", "median s")
