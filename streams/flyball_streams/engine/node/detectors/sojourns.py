@@ -45,7 +45,7 @@ class Watch(NamedTuple):
 
 GPU_STATES = (
     Watch("hw.gpu.utilization{task=general}", 90.0, least=0.95),
-    Watch("hw.gpu.utilization{task=general}", 300.0, most=0.005),
+    Watch("hw.gpu.utilization{task=general}", 900.0, most=0.005),
     Watch("hw.gpu.utilization{task=general}", 60.0, 0.005, 0.98, "repeats"),
     Watch("hw.gpu.memory.utilization", 90.0, least=0.98),
     Watch("hw.gpu.memory.utilization", 300.0, way="rises"),
