@@ -1,8 +1,9 @@
 """Detects GPUs whose values are missing though their node goes on sending: lost without a word.
 
 Scrapes fail, drivers restart and agents start before the driver does; all of these end by themselves. How long that
-takes is learned from all GPUs of a model in the cell (:mod:`flyball_models.anomaly.sojourn`); GPUs of one node count
-once. A GPU that never sent a value, is no longer in the inventory, or whose node is silent, too, is not reported here.
+takes is learned from all GPUs of the cell (:mod:`flyball_models.anomaly.sojourn`). No record of a GPU or its peers
+excuses it: missing is no matter of what the GPU does, and GPUs that are lost at a time must not hide each other. A GPU
+that never sent a value, is no longer in the inventory, or whose node is silent, too, is not reported here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,10 +24,10 @@ from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.packing import arrays, like
 
 LOST = "missing_device"
-LEAST_S = np.array([60.0], np.float32)
+LEAST_S, ALONE = np.array([60.0], np.float32), np.ones(1, np.int64)
 CONFIG = sojourn.Config(
-    warm_s=600.0,
     alone_s=1800.0,
+    fade_s=1.0,
     sizes=tail.Config(
         prior_s=8 * 86_400.0, prior_excess=(0.5, 0.5), excess_n=2.0, prior_shape=(0.2, 0.2), shapes=(0.0, 0.8)
     ),
@@ -55,7 +56,7 @@ class LostDevices(Detector[Lost]):
         self.table, self.rate = table, rate
         self.tail = tail.init(2, rate, CONFIG.sizes)
         self.elapsed_s = 0.0
-        self._known: tuple[Tenancy, sojourn.Peers, NDArray[np.int64]] | None = None
+        self._known: tuple[Tenancy, sojourn.Peers, NDArray[np.bool_], NDArray[np.int64]] | None = None
 
     def resize(self, capacity: int) -> None:
         """Make room for more GPUs."""
@@ -78,8 +79,8 @@ class LostDevices(Detector[Lost]):
             self.model = Lost(self.model.stays, here, present)
             return
         elapsed_s, self.elapsed_s = self.elapsed_s, 0.0
-        peers, host = self._arranged(seen)
-        sends = (here | np.append(seen.hosts.mask, False)[host]) & (peers.group >= 0)
+        peers, exists, host = self._arranged(seen)
+        sends = (here | np.append(seen.hosts.mask, False)[host]) & exists
         nothing = np.zeros(self.capacity, np.bool_)
         inside = (sends & ~present)[None]
         stays, self.tail, found = sojourn.step(
@@ -87,9 +88,8 @@ class LostDevices(Detector[Lost]):
         )
         self.model = Lost(stays, nothing, nothing.copy())
         for slot in np.flatnonzero(found.ratio[0]).tolist() if found.ratio.any() else ():
-            stratum = np.array([0 if peers.peered[slot] else 1])
             size = np.array([float(found.ratio[0, slot])])
-            expected_false = float(tail.rates(self.tail, stratum, size, CONFIG.sizes)[0]) * BUDGET_S
+            expected_false = float(tail.rates(self.tail, ALONE, size, CONFIG.sizes)[0]) * BUDGET_S
             since_s = float(stays.stays_s[0, slot])
             evidence = (Evidence(name=f"{LOST}.time", value=since_s, expected=float(found.limit_s[0, slot]), unit="s"),)
             since_ns = seen.tick.end_ns - round(since_s * NS_PER_S)
@@ -97,19 +97,17 @@ class LostDevices(Detector[Lost]):
             anomaly = seen.anomaly(seen.gpus, slot, LOST, grade, evidence, since_ns)
             yield replace(anomaly, workload="", false_per_1000_gpu_days=expected_false)
 
-    def _arranged(self, seen: CellTick) -> tuple[sojourn.Peers, NDArray[np.int64]]:
-        """Peers by model and node, and the slot of each GPU's host, the last for none; again with each tenancy."""
+    def _arranged(self, seen: CellTick) -> tuple[sojourn.Peers, NDArray[np.bool_], NDArray[np.int64]]:
+        """No peers, which GPUs there are, and the slot of the host of each, -1 for none; again with each tenancy."""
         kept, hosts = self._known, seen.hosts
         if kept is None or kept[0] is not seen.tenancy:
-            group = np.full(self.capacity, -1, np.int32)
-            host = np.full(self.capacity, -1, np.int64)
+            nobody = np.full(self.capacity, -1, np.int32)
+            exists, host = np.zeros(self.capacity, np.bool_), np.full(self.capacity, -1, np.int64)
             for node, inventory in seen.inventories.items():
                 slots = [seen.gpus.slots[device.id] for device in inventory.devices]
-                group[slots] = seen.tenancy.model_of_slot[slots]
-                host[slots] = hosts.slots.get(node, -1)
-            peers = sojourn.arrange(group, np.where(host >= 0, host, len(hosts.names)).astype(np.int32), CONFIG)
-            kept = self._known = seen.tenancy, peers, host
-        return kept[1], kept[2]
+                exists[slots], host[slots] = True, hosts.slots.get(node, -1)
+            kept = self._known = seen.tenancy, sojourn.arrange(nobody, nobody, CONFIG), exists, host
+        return kept[1], kept[2], kept[3]
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
