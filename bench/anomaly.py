@@ -378,21 +378,7 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 DETECTORS = ("departure", "record_ratio")
-PARTS = (
-    "clean",
-    "faults",
-    "gangs",
-    "confusion",
-    "silent",
-    "stays",
-    "hosts",
-    "budget",
-    "public",
-    "real",
-    "alone",
-    "smd",
-    "speed",
-)
+PARTS = (*"clean faults gangs confusion silent stays hosts budget public real alone smd speed".split(),)
 ROUNDS = 4
 """Stories of each kind and seed."""
 REAL_STORIES, QUICK_TICKS = 20, 500
