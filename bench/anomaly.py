@@ -1,6 +1,6 @@
 """Anomalies of devices in the simulated fleet: false alarms while all is well, and which injected faults are found.
 
-    python bench/anomaly.py [--quick] [--json PATH] [--data PATH] [--seeds N] [PART ...]
+    python bench/anomaly.py [--quick] [--json PATH] [--data PATH] [--seeds N] [--stories N] [PART ...]
 
 The default fleet of the demo, without its failing and its straggling GPU, goes through the engine at the partitions of
 production: checkpoints, bursts, notebooks, and jobs that start and end. ``alarms`` are anomalies of any detector per
@@ -17,11 +17,14 @@ slowed, and those of the fleet, of which the other detectors see nothing.
 ``budget`` is what was asked for in false incidents and what was got, from cold on, on simulated fleets with seeds that
 nothing was tuned on and, with ``--data``, on every other pod of ``alibaba_gentd26``; those looked at while the prior
 was chosen have a row of their own. ``silent`` are nodes that send nothing, on fleets whose agents restart and are late
-(``bench/anomalies/absences.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports and silences
-(``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of ``alibaba_gentd26``
-(``bench/anomalies/real_pods.py``), and NAB by its own rules and SMD without point adjustment follow
-(not with ``--quick``): there each series is alone, as those of services are, and those of devices are not. ``smd`` are
-all series of a host together, by VUS-PR without point adjustment, beside PCA (``bench/anomalies/smd.py``).
+(``bench/anomalies/absences.py``). ``stays`` are fleets of 64 to 1,024 GPUs in which values are missing and GPUs are
+lost without a word (``bench/anomalies/stays.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports
+and silences (``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of
+``alibaba_gentd26`` (``bench/anomalies/real_pods.py``), ``alone`` what the detectors of stays and of lost devices see of
+the same by themselves, in a hundredth of the time (``bench/anomalies/pods_alone.py``), and NAB by its own rules and SMD
+without point adjustment follow (not with ``--quick``): there each series is alone, as those of services are, and those
+of devices are not. ``smd`` are all series of a host together, by VUS-PR without point adjustment, beside PCA
+(``bench/anomalies/smd.py``).
 """
 
 import argparse
@@ -39,7 +42,18 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `bench`
 
-from bench.anomalies import absences, budget as kept, confusion, gangs, healthy_hosts, real_pods, record_ratio, smd
+from bench.anomalies import (
+    absences,
+    budget as kept,
+    confusion,
+    gangs,
+    healthy_hosts,
+    pods_alone,
+    real_pods,
+    record_ratio,
+    smd,
+    stays,
+)
 from bench.anomalies.nab_score import PROFILES
 from bench.common.report import machine
 
@@ -364,10 +378,12 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 DETECTORS = ("departure", "record_ratio")
-PARTS = ("clean", "faults", "gangs", "confusion", "silent", "hosts", "budget", "public", "real", "smd", "speed")
+PARTS: tuple[str, ...] = ("clean", "faults", "gangs", "confusion", "silent", "stays", "hosts")
+PARTS += ("budget", "public", "real", "alone", "smd", "speed")
 ROUNDS = 4
 """Stories of each kind and seed."""
 REAL_STORIES, QUICK_TICKS = 20, 500
+STAYS_GPUS = (64, 256, 1024)
 
 
 def main() -> None:
@@ -378,11 +394,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the public traces")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--stories", type=int, default=REAL_STORIES, help="of each fault in real pods")
     args = parser.parse_args()
     parts = tuple(args.parts or PARTS)
     if unknown := sorted({*parts} - {*PARTS}):
         parser.error(f"PART: {unknown[0]!r} is not one of: {', '.join(PARTS)}")
-    rows = [row for part in parts for row in measured(part, args.quick, args.data, 1 if args.quick else args.seeds)]
+    rows = [row for part in parts for row in measured(part, args)]
     console = Console(width=120)
     for table in tables(rows, parts):
         console.print(table)
@@ -390,8 +407,9 @@ def main() -> None:
         args.json.write_text(json.dumps({"about": machine(), "rows": rows}, indent=1) + "\n")
 
 
-def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[dict[str, Any]]:
+def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Figures of one of :data:`PARTS`."""
+    quick, data, seeds = args.quick, args.data, 1 if args.quick else args.seeds
     held_out = range(HELD_OUT_SEED, HELD_OUT_SEED + seeds)
     budgets = kept.BUDGETS[-3:] if quick else kept.BUDGETS
     if part == "clean":
@@ -412,6 +430,10 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
     elif part == "silent":
         for seed in held_out:
             yield absences.silent_nodes(settings(seed, 10.0), START_NS, incoming, 6.0 if quick else 24.0)
+    elif part == "stays":
+        for seed in held_out:
+            every = settings(seed, 60.0 if quick else 30.0)
+            yield from stays.in_fleets(every, START_NS, incoming, STAYS_GPUS, 3.0 if quick else 12.0)
     elif part == "hosts":
         for seed in held_out:
             yield from healthy_hosts.rows(seed, 4 if quick else 14, kept.BUDGETS[:3])
@@ -427,7 +449,10 @@ def measured(part: str, quick: bool, data: Path | None, seeds: int) -> Iterator[
         if not quick:
             yield from (*kept.nab_rows(data), *kept.smd_rows(data, 10))
     elif part == "real" and data is not None:
-        yield from real_pods.rows(data, 1 if quick else REAL_STORIES, HELD_OUT_SEED, QUICK_TICKS if quick else None)
+        yield from real_pods.rows(data, 1 if quick else args.stories, HELD_OUT_SEED, QUICK_TICKS if quick else None)
+    elif part == "alone" and data is not None:
+        yield from pods_alone.nature(data)
+        yield from pods_alone.rows(data, 2 if quick else args.stories, HELD_OUT_SEED)
     elif part == "smd" and data is not None:
         yield from smd.rows(data, quick)
     elif part == "speed":
@@ -445,6 +470,9 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
     if "silent" in parts:
         silent = "Silent nodes, where agents restart and are late: false incidents, and nodes that die"
         yield _table(silent, absences.TITLES, list(absences.rows_of(rows)))
+    if "stays" in parts:
+        stayed = "Too long in a state, and GPUs without values: false incidents, and GPUs lost without a word"
+        yield _table(stayed, stays.TITLES, list(stays.rows_of(rows)))
     if "hosts" in parts:
         hosts = "Healthy hosts: false incidents by rules of fixed limits, and by those that keep a budget"
         yield _table(hosts, healthy_hosts.TITLES, list(healthy_hosts.rows_of(rows)))
@@ -452,6 +480,10 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
         yield _table("Real pods: incidents without a fault", real_pods.CLEAN_TITLES, list(real_pods.clean_lines(rows)))
         real = "Faults put into real pods, found within an hour, at 1 false incident in 1,000 GPU-days"
         yield _table(real, real_pods.TITLES, list(real_pods.lines(rows)))
+    if "alone" in parts:
+        yield _table("What clean pods do by nature", ("what", ""), list(pods_alone.nature_of(rows)))
+        alone = "Faults put into real pods, by the detectors of stays and lost devices alone"
+        yield _table(alone, pods_alone.TITLES, list(pods_alone.rows_of(rows)))
     if "smd" in parts:
         title = "SMD without point adjustment: hosts by all their series together"
         yield _table(title, smd.TITLES, list(smd.rows_of(rows)))

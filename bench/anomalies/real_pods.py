@@ -266,19 +266,20 @@ def rows(data: Path, stories: int, seed: int, ticks: int | None = None) -> Itera
     """What the clean series have, then so many stories of each fault; ``ticks``: only the first of the series."""
     course = pods(data, 1, True)
     fleet = Fleet(course._replace(x=course.x[:ticks], group=course.group[:ticks]))
-    drawn = list(_drawn(fleet, stories, seed))
-    known = clean(fleet, sorted({at for _, at, _ in drawn}))
+    chosen = list(drawn(fleet, stories, seed))
+    known = clean(fleet, sorted({at for _, at, _ in chosen}))
     yield {
         "part": "real_clean",
         "gpu_days": fleet.course.days,
         "engine": [i.summary for i in known.incidents.values() if i.status != "merged"],
         "record_ratio": _alarms(known.scores, fleet.course.tick_s),
     }
-    for n, (fault, at, pod) in enumerate(drawn):
+    for n, (fault, at, pod) in enumerate(chosen):
         yield story(fleet, known, fault, at, pod, np.random.default_rng([seed, n]))
 
 
-def _drawn(fleet: Fleet, stories: int, seed: int) -> Iterator[tuple[Fault, int, int]]:
+def drawn(fleet: Fleet, stories: int, seed: int) -> Iterator[tuple[Fault, int, int]]:
+    """So many stories of each fault: the tick in which it begins, and the pod."""
     random = np.random.default_rng([seed, 1])
     before, after = (round(s / fleet.course.tick_s) for s in (BEFORE_S, WATCHED_S))
     starts = random.integers(before, len(fleet.course.x) - after, stories).tolist()

@@ -68,6 +68,7 @@ _CAUSE_OF_DETECTOR: Mapping[str, Cause] = {
     "application": "application",
     "stuck_sensor": "telemetry",
     "missing_metric": "telemetry",
+    "missing_device": "telemetry",
 }
 """Causes of detectors that do not depend on the metric."""
 _OF_DETECTOR: Mapping[str, Strength] = {
@@ -78,6 +79,7 @@ _OF_DETECTOR: Mapping[str, Strength] = {
     "pcie": "sign",
     "pressure": "sign",
     "network": "sign",
+    "missing_device": "sign",
 }
 
 

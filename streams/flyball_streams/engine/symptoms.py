@@ -9,7 +9,7 @@ from flyball_streams.engine.causes import of_anomaly, of_event
 
 MOST_IN_ONE = 400
 """Most symptoms in one message: some 500 bytes each, and brokers accept a megabyte."""
-STATISTICAL = frozenset({"departure", "subspace", "straggling", "step_time", "course"})
+STATISTICAL = frozenset({"departure", "sojourn", "subspace", "straggling", "step_time", "course"})
 """Detectors whose limits operators' labels adjust."""
 NO_TELEMETRY = "no_telemetry"
 """Detector of nodes that have stopped sending telemetry."""

@@ -22,7 +22,14 @@ from flyball_contracts.records import (
     TableOffsets,
     Tick,
 )
-from flyball_streams.engine.budget import BUDGET_S, GPUS_SHARE, HOSTS_SHARE
+from flyball_streams.engine.budget import (
+    BUDGET_S,
+    GPUS_SHARE,
+    HOST_SOJOURNS_SHARE,
+    HOSTS_SHARE,
+    LOST_SHARE,
+    SOJOURNS_SHARE,
+)
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.arrivals import arrivals
 from flyball_streams.engine.node.demand import demand_ticks
@@ -33,7 +40,9 @@ from flyball_streams.engine.node.detectors.gangs import Gangs
 from flyball_streams.engine.node.detectors.hanging import Hanging
 from flyball_streams.engine.node.detectors.health import Health
 from flyball_streams.engine.node.detectors.links import Links
+from flyball_streams.engine.node.detectors.lost_devices import LostDevices
 from flyball_streams.engine.node.detectors.pressure import Pressure
+from flyball_streams.engine.node.detectors.sojourns import GPU_STATES, HOST_STATES, Sojourns
 from flyball_streams.engine.node.detectors.stuck import StuckSensors
 from flyball_streams.engine.node.detectors.subspaces import Subspaces
 from flyball_streams.engine.node.events import PendingEvents
@@ -87,12 +96,15 @@ class NodeCell:
             self.profiles,
             Links(slots),
             StuckSensors(slots),
+            Sojourns(self.gpus, GPU_STATES, SOJOURNS_SHARE * self.rate),
+            LostDevices(self.gpus, LOST_SHARE * self.rate),
             self.health,
         )
         host_detectors: tuple[Detector[Any], ...] = (
             Departures(self.hosts, HOST_WATCHED, HOSTS_SHARE * self.rate),
             Pressure(host_slots),
             Subspaces(host_slots),
+            Sojourns(self.hosts, HOST_STATES, HOST_SOJOURNS_SHARE * self.rate),
         )
         self.gpus.models, self.hosts.models = gpu_detectors, host_detectors
         self.detectors = (*gpu_detectors, *host_detectors)
