@@ -378,8 +378,10 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 DETECTORS = ("departure", "record_ratio")
-PARTS: tuple[str, ...] = ("clean", "faults", "gangs", "confusion", "silent", "stays", "hosts")
-PARTS += ("budget", "public", "real", "alone", "smd", "speed")
+PARTS = (
+    *("clean", "faults", "gangs", "confusion", "silent", "stays", "hosts"),
+    *("budget", "public", "real", "alone", "smd", "speed"),
+)
 ROUNDS = 4
 """Stories of each kind and seed."""
 REAL_STORIES, QUICK_TICKS = 20, 500

@@ -139,13 +139,13 @@ def nature(data: Path, half: int = 1) -> Iterator[dict[str, Any]]:
     for name, inside in stays.items():
         yield {"part": "nature", "what": f"longest stay, min: {name}", "value": _longest(inside) * minute}
     random, use = np.random.default_rng(1), np.nan_to_num(duty)
-    means = np.apply_along_axis(np.convolve, 0, use, np.full(hour, 1.0 / hour), mode="valid")
+    busiest = float(np.max(np.lib.stride_tricks.sliding_window_view(use, hour, axis=0).mean(axis=-1)))
     slowed: list[bool] = []
     risen: list[bool] = []
     for at in range(2 * hour, len(use) - hour, hour):
         for pod in np.flatnonzero(np.isfinite(course.x[[0, at, at + hour - 1]]).all(axis=(0, 2))).tolist():
-            factor = float(np.exp(random.uniform(np.log(2.0), np.log(4.0))))
-            slowed.append(float(np.minimum(100.0, use[at : at + hour, pod] * factor).mean()) > means.max())
+            factor = float(2.0 ** random.uniform(1.0, 2.0))
+            slowed.append(float(np.minimum(100.0, use[at : at + hour, pod] * factor).mean()) > busiest)
             tenth = np.lib.stride_tricks.sliding_window_view(host[at : at + hour, pod], 10).min(axis=1)
             risen.append(bool(np.nanmax(tenth) - np.nanmax(host[:at, pod]) > 0.1))
     slow, rose = (

@@ -113,7 +113,7 @@ def in_fleets(
             "gpu_days": days,
             "asked": SHARE * WorkerConfig().health.false_incidents_per_1000_gpu_days * days / 1000.0,
             "false": dict(false),
-            "false_told": [i.summary for t, i in opened.values() if not any(d in gaps.lost for d in i.devices)],
+            "false_told": [i.summary for _, i in opened.values() if not any(d in gaps.lost for d in i.devices)],
             "lost": len(gaps.lost),
             "found": len(delays),
             "delay_s": float(np.median(list(delays.values()))) if delays else None,

@@ -142,7 +142,7 @@ def step(
     ended = known & ~inside & (state.stays_s > 0.0)
     record = state.record_s * np.float32(math.exp(-period_s / config.fade_s))
     scale = np.maximum(np.maximum(record, _of_peers(np.maximum(record, stays), peers)), least_s[:, None])
-    ratio = stays / scale
+    ratio: Floats = (stays / scale).astype(np.float32, copy=False)
     limit = np.where(peers.peered, known_tail.limit[:states, None], known_tail.limit[states:, None]).astype(np.float32)
     loud = judged & (ratio >= limit)
     rest = np.maximum(state.rest_s - period, _ZERO)

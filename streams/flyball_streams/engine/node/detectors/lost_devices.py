@@ -101,12 +101,12 @@ class LostDevices(Detector[Lost]):
         """No peers, which GPUs there are, and the slot of the host of each, -1 for none; again with each tenancy."""
         kept, hosts = self._known, seen.hosts
         if kept is None or kept[0] is not seen.tenancy:
-            nobody = np.full(self.capacity, -1, np.int32)
+            no_group = np.full(self.capacity, -1, np.int32)
             exists, host = np.zeros(self.capacity, np.bool_), np.full(self.capacity, -1, np.int64)
             for node, inventory in seen.inventories.items():
                 slots = [seen.gpus.slots[device.id] for device in inventory.devices]
                 exists[slots], host[slots] = True, hosts.slots.get(node, -1)
-            kept = self._known = seen.tenancy, sojourn.arrange(nobody, nobody, CONFIG), exists, host
+            kept = self._known = seen.tenancy, sojourn.arrange(no_group, no_group, CONFIG), exists, host
         return kept[1], kept[2], kept[3]
 
     def state(self) -> dict[str, Any]:
