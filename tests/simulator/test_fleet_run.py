@@ -2,6 +2,7 @@
 
 import math
 import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -97,6 +98,15 @@ def test_no_broker_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flyball_simulator.service.sender._CONNECT_S", 0.3)
     with pytest.raises(TransportError, match=r"no broker answers at 127.0.0.1:1 .* check kafka.bootstrap"):
         run_fleet(CONFIG, KafkaConfig(bootstrap="127.0.0.1:1"), stop=threading.Event(), start_ns=START_NS, ticks=1)
+
+
+def test_a_port_in_use_is_named_before_a_broker_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"--listen {listen}: .*give a free HOST:PORT"):
+            run_fleet(
+                CONFIG, KafkaConfig(bootstrap="127.0.0.1:1"), stop=threading.Event(), start_ns=START_NS, listen=listen
+            )
 
 
 def test_a_speed_that_is_none_is_refused() -> None:

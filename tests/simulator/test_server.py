@@ -15,7 +15,7 @@ from flyball_contracts.records import SubjectState
 from flyball_contracts.simulated import CellState, NodeState, Operation, Rejection, Submission
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
-from flyball_simulator.service.server import MOST_BYTES, serving
+from flyball_simulator.service.server import MOST_BYTES, bound, serving
 
 
 class Client:
@@ -57,7 +57,7 @@ class Client:
 @pytest.fixture
 def client() -> Generator[Client]:
     platform = Platform(Fleet(CONFIG, START_NS), 1.0)
-    with serving(platform, "127.0.0.1:0") as url:
+    with bound(platform, "127.0.0.1:0") as server, serving(server) as url:
         yield Client(platform, url)
 
 
@@ -138,6 +138,6 @@ def test_noise_on_the_line_ends_nothing(client: Client) -> None:
 def test_an_address_that_cannot_be_is_refused(listen: str) -> None:
     with (
         pytest.raises(ConfigError, match=r"--listen .*give a free HOST:PORT"),
-        serving(Platform(Fleet(CONFIG, START_NS), 1.0), listen),
+        bound(Platform(Fleet(CONFIG, START_NS), 1.0), listen),
     ):
         pass

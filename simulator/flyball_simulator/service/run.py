@@ -13,7 +13,7 @@ from flyball_simulator.fleet import Fleet
 from flyball_simulator.service.journal import Journal
 from flyball_simulator.service.platform import Platform
 from flyball_simulator.service.sender import FleetReport, Sender
-from flyball_simulator.service.server import serving
+from flyball_simulator.service.server import bound, serving
 
 
 def run_fleet(
@@ -47,6 +47,7 @@ def run_fleet(
         start_ns = start_ns if journal is None else journal.start_ns
         fleet, beside = Fleet(config, start_ns), Baseline(config, start_ns) if baseline else None
         platform = Platform(fleet, 0.0 if math.isinf(speed) else speed, beside, journal)
+        server = None if listen is None else stack.enter_context(bound(platform, listen))
         sender = Sender(kafka, config.cell, start_ns, stop, None if journal is None else journal.sent)
         stack.callback(sender.close)
         if journal is None or journal.last_sent < 0:
@@ -54,8 +55,8 @@ def run_fleet(
         for index, messages in platform.replay():
             if journal is not None and index > journal.last_sent:
                 sender.send(messages, index)
-        if listen is not None:
-            listening(stack.enter_context(serving(platform, listen)))
+        if server is not None:
+            listening(stack.enter_context(serving(server)))
         report, first = sender.report, fleet.plant.index
         began = time.monotonic()
         while not stop.is_set() and (ticks is None or report.ticks < ticks):

@@ -30,32 +30,42 @@ _submissions = msgspec.json.Decoder(Submission)
 
 
 @contextmanager
-def serving(platform: Platform, listen: str) -> Generator[str]:
-    """Serve at ``listen`` (``HOST:PORT``, port 0 for any free one) during the block; yields the URL.
+def bound(platform: Platform, listen: str) -> Generator["Server"]:
+    """Hold the address ``listen`` (``HOST:PORT``, port 0 for any free one) during the block; requests wait.
 
     Raises :class:`ConfigError` for an address that cannot be used.
     """
     host, _, port = listen.rpartition(":")
     handler = type("Handler", (_Handler,), {"platform": platform})
     try:
-        server = _Server((host, int(port)), handler)
+        server = Server((host, int(port)), handler)
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(f"--listen {listen}: {error}; give a free HOST:PORT of this machine") from error
+    with server:
+        yield server
+
+
+@contextmanager
+def serving(server: "Server") -> Generator[str]:
+    """Answer requests during the block; yields the URL."""
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="platform", daemon=True)
     thread.start()
     try:
-        yield f"http://{host}:{server.server_address[1]}"
+        host, port = server.server_address[:2]
+        yield f"http://{host if isinstance(host, str) else host.decode()}:{port}"
     finally:
         server.shutdown()
         thread.join()
-        server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """The platform's server; each request has a thread of its own."""
+
     daemon_threads = True
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log a request that broke off."""
         _LOG.warning("a request of %s broke off", client_address, exc_info=True)
 
 

@@ -12,7 +12,7 @@ from flyball_contracts.config import PlatformConfig
 from flyball_contracts.config.fleet import FailingGpu
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
-from flyball_simulator.service.server import serving
+from flyball_simulator.service.server import bound, serving
 
 Unique = Callable[[str], str]
 CELL = "cell-1"
@@ -31,7 +31,7 @@ def test_a_node_of_the_simulated_fleet_is_checked(
     node, held = next((n, a) for n in made.nodes for a in n.allocations if a.workload == "train")
     device = node.devices[held.devices[0]].id
     publish(bootstrap, spec("train", cell=CELL), *made.nodes)
-    with serving(platform, "127.0.0.1:0") as url:
+    with bound(platform, "127.0.0.1:0") as server, serving(server) as url:
         config = config_for(
             bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), allow=("*", "node:*"),
             platforms=(PlatformConfig(cells=(CELL,), driver="simulated", url=url, poll_s=0.02),),

@@ -39,7 +39,7 @@ from flyball_contracts.records.commands.outcomes import OutcomeStatus
 from flyball_contracts.topics import DEAD_LETTERS, DECISIONS, INVENTORY, OUTCOMES, WORKLOADS
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
-from flyball_simulator.service.server import serving
+from flyball_simulator.service.server import bound, serving
 
 Brokers = Callable[..., EmbeddedBroker]
 Unique = Callable[[str], str]
@@ -418,7 +418,7 @@ def test_the_simulated_fleet_obeys(
         inventory(node, cell="fleet"), allocations=(Allocation(workload=service, replica=moved),)
     )
     publish(bootstrap, spec(service, cell="fleet"), spec(batch, cell="fleet"), placed)
-    with serving(platform, "127.0.0.1:0") as url:
+    with bound(platform, "127.0.0.1:0") as server, serving(server) as url:
         config = config_for(
             bootstrap, unique("actuator"), mode="live", ledger=str(tmp_path / "ledger"), allow=("*", "node:*"),
             platforms=(PlatformConfig(cells=("fleet",), driver=driver, url=url, poll_s=0.02),),

@@ -12,7 +12,7 @@ from flyball_contracts.records import Pool, Scale
 from flyball_contracts.topics import POOLS
 from flyball_simulator import Fleet
 from flyball_simulator.service.platform import Platform
-from flyball_simulator.service.server import serving
+from flyball_simulator.service.server import bound, serving
 
 FLEET = FleetConfig(
     pools=(
@@ -42,7 +42,7 @@ def test_machines_are_bought_within_the_budget_and_returned(bootstrap: str, uniq
         platform.tick(next(ticks))
         return ended(bootstrap, decisions)()
 
-    with serving(platform, "127.0.0.1:0") as url:
+    with bound(platform, "127.0.0.1:0") as server, serving(server) as url:
         entry = PlatformConfig(
             cells=("fleet",), driver="simulated", url=url, poll_s=0.02, pools=(POOL,), budget_usd_per_hour=65.0
         )
