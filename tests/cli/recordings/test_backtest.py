@@ -101,6 +101,7 @@ def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_pa
         (["no.parquet"], ["no.parquet", "no such file"]),
         (["x", "--policy", "magic"], ["'magic'", "headroom"]),
         (["x", "--slo", "2", "5"], ["--slo", "share"]),
+        (["x", "--slo", "0.99", "0"], ["--slo", "seconds from 1 on"]),
     ],
 )
 def test_wrong_use_is_one_line_with_the_remedy(arguments: list[str], words: list[str]) -> None:

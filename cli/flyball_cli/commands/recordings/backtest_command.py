@@ -86,9 +86,9 @@ def command(**options: Any) -> None:
       flyball backtest monday.parquet --workload chat --slo 0.99 5 --engine both
     """
     given = Options(**options)
-    if given.slo is not None and not (0 < given.slo[0] < 1 and given.slo[1] >= 0):
+    if given.slo is not None and not (0 < given.slo[0] < 1 and given.slo[1] >= 1):
         text = f"{given.slo[0]:g} {given.slo[1]:g}"
-        raise click.BadParameter(f"{text}: give a share between 0 and 1 and seconds", param_hint="--slo")
+        raise click.BadParameter(f"{text}: give a share between 0 and 1, and seconds from 1 on", param_hint="--slo")
     tried = _listed(given.baselines)
     if not tried:
         raise click.UsageError("--baseline names no policy; one is needed to compare with")
@@ -112,7 +112,7 @@ def command(**options: Any) -> None:
     share, delay_s = given.slo or spec_slo or (SHARE, DELAY_S)
     scenario = Scenario(
         given.cold_start or spec.cold_start_s or COLD_START_S,
-        (round(delay_s),),
+        (max(1, round(delay_s)),),  # demand is by the second
         given.cold_start_spread,
         given.fail_share,
         given.lost_share,
