@@ -1,14 +1,17 @@
 """The client settings, on the real clients, and where keys go."""
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from tests.brokers.embedded import EmbeddedBroker
 
-from flyball_contracts.kafka import consumer_settings, producer_settings
+from flyball_contracts.kafka import consumer_settings, open_admin, open_consumer, open_producer, producer_settings
 from flyball_contracts.partitioner import murmur2, partition_of
 
 KEYS = [b"", b"a", b"ab", b"abc", b"abcd", *(f"node-{i}".encode() for i in range(100)),
@@ -79,3 +82,18 @@ def test_confluent_s_client_puts_a_key_where_we_say(
     assert producer.flush(30) == 0
     # A key of no bytes is a key like any other to aiokafka; librdkafka may spread it, so ours are never empty.
     assert {k: p for k, p in found.items() if k} == {key: partition_of(key, 7) for key in KEYS if key}
+
+
+@pytest.mark.parametrize(
+    ("opened", "others"), [(open_admin, {}), (open_consumer, {"group.id": "test"}), (open_producer, {})]
+)
+def test_a_client_that_is_dropped_is_destroyed_at_once(opened: Callable[..., Any], others: dict[str, str]) -> None:
+    # Not when garbage is collected: that may be in a thread of librdkafka, which aborts the process then.
+    gc.disable()
+    try:
+        client = opened({"bootstrap.servers": "127.0.0.1:1", **others}, logging.getLogger("test"), "test")
+        there = weakref.ref(client)
+        del client
+        assert there() is None
+    finally:
+        gc.enable()
