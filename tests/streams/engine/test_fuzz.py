@@ -95,7 +95,18 @@ def world(*records: Any) -> Directory:
 TINY = WorkloadSpec(workload="w", cell=CELL, time_ns=0, kind="inference", capacity_per_replica=2.2e-311)
 
 
+JOB = WorkloadSpec(workload="w", cell=CELL, time_ns=0, kind="batch", interruptible=True, deadline_ns=0, duration_s=1.0)
+CURVE = Signal(zone="z", kind="carbon_intensity", published_ns=0, start_ns=0, step_s=1.0, p50=(0.0,))
+
+
 @given(specs, st.lists(signals, max_size=1), st.lists(strategy(Demand), min_size=1, max_size=4))
+@example(replace(JOB, checkpoint_s=-4e11), [CURVE], [Demand(workload="w", replicas=0, ready=0, devices=0)])
+@example(replace(JOB, cold_start_s=-7.5e9), [CURVE], [Demand(workload="w", replicas=0, ready=0, devices=0)])
+@example(
+    replace(JOB, cold_start_s=1e308, checkpoint_s=1e308),
+    [CURVE],
+    [Demand(workload="w", replicas=0, ready=0, devices=0)],
+)
 @example(TINY, [], [Demand(workload="w", replicas=1, ready=1, devices=1, work_rate=1.0)])
 @SETTINGS
 def test_workload_lane(workload: WorkloadSpec, curves: list[Signal], demands: list[Demand]) -> None:

@@ -14,6 +14,8 @@ PATIENCE = 0.05
 STARTS_KEPT = 8
 STARTS_TRUSTED = 3
 """Measured starts that are needed before their spread is used for the next one."""
+LONGEST_S = 1e9
+"""Thirty years: a longer time, or one below zero, is an error of the specification."""
 
 
 class Progress(msgspec.Struct):
@@ -69,19 +71,23 @@ class Progress(msgspec.Struct):
         """
         declared_s = spec.duration_s or 0.0
         if self.share is None or self.first is None:
-            return max(0.0, declared_s - self.ran_s)
+            return _time(declared_s - self.ran_s)
         gained = max(0.0, self.share - self.first)
         still_s = max(0.0, self.same_s - max(self.longest_s, PATIENCE * declared_s))
         whole_s = (DECLARED_WEIGHT * declared_s + self.measured_s + still_s) / (DECLARED_WEIGHT + gained)
-        return max(0.0, 1.0 - self.share) * whole_s
+        return _time(max(0.0, 1.0 - self.share) * whole_s)
 
     def restart_s(self, spec: WorkloadSpec, cold_start_s: float) -> float:
         """Time without progress that a pause and a restart cost."""
         usual = max(cold_start_s, median(self.starts_s)) if self.starts_s else cold_start_s
-        return usual + spec.checkpoint_s
+        return _time(usual + spec.checkpoint_s)
 
     def margin_s(self, cold_start_s: float) -> float:
         """Reserve before the deadline: how much the slowest start exceeds the usual one; one start until known."""
         if len(self.starts_s) < STARTS_TRUSTED:
-            return max(cold_start_s, *self.starts_s) if self.starts_s else cold_start_s
-        return max(self.starts_s) - median(self.starts_s)
+            return _time(max([cold_start_s, *self.starts_s]))
+        return _time(max(self.starts_s) - median(self.starts_s))
+
+
+def _time(seconds: float) -> float:
+    return min(max(0.0, seconds), LONGEST_S)
