@@ -1,4 +1,4 @@
-"""`.ci/run` where `make test` fails or the run is interrupted: nothing that was begun goes on."""
+"""`.ci/run` itself: what it was seen to do where all passes, something fails, or the run is interrupted."""
 
 import os
 import shutil
@@ -27,6 +27,13 @@ case $1 in
     wait ;;
 esac
 """
+PASSES = """#!/bin/sh
+case $1 in
+  check) echo "what the checks say" ;;
+  fuzz) echo "an input that breaks it"; exit 1 ;;
+  integration) echo "row: $2"; [ "$2" != "ARGS=$FAILS" ] ;;
+esac
+"""
 FETCH = """#!/bin/sh
 sleep 600 &
 echo $! >"$RUNNING/.$$"
@@ -41,21 +48,30 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.parametrize("fails", ["", "tests/faults"])
+def test_rows_of_tests_fail_a_run_and_what_fuzzing_finds_is_told(tmp_path: Path, fails: str) -> None:
+    repository(tmp_path, PASSES, "#!/bin/sh\necho /there\n")
+    program(tmp_path / "repository/.venv/bin/python", "#!/bin/sh\necho platforms\n")
+    run = subprocess.run(
+        [tmp_path / "repository/.ci/run"], capture_output=True, text=True, timeout=END_S, check=False,
+        env=environment(tmp_path) | {"FAILS": fails},
+    )  # fmt: skip
+    assert run.stdout.count("row: ARGS=") == 4, run.stderr
+    assert "an input that breaks it" in run.stdout
+    assert "FOUND BY FUZZING" in run.stdout
+    assert run.returncode == bool(fails)
+    assert ("== passed" in run.stdout) == (not fails)
+    assert ("== integration tests have failed" in run.stdout) == bool(fails)
+
+
 @pytest.mark.parametrize("interrupted", [None, signal.SIGTERM, signal.SIGINT])
 def test_a_failed_or_interrupted_run_leaves_nothing_running(tmp_path: Path, interrupted: signal.Signals | None) -> None:
     assert len(FETCHES) > 5
-    (tmp_path / "repository/.ci").mkdir(parents=True)
-    shutil.copy(ROOT / ".ci/run", tmp_path / "repository/.ci/run")
-    for name in FETCHES:
-        program(tmp_path / f"repository/infra/{name}/fetch", FETCH)
-    program(tmp_path / "bin/make", MAKE)
-    for name in TOOLS:
-        program(tmp_path / "bin" / name, "#!/bin/sh\n")
+    repository(tmp_path, MAKE, FETCH)
     (tmp_path / "running").mkdir()
     run = subprocess.Popen(
         [tmp_path / "repository/.ci/run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RUNNING": str(tmp_path / "running"),
-             "HANGS": "yes" if interrupted else ""},
+        env=environment(tmp_path) | {"RUNNING": str(tmp_path / "running"), "HANGS": "yes" if interrupted else ""},
     )  # fmt: skip
     try:
         if interrupted:
@@ -82,6 +98,21 @@ def test_a_failed_or_interrupted_run_leaves_nothing_running(tmp_path: Path, inte
     else:
         assert "what the checks say" in said
         assert "make test has failed" in said
+
+
+def repository(folder: Path, make: str, fetch: str) -> None:
+    """The script in a folder of its own, with these in place of what it calls."""
+    (folder / "repository/.ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci/run", folder / "repository/.ci/run")
+    for name in FETCHES:
+        program(folder / f"repository/infra/{name}/fetch", fetch)
+    program(folder / "bin/make", make)
+    for name in TOOLS:
+        program(folder / "bin" / name, "#!/bin/sh\n")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 def processes(folder: Path) -> list[int]:
