@@ -56,7 +56,8 @@ class Source(msgspec.Struct):
     """Newest tick of one source; ``abandoned`` while no tick waits for it.
 
     ``rejections`` counts its consecutive rejected messages, ``rejected_tick`` is the tick of the last of them, and
-    ``accepted`` the value of :attr:`Gate.accepted` at that time. ``last_seen_ms`` is the value of
+    ``accepted`` the value of :attr:`Gate.accepted` at that time, and ``rejected_since_ms`` that of
+    :attr:`Gate.log_elapsed_ms` at the first. ``last_seen_ms`` is the value of
     :attr:`Gate.log_elapsed_ms` at its last accepted message.
     """
 
@@ -66,6 +67,7 @@ class Source(msgspec.Struct):
     rejected_tick: int = 0
     accepted: int = 0
     last_seen_ms: int = 0
+    rejected_since_ms: int = 0
 
 
 class Gate(msgspec.Struct):
@@ -84,7 +86,8 @@ class Gate(msgspec.Struct):
     A source whose clock jumps ahead, or back behind its own past, is accepted when it persists: ``confirm`` messages in
     a row, and as many again for each other source that is waited for and does not agree, while no message of the old
     time was accepted. So one wrong clock moves no cell, and a cell that was off for long continues in the new time even
-    if some of its nodes never return. When time goes back, open ticks close first.
+    if some of its nodes never return. When time goes back, open ticks close first. With log time, it goes back only
+    after ``lateness`` ticks of it: a lane that is restored from an old snapshot publishes the same ticks again.
     """
 
     period_ns: int
@@ -146,7 +149,7 @@ class Gate(msgspec.Struct):
         if index <= self.closed:
             self.late += 1
             goes_back = index < source.newest and index < self.closed - self.lateness
-            if not (goes_back and self._is_persistent(source, index)):
+            if not (goes_back and self._is_persistent(source, index) and self._is_no_repetition(source)):
                 if source.abandoned and index > self.closed - self.lateness:  # it is back: the next tick waits for it
                     source.abandoned, source.last_seen_ms, self.waiting = False, self.log_elapsed_ms, -1
                     source.newest = max(source.newest, index)
@@ -270,6 +273,8 @@ class Gate(msgspec.Struct):
         """Count a rejected message; return whether its source has persisted long enough to be accepted."""
         repeated = source.accepted == self.accepted and 0 <= index - source.rejected_tick <= self.max_ahead
         source.rejections = source.rejections + 1 if repeated else 1
+        if not repeated:
+            source.rejected_since_ms = self.log_elapsed_ms
         source.rejected_tick, source.accepted = index, self.accepted
         if source.rejections < self.confirm:
             return False
@@ -279,6 +284,11 @@ class Gate(msgspec.Struct):
             if not s.abandoned and s is not source
         )
         return source.rejections >= self.confirm * (1 + disagreeing)
+
+    def _is_no_repetition(self, source: Source) -> bool:
+        """Whether a source has gone back for longer than a lane that was restored repeats what it had published."""
+        lasted_ms = self.log_elapsed_ms - source.rejected_since_ms
+        return self.log_ms < 0 or lasted_ms >= self.lateness * self.period_ns // 1_000_000
 
     def _rewind(self, index: int) -> None:
         self.closed_ticks += [self._tick(open) for open in self.reported]

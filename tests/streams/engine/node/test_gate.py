@@ -247,6 +247,26 @@ def test_a_lane_that_says_nothing_while_others_speak_is_given_up_and_missed() ->
     assert closed(g) == [(8, ())]
 
 
+def test_a_lane_that_was_restored_from_an_old_snapshot_and_repeats_its_ticks_does_not_turn_time_back() -> None:
+    g = lanes()
+    published(g, *((name, i, i * PERIOD_MS) for i in range(600) for name in ("a", "b")))
+    g.close()
+    repeated = published(g, *(("a", i, 600 * PERIOD_MS + i) for i in range(400, 600)))  # b is away meanwhile
+    assert set(repeated) == {"late"}
+    assert published(g, *((name, 600, 601 * PERIOD_MS) for name in ("a", "b"))) == ["ok", "ok"]
+    assert closed(g) == [(600, ())]
+
+
+def test_lanes_whose_clocks_were_set_back_are_followed_once_that_has_lasted() -> None:
+    g = lanes()
+    published(g, *((name, i, i * PERIOD_MS) for i in range(600) for name in ("a", "b")))
+    g.close()
+    verdicts = published(g, *((name, i, (500 + i) * PERIOD_MS) for i in range(100, 120) for name in ("a", "b")))
+    assert verdicts[: 2 * LATENESS] == ["late"] * 2 * LATENESS
+    assert verdicts[-20:] == ["ok"] * 20
+    assert closed(g)[-1] == (119, ())
+
+
 BEHIND_MS = 30 * PERIOD_MS
 """How long nobody published, in the tests of a backlog."""
 
