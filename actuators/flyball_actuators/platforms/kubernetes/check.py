@@ -87,9 +87,8 @@ class Checks:
         if not answer.ok:
             raise PlatformError(refused(answer, f"reading {job}").detail)
         who = (("fieldManager", manager(operation.decision)),)
-        problem = cordon(
-            self._api, operation.node, operation.decision, who, "checked"
-        )  # a move that ends would open it
+        # Again at each look: the end of a move would open the node.
+        problem = cordon(self._api, operation.node, operation.decision, who, "checked")
         closed = "stays cordoned" if problem is None else f"could not be cordoned: {problem.detail}"
         ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
         result, pod = self._result_of(operation)

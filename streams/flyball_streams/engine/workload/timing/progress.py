@@ -90,4 +90,5 @@ class Progress(msgspec.Struct):
 
 
 def _time(seconds: float) -> float:
+    """Seconds within the range that the planner computes with."""
     return min(max(0.0, seconds), LONGEST_S)
