@@ -56,7 +56,7 @@ def test_rows_of_tests_fail_a_run_and_what_fuzzing_finds_is_told(tmp_path: Path,
         [tmp_path / "repository/.ci/run"], capture_output=True, text=True, timeout=END_S, check=False,
         env=environment(tmp_path) | {"FAILS": fails},
     )  # fmt: skip
-    assert run.stdout.count("row: ARGS=") == 4, run.stderr
+    assert run.stdout.count("row: ARGS=") == 5, run.stderr
     assert "an input that breaks it" in run.stdout
     assert "FOUND BY FUZZING" in run.stdout
     assert run.returncode == bool(fails)
