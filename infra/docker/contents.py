@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,16 +43,16 @@ def install(folder: Path, extras: str) -> Path:
 
 def sbom(packages: Path) -> dict[str, Any]:
     """A CycloneDX document of the distributions in a folder, by name."""
-    found = sorted(distributions(path=[str(packages)]), key=lambda one: _name(one))
-    (own,) = [one for one in found if _name(one) == "flyball"]
+    found = dict(sorted((_name(one), one) for one in distributions(path=[str(packages)])))
+    own = found["flyball"]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": {**_component(own), "type": "application"}},
-        "components": [_component(one) for one in found if one is not own],
-        "dependencies": [{"ref": _purl(one), "dependsOn": _needs(one, found)} for one in found],
+        "components": [_component(one) for one in found.values() if one is not own],
+        "dependencies": [{"ref": _purl(one), "dependsOn": _needs(one, found)} for one in found.values()],
     }
 
 
@@ -72,10 +73,10 @@ def _component(one: Distribution) -> dict[str, Any]:
     return component | ({"licenses": [{"expression": licence}]} if licence else {})
 
 
-def _needs(one: Distribution, found: list[Distribution]) -> list[str]:
+def _needs(one: Distribution, found: Mapping[str, Distribution]) -> list[str]:
     """What it names and what is there; of its extras and conditions only that is there which was asked for."""
     named = {_normal(re.split(r"[^\w.-]", text)[0]) for text in one.requires or ()}
-    return sorted(_purl(other) for other in found if _name(other) in named and other is not one)
+    return sorted(_purl(found[name]) for name in named & found.keys() if found[name] is not one)
 
 
 def _name(one: Distribution) -> str:

@@ -83,12 +83,10 @@ def gentd26(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.integration
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["embedded", "kafka"])
-def test_recording(kind: str, gentd26: Path, request: pytest.FixtureRequest) -> None:
+def test_recording(gentd26: Path) -> None:
     _, line = lines("flyball import")
     line = placed(line, {"--for 240": f"--for {RECORDING_S}"})
-    at = "" if kind == "embedded" else f" --bootstrap {request.getfixturevalue('real_kafka').bootstrap}"
-    check_closed(run(line + at, gentd26.parent, status=None, timeout_s=180))
+    check_closed(run(line, gentd26.parent, status=None, timeout_s=180))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def undisturbed(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> E
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("faults", "speed"), [(30, 1.0), (60, FAST)], ids=["at real time", "faster"])
+@pytest.mark.parametrize(("faults", "speed"), [(20, 1.0), (40, FAST)], ids=["at real time", "faster"])
 def test_faults_leave_no_trace(
     kafka_jars: Path, tmp_path: Path, undisturbed: EndState, faults: int, speed: float
 ) -> None:

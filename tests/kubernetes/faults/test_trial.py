@@ -25,7 +25,7 @@ def test_each_decision_has_one_effect_at_most(
 ) -> None:
     if training is not None:
         training.watch(cluster)
-    verdict = trial(cluster, bootstrap, tmp_path, 300, seed=1, with_job_sets=training is not None)
+    verdict = trial(cluster, bootstrap, tmp_path, 200, seed=1, with_job_sets=training is not None)
     print(verdict)
     for log in (*tmp_path.glob("*.log"), *cluster.plane.logs) if verdict.broken else ():
         print(log.name, log.read_text()[-5000:], sep="\n")
