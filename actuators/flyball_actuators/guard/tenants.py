@@ -49,13 +49,15 @@ def _beside_started(context: Context, named: str) -> Iterator[Verdict]:
         return
     granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
     mine, specs = world.tenant(context.decision.workload), world.workloads
+    together: dict[tuple[str, bool], str] = {}  # most grants start replicas on the same: any node
     for grant in granted:
-        other = grant.workload
-        if grant.starts is None or tenant_of(other, specs) == mine:
+        other, starts = grant.workload, grant.starts
+        if starts is None or tenant_of(other, specs) == mine or not (uses := gpus_of(other, specs)):
             continue
-        uses = gpus_of(other, specs)
-        node = _together_on(context, named, grant.starts or "", not uses.is_integer()) if uses else ""
-        if node:
+        there = starts, not uses.is_integer()
+        if there not in together:
+            together[there] = _together_on(context, named, *there)
+        if node := together[there]:
             who = f"a replica of {other!r} of {_whose(context, other)}, by decision {grant.decision}, may come to"
             yield _refusal(context, who, node, "wait until the inventories show it, divide")
 
