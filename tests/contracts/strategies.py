@@ -91,7 +91,8 @@ def _sample(info: mi.Type, name: str, numbers: Iterator[int], full: bool) -> Any
         case mi.IntType():
             return next(numbers)
         case mi.FloatType():
-            return next(numbers) + 0.1
+            number = next(numbers) + 0.1
+            return number if info.le is None or number <= info.le else info.le * number / 10_000
         case mi.StrType():
             return f"{name}-{next(numbers)}"
         case mi.BytesType():

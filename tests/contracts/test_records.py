@@ -177,3 +177,15 @@ def test_a_dead_letter_of_a_message_that_is_too_large_is_cut_and_says_so(
     assert reason.startswith("\U0001f525" * 2000)
     assert all(f"; its {part} was cut from {before} to " in reason for part, before in cut.items())
     assert reason.count("was cut") == len(cut)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("checkpoint_s", -1.0), ("cold_start_s", -0.5), ("gang_size", 0), ("max_replicas", -1), ("duration_s", 0.0),
+     ("target_utilization", 1.5), ("gpus_per_replica", 1e13), ("objective", {"delay_s": -2.0})],
+)  # fmt: skip
+def test_a_specification_out_of_range_is_refused_whoever_sent_it(field: str, value: object) -> None:
+    message = record_message(SAMPLES["WorkloadSpec"][1], "/test")
+    sent = {**msgspec.json.decode(message.value), field: value}
+    with pytest.raises(DecodeError, match=rf"Expected .*\$\.{field}"):
+        decode_message(message.topic, msgspec.json.encode(sent), message.headers)

@@ -7,7 +7,16 @@ import msgspec
 from flyball_contracts.config import Section
 from flyball_contracts.declared.moments import moment_ns, moment_text
 from flyball_contracts.records import Architecture, Objective, WorkloadSpec
-from flyball_contracts.records.workloads import WorkloadKind
+from flyball_contracts.records.workloads import (
+    Amount,
+    PositiveInt,
+    PositiveSeconds,
+    Priority,
+    Replicas,
+    Seconds,
+    Share,
+    WorkloadKind,
+)
 
 Name = Annotated[
     str,
@@ -19,13 +28,6 @@ Name = Annotated[
 OneLine = Annotated[
     str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,253}$", description="1 to 253 characters on one line")
 ]
-Replicas = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-Gang = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 
 
 class ObjectiveSection(Section, frozen=True, kw_only=True):
@@ -48,7 +50,7 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
     cell: Name = "default"
     tenant: OneLine = "default"
     priority: Priority = 0
-    gang_size: Gang = 1
+    gang_size: PositiveInt = 1
     gpus_per_replica: Amount = 1.0
     gpu_models: tuple[OneLine, ...] = ()
     min_replicas: Replicas = 0

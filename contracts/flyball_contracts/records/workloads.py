@@ -9,6 +9,12 @@ from flyball_contracts.records.base import Part, Record, TimeNs
 WorkloadKind = Literal["inference", "training", "notebook", "batch"]
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Replicas = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 
 
 class Objective(Part, frozen=True, kw_only=True):
@@ -18,10 +24,10 @@ class Objective(Part, frozen=True, kw_only=True):
     to the first token.
     """
 
-    delay_s: float
-    attainment: float = 0.99
-    token_s: float | None = None
-    first_token_s: float | None = None
+    delay_s: PositiveSeconds
+    attainment: Share = 0.99
+    token_s: PositiveSeconds | None = None
+    first_token_s: PositiveSeconds | None = None
 
 
 class Architecture(Part, frozen=True, kw_only=True):
@@ -61,21 +67,21 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     time_ns: TimeNs
     kind: WorkloadKind
     tenant: str = "default"
-    priority: int = 0
-    gang_size: int = 1
-    gpus_per_replica: float = 1.0
+    priority: Priority = 0
+    gang_size: PositiveInt = 1
+    gpus_per_replica: Amount = 1.0
     gpu_models: tuple[str, ...] = ()
-    min_replicas: int = 0
-    max_replicas: int = 1
-    capacity_per_replica: float = 0.0
-    target_utilization: float = 0.8
-    cold_start_s: float = 60.0
+    min_replicas: Replicas = 0
+    max_replicas: Replicas = 1
+    capacity_per_replica: Amount = 0.0
+    target_utilization: Share = 0.8
+    cold_start_s: Seconds = 60.0
     objective: Objective | None = None
     interruptible: bool = False
-    checkpoint_s: float = 0.0
+    checkpoint_s: Seconds = 0.0
     deadline_ns: TimeNs | None = None
-    duration_s: float | None = None
-    power_w_per_replica: float | None = None
+    duration_s: PositiveSeconds | None = None
+    power_w_per_replica: Amount | None = None
     model: Architecture | None = None
     removed: bool = False
 
