@@ -37,7 +37,7 @@ from flyball_contracts.topics import DECISIONS
 
 _LOG = logging.getLogger(__name__)
 _BATCH = 200
-_SLACK_S = 120.0  # clocks of who sends decisions and who sends outcomes may differ by so much
+_SLACK_S = 120.0  # the clocks of worker and actuator may differ by so much
 _UNREACHABLE_S = 30.0
 _LEAVE_S = 8.0
 _STEP_S = 0.005

@@ -85,7 +85,7 @@ class TopicsWatch:
         if decisions.partitions != outcomes.partitions:
             raise TransportError(
                 f"{DECISIONS.name} has {decisions.partitions} partitions and {OUTCOMES.name} {outcomes.partitions}; "
-                "give both the same number, for who reads a decision must read what became of it"
+                "give both the same number: a reader of a decision must read its outcomes, too"
             )
         self.answered_s = time.monotonic()
         self._thread.start()

@@ -45,8 +45,8 @@ AGES_MS = 3_600_000
 """Log time in ms after which a least age is replaced by what was seen since."""
 NO_AGE_MS = 1 << 62
 LOG_APART_MS, LOG_CONFIRM = 120_000, 64
-"""Log time goes back if so many messages in a row are further behind it than a retry can delay one: who was ahead had a
-clock that was wrong, and has left, or has the right time now."""
+"""Log time goes back after so many consecutive messages that are further behind it than a retry can delay one: the
+source that was ahead had a wrong clock, and has left or was corrected."""
 
 NEVER = -1
 """``last_seen_ms`` of a source without an accepted message: it is not reported as missing."""

@@ -96,7 +96,7 @@ class Standstills:
     ) -> Iterator[Standstill]:
         """Workloads that stand still after a window of ``elapsed_s``, in ticks of ``period_s``.
 
-        ``values`` float32[n, metrics] are means of the window, ``mask`` [n] tells who was seen, ``trains`` [W] which
+        ``values`` float32[n, metrics] are means of the window, ``mask`` [n] says which were seen, ``trains`` [W] which
         workloads are training. ``periods_s`` [capacity] are the periods of loads, NaN if unknown, and ``pauses`` tells
         whether some slots write a checkpoint or start.
         """
