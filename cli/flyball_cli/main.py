@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from flyball_cli.extras import extra_of, remedy
 from flyball_cli.signals import Ended
 from flyball_contracts.errors import FlyballError
 
@@ -132,23 +133,11 @@ def main() -> None:
         click.echo(f"error: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
-        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        extra = extra_of(error.name or "")
         if extra is None:
             raise
-        click.echo(f"error: this command needs more packages: pip install 'flyball[{extra}]'", err=True)
+        click.echo(f"error: this command needs more packages: {remedy(extra)} (missing: {error.name})", err=True)
         sys.exit(2)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_EXTRA_OF = {
-    "faust": "worker",
-    "jax": "worker",
-    "polars": "worker",
-    "influxdb_client": "worker",
-    "matplotlib": "backtest",
-    "nicegui": "dashboard",
-    "numba": "worker",
-    "uvicorn": "dashboard",
-    "prometheus_client": "agent",
-    "urllib3": "agent",
-}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
-from flyball_contracts.config import Config, load_config
+from flyball_contracts.config import Config, load_config, located
 from flyball_contracts.errors import ConfigError, Stopped
 from flyball_contracts.health import HealthFile
 
@@ -91,12 +91,13 @@ def load(config_path: Path | None, bootstrap: str | None) -> Config:
         except ValueError as error:
             raise click.BadParameter(str(error).removeprefix("bootstrap: "), param_hint="--bootstrap") from error
         config = msgspec.structs.replace(config, kafka=kafka)
-    if config.kafka.client:
-        _check_client(config.kafka.client, config_path)
+    if config_path is not None and config.kafka.client:
+        with located(config_path):
+            _check_client(config.kafka.client)
     return config
 
 
-def _check_client(settings: dict[str, str], config_path: Path | None) -> None:
+def _check_client(settings: dict[str, str]) -> None:
     from confluent_kafka import KafkaException
 
     from flyball_contracts.kafka import open_producer
@@ -104,9 +105,7 @@ def _check_client(settings: dict[str, str], config_path: Path | None) -> None:
     try:  # without an address it connects to nothing
         open_producer(settings, logging.getLogger("flyball.kafka.client.check"), "check", log_errors=False)
     except KafkaException as error:
-        raise ConfigError(f"{config_path}: kafka.client: {error.args[0].str()}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{config_path}: {error}") from error
+        raise ConfigError(f"kafka.client: {error.args[0].str()}") from error
 
 
 @contextmanager

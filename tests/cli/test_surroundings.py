@@ -1,22 +1,15 @@
-"""What stands around a command: files in the working directory, and packages that are missing."""
+"""Files in the working directory of a command are never imported."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.shell import check_refused, environment
+from tests.cli.shell import environment
 
 from flyball_cli.demo.children import Child
 
 PLANTED = ("click", "json", "msgspec", "flyball_cli", "numpy")
-WITHOUT = """
-import sys
-sys.modules["matplotlib"] = None  # importing it now raises ModuleNotFoundError
-sys.argv = ["flyball", *sys.argv[1:]]
-from flyball_cli.main import main
-main()
-"""
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -47,10 +40,3 @@ def test_services_of_the_demo_import_nothing_from_the_working_directory(
     child.wait()
     assert child.failure() is None
     assert "flyball.decisions.v1" in child.log.read_text()
-
-
-def test_a_plot_without_matplotlib_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "recording.parquet").write_text("whatever it holds, it is not read")
-    done = run([sys.executable, "-c", WITHOUT, "backtest", "recording.parquet", "--html", "page.html"], tmp_path)
-    check_refused(done.returncode, done.stderr, "pip install 'flyball[backtest]'")
-    assert not (tmp_path / "page.html").exists()

@@ -44,6 +44,7 @@ def test_wrong_broker_address(tmp_path: Path, recording: Path) -> None:
         ("worker:\n  ap: mine\n", [":2", "worker.ap", "did you mean 'app'"]),
         ("worker:\n  table_age_s: 0\n", [":2", "table_age_s", "> 0"]),
         ("kafka:\n  bootstrap: 17\n", [":2", "bootstrap", "str"]),
+        ("kafka:\n  # ours\n  bootstrap: kafka\n", [":3: kafka.bootstrap: 'kafka'", "HOST:PORT"]),
     ],
 )
 def test_broken_configuration(text: str, words: list[str], tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_client_settings_that_librdkafka_refuses(command: list[str], tmp_path: P
     path = tmp_path / "flyball.yaml"
     path.write_text("kafka:\n  client: {ssl.ca.place: /etc/ca.pem}\n")
     done = flyball(*command, "--config", path)
-    check_refused(done.returncode, done.stderr, str(path), "kafka.client", "ssl.ca.place")
+    check_refused(done.returncode, done.stderr, f"{path}:2: kafka.client: ", "ssl.ca.place")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_password_in_the_configuration_is_one_line(ground: Ground, created: No
     code, errors = ground.run("actuator", "actuate", sasl_password="secret-actuator")
     assert code == 2, errors
     assert len(errors) == 1, errors
-    assert "actuator.yaml:1: kafka: client: sasl.password stands here for all who may read this;" in errors[0]
+    assert "actuator.yaml:3: kafka.client: sasl.password stands here for all who may read this;" in errors[0]
     assert "write sasl.password: file:/PATH" in errors[0]
     assert "secret-actuator" not in errors[0]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from flyball_actuators.guard import Signature, World, of_other_tenant, out_of_scope
 from flyball_contracts.config import DecisionKey
-from flyball_contracts.errors import DecodeError
+from flyball_contracts.errors import ConfigError, DecodeError
 from flyball_contracts.records import AnyDecision
 from flyball_contracts.topics import DECISIONS
 
@@ -30,7 +30,10 @@ class Authority:
         self._ring = None
         self._driver_of, self._world, self._refresh = driver_of, world, refresh
         if keys:
-            from flyball_contracts.security.signing import Keyring  # an actuator without keys does not need the library
+            try:  # an actuator without keys does not need the library
+                from flyball_contracts.security.signing import Keyring
+            except ModuleNotFoundError as error:
+                raise ConfigError(f"actuator.keys: {error.name} is missing: pip install 'flyball[actuate]'") from error
 
             self._ring = Keyring({f"actuator.keys[{i}].public": key.public for i, key in enumerate(keys)})
             self._signatures = {

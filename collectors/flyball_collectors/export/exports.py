@@ -24,6 +24,11 @@ if TYPE_CHECKING:  # imported when they are requested: they cost memory
 _LOG = logging.getLogger(__name__)
 _ILL_PERIODS = 3
 _ILL_S = 3.0
+NEEDS = {
+    "metrics_listen": (("prometheus_client",), "pip install 'flyball[agent]'"),
+    "otlp_endpoint": (("opentelemetry.proto", "google.protobuf", "urllib3"), "pip install 'flyball[otlp]'"),
+}
+"""Modules that each key of ``agent.export`` needs, and the command that installs them."""
 
 
 class Exports:
@@ -126,7 +131,7 @@ class Exports:
         self._server = self._sender = None
 
     def _open_server(self, config: ExportConfig) -> "MetricsServer":
-        _need("prometheus_client", "metrics_listen", "agent")
+        _need("metrics_listen")
         from flyball_collectors.export.prometheus import PrometheusPages
         from flyball_collectors.export.server import MetricsServer
 
@@ -135,7 +140,7 @@ class Exports:
         return MetricsServer(config.metrics_listen, self._pages, self._illness)
 
     def _open_sender(self, config: AgentConfig) -> "OtlpSender":
-        _need("opentelemetry.proto", "otlp_endpoint", "otlp")
+        _need("otlp_endpoint")
         from flyball_collectors.export.otlp import host_id
         from flyball_collectors.export.sender import OtlpSender
 
@@ -166,6 +171,7 @@ def installed(module: str) -> bool:
         return False
 
 
-def _need(module: str, key: str, extra: str) -> None:
-    if not installed(module):
-        raise ConfigError(f"agent.export.{key}: needs more packages: pip install 'flyball[{extra}]'")
+def _need(key: str) -> None:
+    modules, remedy = NEEDS[key]
+    if lacking := [module for module in modules if not installed(module)]:
+        raise ConfigError(f"agent.export.{key}: needs more packages: {remedy} (missing: {', '.join(lacking)})")

@@ -72,7 +72,7 @@ def test_only_what_is_within_all_scopes_is_signed_for(
 
 @pytest.mark.parametrize("scope", ["cells", "workloads", "tenants"])
 def test_a_key_for_nothing_is_no_configuration(scope: str) -> None:
-    with pytest.raises(ConfigError, match=rf"<config>:1: keys\[0\]: {scope}: none is named, so it matches nothing"):
+    with pytest.raises(ConfigError, match=rf"<config>:1: keys\[0\]\.{scope}: none is named, so it matches nothing"):
         parse_config(f"keys: [{{public: x, {scope}: []}}]", ActuatorConfig)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from flyball_cli.extras import need
 from flyball_cli.options import DAY_S, Finite, progress_bar, until_signal, with_config
 from flyball_contracts.config import Config
 
@@ -35,6 +36,8 @@ def command(
       flyball waste --bootstrap kafka-1:9092
       flyball waste monday.parquet --json
     """
+    if recording is not None:
+        need("worker")
     from flyball_cli.waste.sums import added_up, hours, of_recording
     from flyball_contracts.records import Waste
 

@@ -1,6 +1,5 @@
 """``flyball backtest``."""
 
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from flyball_cli.extras import need
 from flyball_cli.options import Finite, progress_bar
 from flyball_cli.outputs import force_option, output, written
 
@@ -95,8 +95,7 @@ def command(**options: Any) -> None:
     json_out = None if given.json_out is None else output(given.json_out, force=given.force, beside=[given.recording])
     others = [given.recording, given.json_out]
     html_out = None if given.html_out is None else output(given.html_out, force=given.force, beside=others)
-    if html_out is not None:
-        importlib.import_module("matplotlib")  # a plot that cannot be drawn is known before hours of work
+    need("worker", *(() if html_out is None else ("backtest",)))
 
     # They take seconds to import: what can be refused without them is refused above.
     from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from flyball_cli.extras import need
 from flyball_cli.options import Finite, common, configured, progress_bar, until_signal
 from flyball_cli.outputs import force_option, output, written
 from flyball_contracts.config import Config
@@ -58,6 +59,7 @@ def command(
         raise click.UsageError("--out is for a replay offline; leave out --to-broker")
     if not to_broker and (rebase or speed is not None):
         raise click.UsageError("--rebase and --speed are for a replay with --to-broker")
+    need("worker")
     config = configured(config_path, bootstrap, log_level)
     out = None if out is None else output(out, force=force, beside=[recording, config_path])
     with until_signal() as stop, progress_bar("replaying") as progress:

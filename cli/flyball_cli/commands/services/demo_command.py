@@ -2,13 +2,13 @@
 
 import socket
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from flyball_cli.extras import need
 from flyball_cli.options import Finite, configured, until_signal
 
 
@@ -41,7 +41,7 @@ def command(config_path: Path | None, log_level: str, **options: Any) -> None:
       flyball demo --speed 60 --headless --for 240
       flyball demo --recording gentd26.parquet --headless --for 240
     """
-    _refuse_without_packages(page=not options["headless"])
+    need("worker", "agent", *(() if options["headless"] else ("dashboard",)), what="the demo")
     from flyball_cli.demo.run import run_demo
     from flyball_cli.demo.services import Options
 
@@ -58,19 +58,6 @@ def command(config_path: Path | None, log_level: str, **options: Any) -> None:
     with until_signal() as stop:
         status = run_demo(given, config, stop, Console())
     sys.exit(status)
-
-
-def _refuse_without_packages(*, page: bool) -> None:
-    """Check for missing packages before anything is started, instead of service by service later."""
-    needed: dict[str, tuple[str, ...]] = {
-        "worker": ("faust", "jax", "polars"),
-        "agent": ("prometheus_client", "urllib3"),
-    }
-    if page:
-        needed["dashboard"] = ("nicegui",)
-    extras = [extra for extra, names in needed.items() if any(find_spec(name) is None for name in names)]
-    if extras:
-        raise click.ClickException(f"the demo needs more packages: pip install 'flyball[{','.join(extras)}]'")
 
 
 def _refuse_taken(port: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from flyball_cli.extras import need
 from flyball_cli.options import health_option, with_config
 from flyball_contracts.config import Config
 
@@ -34,6 +35,7 @@ def command(
     Example:
       flyball worker --config /etc/flyball/flyball.yaml
     """
+    need("worker")
     # Before NumPy: its threads for products of matrices would spin between them for longer than they compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flyball_contracts.kafka.preflight import preflight

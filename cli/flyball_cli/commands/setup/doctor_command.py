@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flyball_cli.extras import missing, remedy
 from flyball_cli.options import Finite, common, configured
 from flyball_contracts.burn_in import GPUS, RESULT
 from flyball_contracts.config import Config
 
-PARTS = {"agent": "prometheus_client", "otlp": "opentelemetry.proto", "worker": "faust", "dashboard": "nicegui"}
+PARTS = ("agent", "otlp", "worker", "dashboard")
 
 
 @click.command("doctor")
@@ -55,14 +56,13 @@ def command(
     if nvml:
         sys.exit(_compare(configured(config_path, bootstrap, log_level)))
     from flyball_collectors.agent.diagnosis.doctor import Finding, explain
-    from flyball_collectors.export import installed
 
     config = configured(config_path, bootstrap, log_level)
     findings = [Finding("python", True, f"{platform.python_version()} on {sys.platform}")]
-    for extra, module in PARTS.items():
-        found = installed(module)
-        state, remedy = ("installed", "") if found else ("not installed", f"pip install 'flyball[{extra}]'")
-        findings.append(Finding(f"flyball[{extra}]", found, state, remedy))
+    for extra in PARTS:
+        lacking = missing(extra)
+        state = f"not installed: {', '.join(lacking)}" if lacking else "installed"
+        findings.append(Finding(f"flyball[{extra}]", not lacking, state, remedy(extra) if lacking else ""))
     findings += explain(config)
     findings.append(Finding("kafka", *_broker(config.kafka.bootstrap, config.kafka.client)))
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flyball_cli.extras import need
+
 if TYPE_CHECKING:
     from flyball_contracts.security.signing import Signer
 
@@ -30,6 +32,7 @@ def new(file: Path) -> None:
     Example:
       flyball keys new /etc/flyball/worker.pem
     """
+    need("actuate")
     from flyball_contracts.security.signing import new_key
 
     _print(file, new_key(file))
@@ -44,6 +47,7 @@ def show(file: Path) -> None:
     Example:
       flyball keys show /etc/flyball/worker.pem
     """
+    need("actuate")
     from flyball_contracts.security.signing import Signer
 
     _print(file, Signer(file, "FILE"))

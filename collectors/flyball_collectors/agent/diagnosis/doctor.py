@@ -16,7 +16,7 @@ from flyball_collectors.agent.sources import open_sources
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.cloud import CloudCollector
-from flyball_collectors.export import installed
+from flyball_collectors.export import NEEDS, installed
 from flyball_collectors.gateway import GatewayCollector
 from flyball_collectors.host import NumaCollector
 from flyball_collectors.host.cgroup_v1 import hierarchy_of
@@ -128,15 +128,13 @@ def _exports(agent: AgentConfig) -> list[Finding]:
     if not (export.metrics_listen or export.otlp_endpoint):
         return [Finding("agent.export", True, "Kafka is the only output; metrics_listen and otlp_endpoint are not set")]
     found: list[Finding] = []
-    for key, target, module, extra in (
-        ("metrics_listen", export.metrics_listen, "prometheus_client", "agent"),
-        ("otlp_endpoint", export.otlp_endpoint, "opentelemetry.proto", "otlp"),
-    ):
-        if target and installed(module):
-            found.append(Finding(f"agent.export.{key}", True, target))
+    for key, target in (("metrics_listen", export.metrics_listen), ("otlp_endpoint", export.otlp_endpoint)):
+        modules, remedy = NEEDS[key]
+        lacking = [module for module in modules if not installed(module)]
+        if target and lacking:
+            found.append(Finding(f"agent.export.{key}", False, f"not installed: {', '.join(lacking)}", remedy))
         elif target:
-            detail, remedy = f"{module} is not installed", f"pip install 'flyball[{extra}]'"
-            found.append(Finding(f"agent.export.{key}", False, detail, remedy))
+            found.append(Finding(f"agent.export.{key}", True, target))
     return found
 
 

@@ -19,6 +19,8 @@ from flyball_contracts.errors import ConfigError
 T = TypeVar("T")
 _INVALID_ENUM = "Invalid enum value"  # msgspec names the wrong one, not the right ones
 
+_KEY = re.compile(r"([a-z]\w*): (.+)", re.DOTALL)
+
 
 def load_config(path: Path, kind: type[T]) -> T:
     """Read a YAML file as ``kind``, a frozen struct.
@@ -72,6 +74,8 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
         inner = where.rstrip("`").removeprefix("$").lstrip(".")
         expected = expected_at(kind, inner) if message.startswith(_INVALID_ENUM) or "matching regex" in message else ""
         message = f"expected {expected}" if expected else f"{message[0].lower()}{message[1:]}"
+        if named := _KEY.fullmatch(message):  # a section that checks itself names the key first
+            inner, message = f"{inner}.{named[1]}".lstrip("."), named[2]
         place = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{name}:{line_of(node, inner)}: {place or 'the document'}: {message}") from error
 
