@@ -191,7 +191,7 @@ def _guard(count: int) -> dict[str, float]:
     for i, name in enumerate(names):
         tables.take(msgspec.structs.replace(spec(name), gpus_per_replica=(1.0, 0.5)[i % 2], tenant=("u", "t")[i % 2]))
         runs = tuple(Allocation(workload=name, replica=f"{name}-{gpu}", devices=(gpu,)) for gpu in range(8))
-        nodes.append(msgspec.structs.replace(inventory(f"n{i}", devices=8), allocations=runs))
+        nodes.append(msgspec.structs.replace(inventory(f"n{i}", devices=8, price=32.0), allocations=runs))
         tables.take(nodes[-1])
     guard, state, shown = Guard(config), GuardState(), SubjectState(replicas=8, ready=8)
     took_us: list[float] = []

@@ -57,6 +57,7 @@ class World(NamedTuple):
     ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
     ``gpus[node]`` are the GPUs of a node that are not divided by MIG. ``held[cell, workload]`` is how many replicas a
     workload had shortly before inventories showed fewer. ``sums`` are over all of that; see :meth:`summed`.
+    ``usd_per_gpu_hour[cell]`` is the lowest price of a GPU that its inventories show.
     """
 
     workloads: Mapping[str, WorkloadSpec]
@@ -69,6 +70,7 @@ class World(NamedTuple):
     gpus: Mapping[str, tuple[Gpu, ...]] = {}
     held: Mapping[tuple[str, str], int] = {}
     sums: Sums | None = None
+    usd_per_gpu_hour: Mapping[str, float] = {}
 
     def summed(self) -> Sums:
         """Sums over all inventories; computed, unless the world was made with them."""
@@ -275,10 +277,11 @@ _PROOF: Mapping[Urgency, str] = {
 
 
 def added_usd_per_hour(context: Context) -> float:
-    """Cost that a decision adds, in USD per hour; 0 if it saves or gives none.
+    """Cost that a decision adds, in USD per hour; 0 if it saves.
 
-    A decision that starts more replicas than it states, because fewer run, adds as much for each as it expects. For a
-    pool it is at least the price of the machines that it adds to those observed.
+    A decision that starts more replicas than it states, because fewer run, adds as much for each as it expects. It adds
+    at least what the replicas that it starts cost on the cheapest GPUs of its cell, whatever it expects. For a pool it
+    is at least the price of the machines that it adds to those observed.
     """
     decision, pool = context.decision, context.pool
     expected = decision.expected.cost_usd_per_hour or 0.0
@@ -289,4 +292,18 @@ def added_usd_per_hour(context: Context) -> float:
     if pool is not None:
         return max(0.0, expected, starts * pool.price_usd_per_hour)
     of_all = abs(expected / stated) * starts if stated and starts > max(0, stated) else 0.0
-    return max(0.0, expected, of_all)
+    cheapest = context.world.usd_per_gpu_hour.get(decision.cell, 0.0)
+    return max(0.0, expected, of_all, starts * gpus_of(decision.workload, context.world.workloads) * cheapest)
+
+
+def adds_unknown_cost(context: Context) -> bool:
+    """Whether a decision starts GPUs of which neither it nor an inventory of its cell says the price."""
+    decision, world = context.decision, context.world
+    return (
+        context.pool is None
+        and isinstance(decision, SetsReplicas)
+        and decision.replicas > decision.starts_from(context.observed)
+        and decision.expected.cost_usd_per_hour is None
+        and decision.cell not in world.usd_per_gpu_hour
+        and gpus_of(decision.workload, world.workloads) > 0
+    )

@@ -19,10 +19,22 @@ class Shown:
         self.placed: Placed = {}
         self.sums = Sums()
         self._specs: dict[str, WorkloadSpec] = {}
+        self._prices: dict[str, tuple[str, float]] = {}
+        self._cheapest: Mapping[str, float] | None = None
         self._rank: dict[str, int] = {}
         self._ranks = count()
         self._parts: dict[_Key, dict[str, tuple[str, ...]]] = {}
         self._spots: dict[str, tuple[str, frozenset[Spot]]] = {}
+
+    @property
+    def usd_per_gpu_hour(self) -> Mapping[str, float]:
+        """Lowest price of a GPU by cell, in USD per hour; without the cells of which no inventory has one."""
+        if self._cheapest is None:
+            found: dict[str, float] = {}
+            for cell, price in self._prices.values():
+                found[cell] = min(price, found.get(cell, price))
+            self._cheapest = found
+        return self._cheapest
 
     def take(self, inventory: Inventory) -> None:
         """Apply a new inventory."""
@@ -34,6 +46,7 @@ class Shown:
         info = NodeInfo(inventory.cell, inventory.schedulable)
         if self.nodes.get(name) != info:
             self.nodes = {**self.nodes, name: info}
+        self._price(name, inventory)
         same = was is not None and was.cell == inventory.cell and was.allocations == inventory.allocations
         if not same:
             self._place(name, was, inventory)
@@ -49,6 +62,7 @@ class Shown:
         self.nodes = {name: info for name, info in self.nodes.items() if name != node}
         self.gpus = {name: gpus for name, gpus in self.gpus.items() if name != node}
         self._place(node, was, None)
+        self._price(node, None)
         self._offer(node)
         del self._rank[node]
 
@@ -67,6 +81,14 @@ class Shown:
             self._count(key, 1)
             for node in self._parts[key]:
                 self._offer(node)
+
+    def _price(self, node: str, inventory: Inventory | None) -> None:
+        was = self._prices.pop(node, None)
+        gpus = 0 if inventory is None else sum(device.parent is None for device in inventory.devices)
+        if inventory is not None and inventory.price_usd_per_hour is not None and gpus:
+            self._prices[node] = inventory.cell, inventory.price_usd_per_hour / gpus
+        if was != self._prices.get(node):
+            self._cheapest = None
 
     def _place(self, node: str, was: Inventory | None, now: Inventory | None) -> None:
         before, after = _replicas_of(was), _replicas_of(now)

@@ -47,6 +47,7 @@ class WorldTables:
                 self._view = World(
                     {**self._workloads}, shown.nodes, shown.placed, "", self._limits.by_workload(shown.inventories),
                     self.stops, self._approvals, shown.gpus, sums=shown.sums,
+                    usd_per_gpu_hour=shown.usd_per_gpu_hour,
                 )  # fmt: skip
             return self._view._replace(stop=stop)
 

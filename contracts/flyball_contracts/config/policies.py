@@ -91,7 +91,8 @@ class Window(Section, frozen=True, kw_only=True):
 class Limit(Section, frozen=True, kw_only=True):
     """Maximum in any ``window_s`` seconds in a cell, counted separately for each value of ``per``.
 
-    ``actions`` are decisions, ``replicas`` those taken away, and ``usd_per_hour`` the expected increase of the cost.
+    ``actions`` are decisions, ``replicas`` those taken away, and ``usd_per_hour`` the increase of the cost: what the
+    decision expects, and at least what its GPUs cost by the lowest price in the inventories.
     """
 
     per: Literal["target", "workload", "tenant", "cell"] = "cell"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flyball_actuators.guard.limits import least_of, remedy, within
 from flyball_actuators.guard.policies.matching import counted
-from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, refuse
+from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, adds_unknown_cost, refuse
 from flyball_actuators.guard.sums import tenant_of
 from flyball_contracts.config import GuardPolicy, Limit
 
@@ -34,6 +34,14 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
     takes = context.takes
     if limit.actions is None and not (limit.replicas is not None and takes) and limit.usd_per_hour is None:
         return None
+    if limit.usd_per_hour is not None and context.config.mode == "live" and adds_unknown_cost(context):
+        return refuse(
+            "limit",
+            f"{where}: neither the decision nor an inventory says what a GPU of cell {decision.cell!r} costs, so "
+            f"{limit.usd_per_hour:g} USD an hour cannot be kept; set agent.price_usd_per_hour on its nodes, or take "
+            "usd_per_hour off the limit",
+            policy.name,
+        )
     own = _counted(context, policy, limit)
     taken, usd_per_hour = sum(grant.taken for grant in own), sum(grant.usd_per_hour for grant in own)
     added = added_usd_per_hour(context)
