@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from tests.cli.setup.test_light_agent import HEAVY
 from tests.cli.shell import check_refused, flyball
-from tests.cli.test_light_agent import HEAVY
 
 from flyball_cli.main import COMMANDS
 

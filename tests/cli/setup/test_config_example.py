@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import check_refused, command, environment, flyball
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.cli.shell import NOBODY, check_refused, environment
 from flyball_cli.extras import EXTRAS
 from flyball_contracts.topics import TOPICS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WITHOUT = """
 import importlib.machinery, sys

@@ -14,7 +14,7 @@ from flyball_collectors.agent import memory
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.kafka import preflight
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEAVY = ("jax", "jaxlib", "faust", "mode", "polars", "statsmodels", "numba", "nicegui", "influxdb_client")
 PROGRAM = f"""
 import sys
