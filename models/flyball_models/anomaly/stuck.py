@@ -31,6 +31,7 @@ class Config(NamedTuple):
     share: float = 0.3
     smooth_s: float = 120.0
     stuck_s: float = 600.0
+    again_s: float = 300.0
     times: float = 4.0
     seen_s: float = 1800.0
     changes: float = 20.0
@@ -62,7 +63,7 @@ class State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What has become stuck, [K, N], or missing, [M, N]."""
+    """What is reported as stuck, [K, N], or missing, [M, N]."""
 
     stuck: Bools
     missing: Bools
@@ -81,8 +82,8 @@ def init(n: int, metrics: int, config: Config) -> State:
 def step(state: State, x: Floats, mask: Bools, elapsed_s: float, config: Config) -> tuple[State, Found]:
     """Add the means [M, N] of ``elapsed_s``, NaN where a metric is missing; devices outside ``mask`` keep their state.
 
-    Each finding is returned once, until it ends: a stuck sensor when its value changes, a missing metric when it comes
-    again; then it has to be delivered for ``delivered_s`` before it can be missing again.
+    A stuck sensor is returned every ``again_s`` until its value changes, a missing metric once until it comes again;
+    then it has to be delivered for ``delivered_s`` before it can be missing again.
     """
     period, judged = np.float32(elapsed_s), len(config.least)
     known = np.isfinite(x) & mask
@@ -111,7 +112,8 @@ def step(state: State, x: Floats, mask: Bools, elapsed_s: float, config: Config)
         inside = (value > bounds[0]) & (value < bounds[1])
     lasts = repeats_s >= np.maximum(np.float32(config.stuck_s), np.float32(config.times) * longest_s)
     is_stuck = np.where(here, same & armed & inside & lasts & _moved(low, high, largest, config), state.is_stuck)
-    found = Found(is_stuck & ~state.is_stuck, is_missing & ~state.is_missing)
+    again = same & (repeats_s // np.float32(config.again_s) > state.repeats_s // np.float32(config.again_s))
+    found = Found(is_stuck & (again | ~state.is_stuck), is_missing & ~state.is_missing)
     return State(
         np.where(known, x, state.last), delivered_s, missing_s, smooth, largest, repeats_s, longest_s, changes,
         low, high, is_stuck, np.where(mask, is_missing, state.is_missing),

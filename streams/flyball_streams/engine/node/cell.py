@@ -90,13 +90,14 @@ class NodeCell:
         self.gangs = Gangs(directory, training)
         self.health = Health(self.gangs, slots)
         self.absences = Absences(partition, node_partitions)
+        sensors = StuckSensors(slots)
         gpu_detectors: tuple[Detector[Any], ...] = (
             Departures(self.gpus, GPU_WATCHED, GPUS_SHARE * self.rate),
             Hanging(training, self.profiles, slots),
             self.profiles,
             Links(slots),
-            StuckSensors(slots),
-            Sojourns(self.gpus, GPU_STATES, SOJOURNS_SHARE * self.rate),
+            sensors,
+            Sojourns(self.gpus, GPU_STATES, SOJOURNS_SHARE * self.rate, sensors),
             LostDevices(self.gpus, LOST_SHARE * self.rate),
             self.health,
         )

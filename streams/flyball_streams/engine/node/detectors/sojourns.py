@@ -20,7 +20,7 @@ from flyball_contracts.records import Anomaly, Evidence
 from flyball_models.anomaly import sojourn, tail
 from flyball_streams.engine.budget import BUDGET_S, score
 from flyball_streams.engine.node.detector import CellTick, Detector
-from flyball_streams.engine.node.detectors.stuck import SAMPLE_S, STUCK
+from flyball_streams.engine.node.detectors.stuck import SAMPLE_S, STUCK, StuckSensors
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.packing import arrays, like
@@ -72,12 +72,15 @@ class Watched(NamedTuple):
 class Sojourns(Detector[Watched]):
     """Follows the subjects of one table in ``states``; a sample has ``elapsed_s`` so far.
 
-    ``rate`` is the budget of false reports per subject and second. GPUs have peers by model and workload, and start
+    ``rate`` is the budget of false reports per subject and second; what ``sensors`` knows to be stuck is not reported
+    a second time. GPUs have peers by model and workload, and start
     again with other work; hosts are all compared with each other.
     """
 
-    def __init__(self, table: SubjectTable, states: Sequence[Watch], rate: float) -> None:
-        self.table, self.states = table, tuple(states)
+    def __init__(
+        self, table: SubjectTable, states: Sequence[Watch], rate: float, sensors: StuckSensors | None = None
+    ) -> None:
+        self.table, self.states, self.sensors = table, tuple(states), sensors
         self.columns = np.array([table.layout.column(state.key) for state in states])
         self.least, self.most = (
             np.array([getattr(state, end) for state in states], np.float32)[:, None] for end in ("least", "most")
@@ -128,6 +131,8 @@ class Sojourns(Detector[Watched]):
         if not found.ratio.any():
             return
         for state, slot in np.argwhere(found.ratio).tolist():
+            if self.sensors is not None and self.repeats[state, 0] and self.sensors.knows(slot, self.states[state].key):
+                continue
             yield self._anomaly(seen, state, slot, float(low[state, slot]), found)
 
     def _arranged(self, seen: CellTick) -> sojourn.Peers:

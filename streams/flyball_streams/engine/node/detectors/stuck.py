@@ -1,7 +1,8 @@
 """Detects sensors of GPUs that are stuck, and metrics that a device delivered and no longer does.
 
 What a device reports is then wrong or incomplete: a fault of its telemetry, which moves no work and speaks against no
-node. Of the SM clock only its absence is reported: a healthy one runs at its highest value for hours, and an
+node. Where the same device shows nothing, peers may: :mod:`.sojourns` reports what they show, but no sensor that is
+known to be stuck here. Of the SM clock only its absence is reported: a healthy one runs at its highest value for hours, and an
 administrator may pin it to any.
 """
 
@@ -44,6 +45,7 @@ CONFIG = stuck.Config(
     ),
 )
 """Power follows use and SM activity, temperature follows power, use power or SM activity, and SM activity power."""
+JUDGED = METRICS[: len(CONFIG.least)]
 COLUMNS = np.array([GPU.column(key) for key in METRICS])
 UNITS = [GPU.metrics[int(column)].unit for column in COLUMNS]
 
@@ -70,7 +72,7 @@ class StuckSensors(Detector[stuck.State]):
         self.reset(list(kinds))
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:
-        """Anomalies at the end of a sample, of each device at most one of each kind, once until it ends."""
+        """Anomalies at the end of a sample, of each device at most one of each kind."""
         means = seen.gpus.means
         if means is None:
             return
@@ -91,6 +93,10 @@ class StuckSensors(Detector[stuck.State]):
         ):  # fmt: skip
             for slot in np.flatnonzero(which.any(axis=0)).tolist() if which.any() else ():
                 yield self._anomaly(seen, slot, name, np.flatnonzero(which[:, slot]).tolist(), since_s[:, slot])
+
+    def knows(self, slot: int, key: str) -> bool:
+        """Whether the sensor of a metric is known to be stuck."""
+        return key in JUDGED and bool(self.model.is_stuck[JUDGED.index(key), slot])
 
     def _anomaly(
         self, seen: CellTick, slot: int, detector: str, metrics: list[int], since_s: NDArray[np.float32]

@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.streams.engine.scene import cell_tick, inventory
+from tests.streams.engine.scene import CELL, CONFIG, cell_tick, inventory
 
 from flyball_contracts.metrics import GPU, HOST
 from flyball_contracts.records import Allocation, Anomaly, Tick
-from flyball_streams.engine.budget import BUDGET_S
+from flyball_streams.engine import Directory
+from flyball_streams.engine.budget import BUDGET_S, SOJOURNS_SHARE
+from flyball_streams.engine.node.cell import NodeCell
 from flyball_streams.engine.node.detectors.sojourns import DETECTOR, GPU_STATES, HOST_STATES, Sojourns
-from flyball_streams.engine.node.detectors.stuck import STUCK
+from flyball_streams.engine.node.detectors.stuck import STUCK, StuckSensors
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.window import Means
 from flyball_streams.engine.packing import pack, unpack
@@ -113,3 +115,29 @@ def test_a_host_whose_memory_repeats_to_the_bit_has_a_stuck_sensor() -> None:
     found = pods.again().run(60, memory=(7, 0.4375))
     assert {(one.subject, one.detector) for one in found} == {("node-07", STUCK)}
     assert symptom_of(found[0]).device == ""
+
+
+def test_a_sensor_that_is_known_to_be_stuck_is_reported_by_one_detector() -> None:
+    """Use that stands still differs from the use of the peers, and later from the power of the same GPU."""
+    cell = NodeCell(CELL, 0, CONFIG, Directory(), 1)
+    for node in NODES:
+        cell.gpus.rows(tuple(d.id for d in node.devices), node.node)
+    sensors, sojourns = (next(d for d in cell.detectors if isinstance(d, kind)) for kind in (StuckSensors, Sojourns))
+    by_peers = Sojourns(cell.gpus, GPU_STATES, SOJOURNS_SHARE * cell.rate)  # as if the other did not exist
+    by_peers.resize(cell.gpus.capacity)
+    random, found = np.random.default_rng(2), dict[str, list[Anomaly]](own=[], cell=[], peers=[])
+    for at in range(LEARNED + 60):
+        use = np.where(random.random(N) < 0.5, 0.0, random.uniform(0.0, 1.0, N))
+        values = np.full((cell.gpus.capacity, len(GPU)), np.nan, np.float32)
+        values[:N, GPU.column("hw.power")] = 80.0 + 420.0 * np.repeat((at // 8) % 2, N) + random.random(N)
+        values[:N, USE] = use
+        if at >= LEARNED:
+            values[5, USE] = 0.37
+        cell.gpus.means = Means(values, np.arange(cell.gpus.capacity) < N, float(PERIOD_S))
+        seen = cell_tick(Tick(index=FIRST + at, period_ns=PERIOD_S * 10**9), cell.gpus, None, *NODES)
+        for name, detector in (("own", sensors), ("cell", sojourns), ("peers", by_peers)):
+            found[name] += [one for one in detector.step(seen) if isinstance(one, Anomaly)]
+    assert {(one.subject, one.detector) for one in found["own"] + found["peers"]} == {("node-05/0", STUCK)}
+    known_ns = found["own"][0].time_ns
+    assert found["cell"] == [one for one in found["peers"] if one.time_ns < known_ns] != []
+    assert any(one.time_ns > known_ns for one in found["peers"])

@@ -1,15 +1,17 @@
-"""Sensors that are stuck and metrics that are missing are reported once, by their name, and move nothing."""
+"""Sensors that are stuck and metrics that are missing are reported by their name, as one incident, and move nothing."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.streams.engine.incident_harness import IncidentHarness, at
 from tests.streams.engine.scene import CELL, cell_tick, tick
 from tests.streams.engine.test_quarantine import conditions, sign
 
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Anomaly, Tick
+from flyball_streams.engine.cell.incidents.manager import QUIET_S
 from flyball_streams.engine.node.detectors.stuck import COLUMNS, METRICS, MISSING, STUCK, StuckSensors
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.window import Means
@@ -78,11 +80,11 @@ def learned() -> Gpus:
     ("name", "value", "mover"),
     [("POWER", 317.25, USE), ("TEMPERATURE", 58.0, POWER), ("USE", 0.57, POWER), ("SM", 0.31, POWER)],
 )
-def test_a_sensor_that_stands_still_while_others_move_is_reported_once(
+def test_a_sensor_that_stands_still_while_others_move_is_one_open_incident(
     learned: Gpus, name: Any, value: float, mover: str
 ) -> None:
     gpus = learned.again()
-    (one,) = gpus.run(LONG, **{name: (70, value)})
+    one, *more = gpus.run(LONG, **{name: (70, value)})
     assert (one.detector, one.subject, one.workload, one.score) == (STUCK, "gpu-70", "", 0.3)
     first, second = one.evidence[:2]
     assert first.name == globals()[name]
@@ -91,6 +93,13 @@ def test_a_sensor_that_stands_still_while_others_move_is_reported_once(
     assert second.value > (second.expected or 0.0)
     assert one.since_ns is not None
     assert 600 <= (one.time_ns - one.since_ns) / 1e9 <= 1500
+    assert {(other.detector, other.subject) for other in more} == {(STUCK, "gpu-70")}
+    harness = IncidentHarness()
+    for at_tick, sign in enumerate((one, *more)):
+        harness.at(at_tick, replace(symptom_of(sign), time_ns=at(at_tick)))
+    assert len(harness.open()) == 1
+    gaps_s = np.diff([other.time_ns for other in (one, *more)]) / 1e9
+    assert gaps_s.max() < QUIET_S, "its incident would end"
     assert gpus.run(10) == [], "it ended"
     symptom = symptom_of(one)
     assert (symptom.cause, symptom.strength, symptom.severity, symptom.device) == (
@@ -135,7 +144,7 @@ def test_other_work_starts_a_device_again_and_room_for_more_changes_nothing(lear
     gpus.add(300)
     assert gpus.detector.model.last.shape == (len(METRICS), gpus.table.capacity)
     found = gpus.run(LONG, POWER=(20, 317.25), SM=(21, np.nan))
-    assert sorted((a.detector, a.subject) for a in found) == [(MISSING, "gpu-21"), (STUCK, "gpu-20")]
+    assert sorted({(a.detector, a.subject) for a in found}) == [(MISSING, "gpu-21"), (STUCK, "gpu-20")]
 
 
 def test_it_is_an_incident_of_telemetry_and_no_sign_against_the_node() -> None:
