@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from flyball_actuators.execution.jitter import longer
 from flyball_actuators.platforms import PlatformError
 from flyball_actuators.platforms.calls import StoppedError
 
@@ -21,14 +22,14 @@ class Breaker:
     """Opens after :data:`FAILURES` calls in a row without an answer, and closes with the first answer after that.
 
     While it is open, one probe at a time is admitted, after a wait that doubles from :data:`FIRST_WAIT_S` to
-    :data:`LONGEST_WAIT_S` seconds. A refusal by the platform is an answer. ``opened`` counts how often it has opened.
-    Any thread may call.
+    :data:`LONGEST_WAIT_S` seconds; those of several actuators (``instance``) are spread. A refusal by the platform is
+    an answer. ``opened`` counts how often it has opened. Any thread may call.
     """
 
-    def __init__(self, name: str, monotonic: Callable[[], float]) -> None:
+    def __init__(self, name: str, instance: str, monotonic: Callable[[], float]) -> None:
         self.opened = 0
         self.has_answered = False
-        self._name, self._monotonic = name, monotonic
+        self._name, self._instance, self._monotonic = name, instance, monotonic
         self._lock = threading.Lock()
         self._failures = 0
         self._problem = ""
@@ -91,7 +92,7 @@ class Breaker:
                 return
             if was_closed or self._probing:
                 self._wait_s = FIRST_WAIT_S if was_closed else min(2 * self._wait_s, LONGEST_WAIT_S)
-                self._next_s = self._monotonic() + self._wait_s
+                self._next_s = self._monotonic() + longer(self._wait_s, self._instance, self._name)
             self._probing = False
             self.opened += was_closed
         if was_closed:

@@ -12,10 +12,10 @@ from flyball_contracts.records.platforms import REPEAT_NS
 class _Kept:
     """A breaker, and what was last reported of it."""
 
-    def __init__(self, served: Served, monotonic: Callable[[], float]) -> None:
+    def __init__(self, served: Served, instance: str, monotonic: Callable[[], float]) -> None:
         self.cells = ",".join(served.cells)
         self.driver = served.platform.name
-        self.breaker = Breaker(self.driver, monotonic)
+        self.breaker = Breaker(self.driver, instance, monotonic)
         self.open = False
         self.since_ns = 0
         self.at_ns: int | None = None
@@ -33,7 +33,7 @@ class Breakers:
         key = id(served.platform)
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = _Kept(served, self._monotonic)
+            found = self._kept[key] = _Kept(served, self._instance, self._monotonic)
         return found.breaker
 
     @property

@@ -28,6 +28,7 @@ from flyball_actuators.audit import Stage, Trail
 from flyball_actuators.execution.breaker import Breaker
 from flyball_actuators.execution.breakers import Breakers
 from flyball_actuators.execution.effect import effect_of, effect_of_pool
+from flyball_actuators.execution.jitter import longer
 from flyball_actuators.execution.judge import Judge
 from flyball_actuators.execution.task import OutcomeFactory, Step, Task
 from flyball_actuators.guard import Verdict, passed, pool_in
@@ -368,7 +369,8 @@ class Carrier:
             task.failing_s = now_s
             _LOG.warning("%s %s: %s; trying again", type(task.decision).__name__, task.decision.target, problem)
         lasted_s = now_s - task.failing_s
-        task.due_s = now_s + min(max(FIRST_WAIT_S, lasted_s), LONGEST_WAIT_S)
+        wait_s = min(max(FIRST_WAIT_S, lasted_s), LONGEST_WAIT_S)
+        task.due_s = now_s + longer(wait_s, task.decision.id, self._session.instance)
         task.problem = problem
         if task.step == "submitting":
             task.maybe_submitted, task.step = True, "waiting"

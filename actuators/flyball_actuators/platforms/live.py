@@ -1,5 +1,7 @@
 """Settings that mode ``live`` requires, so that it is not enabled by accident."""
 
+from collections.abc import Iterable
+
 from flyball_contracts.config import ActuatorConfig
 from flyball_contracts.errors import ConfigError
 
@@ -21,12 +23,13 @@ def check_live(config: ActuatorConfig) -> None:
             'actuator.allow: mode live takes patterns of the workloads that may be acted on, such as ["web-*"]; name '
             "them, or set mode: dry_run"
         )
-    everywhere = (i for i, entry in enumerate(config.platforms) if entry.driver != "simulated" and "*" in entry.cells)
-    at = next(everywhere, None) if "*" in config.allow else None
+    all_workloads, places = _for_all(config.allow), enumerate(config.platforms)
+    everywhere = (i for i, entry in places if entry.driver != "simulated" and _for_all(entry.cells))
+    at = next(everywhere, None) if all_workloads else None
     if at is not None:
         raise ConfigError(
-            f"actuator.allow: '*' lets mode live act on each workload of each cell that actuator.platforms[{at}] "
-            'answers for; name the workloads, such as ["web-*"], or its cells'
+            f"actuator.allow: {all_workloads!r} lets mode live act on each workload of each cell that "
+            f'actuator.platforms[{at}] answers for; name the workloads, such as ["web-*"], or its cells'
         )
     if not config.kill_switch:
         raise ConfigError(
@@ -39,3 +42,8 @@ def check_live(config: ActuatorConfig) -> None:
                 f"actuator.platforms[{i}].budget_usd_per_hour: mode live takes what all pools of the entry together "
                 "may cost an hour; set it, or set mode: dry_run"
             )
+
+
+def _for_all(patterns: Iterable[str]) -> str:
+    """The first pattern that any name of some length matches, empty without one."""
+    return next((one for one in patterns if "*" in one and not one.strip("*?")), "")

@@ -2,7 +2,9 @@
 
 import re
 from functools import cache
-from typing import Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
+
+import msgspec
 
 from flyball_contracts.config.base import Count, Driver, NotNegative, Positive, Section
 from flyball_contracts.records.commands.decisions import DecisionType
@@ -10,6 +12,7 @@ from flyball_contracts.records.commands.kinds.base import Urgency
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Patterns = tuple[str, ...]
+Percent = Annotated[str, msgspec.Meta(pattern="^(100|[1-9]?[0-9])%$", description="a number, or percent such as 25%")]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"(?:([a-z,]+) )?([0-9:]+) *- *(?:([a-z]+) )?([0-9:]+)")
 _TIME = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun) )?([01]\d:[0-5]\d|2[0-3]:[0-5]\d|24:00)")
@@ -91,20 +94,26 @@ class Window(Section, frozen=True, kw_only=True):
 class Limit(Section, frozen=True, kw_only=True):
     """Maximum in any ``window_s`` seconds in a cell, counted separately for each value of ``per``.
 
-    ``actions`` are decisions, ``replicas`` those taken away, and ``usd_per_hour`` the increase of the cost: what the
-    decision expects, and at least what its GPUs cost by the lowest price in the inventories.
+    ``actions`` are decisions, and ``replicas`` those taken away, as a number or as a share of those that run now, such
+    as 25%, rounded up. ``usd_per_hour`` is the increase of the cost: what the decision expects, and at least what its
+    GPUs cost by the lowest price in the inventories. A pool of machines is a target of its own.
     """
 
     per: Literal["target", "workload", "tenant", "cell"] = "cell"
     window_s: Positive = 3600.0
     actions: Count | None = None
-    replicas: Count | None = None
+    replicas: Count | Percent | None = None
     usd_per_hour: NotNegative | None = None
 
     def __post_init__(self) -> None:
         """Reject a limit without a maximum."""
         if self.actions is None and self.replicas is None and self.usd_per_hour is None:
             raise ValueError("it limits nothing; give actions, replicas or usd_per_hour")
+
+    @property
+    def share(self) -> int | None:
+        """Percent of the replicas that run, of which no more may be taken away; ``None`` for a number."""
+        return int(self.replicas.rstrip("%")) if isinstance(self.replicas, str) else None
 
 
 class Quota(Section, frozen=True, kw_only=True):

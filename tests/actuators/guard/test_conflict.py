@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import given, strategies as st
-from tests.actuators.guard.test_policies import config
+from tests.actuators.guard.policies.test_policies import config
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
 from flyball_actuators.guard import Guard, GuardState

@@ -1,5 +1,6 @@
 """Mode live is asked for knowingly, or not at all."""
 
+import re
 from collections.abc import Mapping
 from threading import Event
 from typing import Any
@@ -45,6 +46,10 @@ def test_live_that_is_meant_starts() -> None:
     every: dict[str, Any] = {**KNOWING, "allow": ("*",)}
     make_platforms(ActuatorConfig(mode="live", platforms=(REAL,), **every), nothing)
     anywhere = PlatformConfig()
+    for allow, cells in (("**", "*"), ("*", "?*"), ("*?*", "**")):
+        settings: dict[str, Any] = {**KNOWING, "allow": (allow,), "platforms": (PlatformConfig(cells=(cells,)),)}
+        with pytest.raises(ConfigError, match=rf"actuator\.allow: '{re.escape(allow)}' lets mode live act on each"):
+            make_platforms(ActuatorConfig(mode="live", **settings), nothing)
     says = (
         r"actuator\.allow: '\*' lets mode live act on each .* actuator\.platforms\[1\] answers for; name the workloads"
     )

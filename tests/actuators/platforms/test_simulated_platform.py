@@ -16,9 +16,11 @@ from flyball_actuators.platforms import (
     Running,
     SimulatedPlatform,
     Superseded,
+    WebhookPlatform,
 )
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import SubjectState
+from flyball_contracts.webhook import Cell
 
 
 @pytest.fixture
@@ -159,6 +161,27 @@ def test_what_is_not_in_its_language_is_an_error(status: int, body: bytes) -> No
         with pytest.raises(PlatformError):
             platform.find(scale(), None)
         other_server.shutdown()
+
+
+class Real(PlatformServer):
+    """Obeys decisions as a simulated fleet does, and is none."""
+
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        status, answer = super()._answer(method, path, body)
+        return status, Cell(cell=self.cell) if path == "/v1/cell" else answer
+
+
+def test_a_server_that_is_no_simulated_fleet_is_not_commanded_as_one() -> None:
+    server = Real()
+    server.has("chat", 4)
+    try:
+        refused = SimulatedPlatform(server.url, 2.0).observe(scale())
+        assert isinstance(WebhookPlatform(server.url, 2.0).observe(scale()), SubjectState)
+    finally:
+        server.close()
+    assert isinstance(refused, Rejected)
+    assert refused.code == "no_platform"
+    assert "is no simulated fleet; set driver: webhook" in refused.detail
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://here", "http://", "http://here:x"])

@@ -21,7 +21,7 @@ from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.sinks.lines import to_lines
 
 NAMES = [f"w{i}" for i in range(40)]
-PROBES = 6  # after 1, 2, 4, 8, 16 and 30 s: more than a minute
+PROBES = 6  # after 1, 2, 4, 8, 16 and 30 s, each longer by up to a quarter: more than a minute
 
 
 def test_calls_stop_and_one_probe_after_a_growing_wait_brings_them_back(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_calls_stop_and_one_probe_after_a_growing_wait_brings_them_back(tmp_path
             process.step()
         faults["observe"] = many
         for i, name in enumerate(NAMES):
-            site.send(scale(f"d{i}", workload=name, time_ns=site.now_ns, ttl_s=110))
+            site.send(scale(f"d{i}", workload=name, time_ns=site.now_ns, ttl_s=150))
         calls_at_s: list[float] = []
         begun_s = site.time.now_s
         while site.time.now_s < begun_s + 80.0:
@@ -51,6 +51,30 @@ def test_calls_stop_and_one_probe_after_a_growing_wait_brings_them_back(tmp_path
     assert len(probes_s) == PROBES
     assert waits_s == sorted(waits_s)
     assert len(site.account.effects) == len(NAMES), "none had expired when the platform answered again"
+    assert site.broken() == []
+
+
+def test_calls_that_failed_together_are_not_made_again_together(tmp_path: Path) -> None:
+    names = NAMES[: FAILURES - 1]
+    site = Site(tmp_path, CONFIG, [*map(spec, names)], allowed=names, actuators=("a",), chance=random.Random(1))
+    (process,) = site.processes
+    with still_time(site):
+        process.start()
+        for _ in range(4):
+            process.step()
+        site.account.faults["observe"] = len(names)
+        for name in names:
+            site.send(scale(f"d-{name}", workload=name, time_ns=site.now_ns))
+        begun_s, again_s = site.time.now_s, dict[str, float]()
+        while len(again_s) < len(names):
+            process.step()
+            for outcome in site.broker.all_outcomes():
+                again_s.setdefault(outcome.decision, site.time.now_s - begun_s)
+            site.time.now_s += 0.0005
+        site.settle()
+        process.kill()
+    assert len(set(again_s.values())) == len(names)
+    assert 0.25 <= min(again_s.values()) <= max(again_s.values()) < 0.35, "by a quarter at most"
     assert site.broken() == []
 
 

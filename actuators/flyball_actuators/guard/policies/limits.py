@@ -1,9 +1,10 @@
 """Limits on actions, replicas and cost in a time window, by target, workload, tenant or cell."""
 
 from collections.abc import Iterator
+from math import ceil
 
 from flyball_actuators.guard.limits import least_of, remedy, within
-from flyball_actuators.guard.policies.matching import counted
+from flyball_actuators.guard.policies.matching import counted, shown
 from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, adds_unknown_cost, refuse
 from flyball_actuators.guard.sums import tenant_of
 from flyball_contracts.config import GuardPolicy, Limit
@@ -25,14 +26,16 @@ def room_of(context: Context) -> Iterator[int]:
     """Replicas that each limit of the policies still lets be taken away."""
     for policy in context.policies:
         for limit in policy.limits:
-            if limit.replicas is not None:
-                yield limit.replicas - sum(grant.taken for grant in _counted(context, policy, limit))
+            most = _most(context, policy, limit)
+            if most is not None:
+                yield most - sum(grant.taken for grant in _counted(context, policy, limit))
 
 
 def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Verdict | None:
     decision = context.decision
     takes = context.takes
-    if limit.actions is None and not (limit.replicas is not None and takes) and limit.usd_per_hour is None:
+    most_taken = _most(context, policy, limit) if takes else None
+    if limit.actions is None and most_taken is None and limit.usd_per_hour is None:
         return None
     if limit.usd_per_hour is not None and context.config.mode == "live" and adds_unknown_cost(context):
         return refuse(
@@ -45,10 +48,11 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
     own = _counted(context, policy, limit)
     taken, usd_per_hour = sum(grant.taken for grant in own), sum(grant.usd_per_hour for grant in own)
     added = added_usd_per_hour(context)
-    least, fewer = least_of(decision, takes), remedy((limit.replicas or 0) - taken)
+    of_all = "" if limit.share is None else _of(context, policy, limit)
+    least, fewer = least_of(decision, takes), remedy((most_taken or 0) - taken)
     checks: tuple[tuple[str, float | None, float, float, float, str], ...] = (
         ("actions", limit.actions, len(own), 1, 1, "wait"),
-        (_TAKEN, limit.replicas, taken, takes, least, fewer),
+        (_TAKEN, most_taken, taken, takes, least, fewer),
         ("USD an hour added", limit.usd_per_hour, usd_per_hour, added, added, "wait, request less"),
     )
     for what, most, before, more, at_least, what_to_do in checks:
@@ -56,11 +60,43 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
             return refuse(
                 "limit",
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
-                f"{_names(context)[limit.per]!r} may have {most:g}; {what_to_do}, or raise the limit",
+                f"{_names(context)[limit.per]!r} may have {most:g}{of_all if what == _TAKEN else ''}; {what_to_do}, "
+                "or raise the limit",
                 policy.name,
-                limit.replicas - taken if what == _TAKEN and limit.replicas is not None else None,
+                most_taken - taken if what == _TAKEN and most_taken is not None else None,
             )
     return None
+
+
+def _most(context: Context, policy: GuardPolicy, limit: Limit) -> int | None:
+    """Replicas that may be taken away in the window; ``None``: any number, or it is not known yet."""
+    if isinstance(limit.replicas, int):
+        return limit.replicas
+    runs = None if limit.share is None else _running(context, policy, limit)
+    return None if limit.share is None or runs is None else ceil(limit.share * runs / 100)
+
+
+def _running(context: Context, policy: GuardPolicy, limit: Limit) -> int | None:
+    """Replicas, or machines of a pool, of which a share may be taken away.
+
+    They are those in the inventories; of the decision's own workload as many as the platform shows, if these are more.
+    ``None`` on arrival for what only the platform shows: it is judged again.
+    """
+    decision, world, state = context.decision, context.world, context.observed
+    observed = 0 if state is None else max(state.replicas or 0, state.ready or 0)
+    own = 0 if context.pool is not None else world.running(decision.cell, decision.workload)
+    if state is None and not own:
+        return None
+    if context.pool is not None or limit.per in ("target", "workload"):
+        return max(own, observed)
+    tenant = world.tenant(decision.workload) if limit.per == "tenant" else None
+    return shown(policy, decision.cell, world, tenant) - own + max(own, observed)
+
+
+def _of(context: Context, policy: GuardPolicy, limit: Limit) -> str:
+    """From what number a share is taken, if it is known."""
+    runs = _running(context, policy, limit)
+    return "" if runs is None else f", {limit.replicas} of the {runs} that run"
 
 
 def _counted(context: Context, policy: GuardPolicy, limit: Limit) -> list[Grant]:

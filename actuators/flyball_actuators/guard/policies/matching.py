@@ -43,6 +43,19 @@ def counted(policy: GuardPolicy, grants: Sequence[Grant], world: World) -> list[
     return [grant for grant in grants if (grant.cell, grant.workload) in within]
 
 
+def shown(policy: GuardPolicy, cell: str, world: World, tenant: str | None = None) -> int:
+    """Replicas of a cell that inventories show and that a policy is about, of one ``tenant`` if it is given."""
+    placed = world.placed.get(cell, {})
+    if policy.workloads == policy.tenants == _ANY:
+        held = world.summed().held.get(cell, {})
+        return sum(map(len, placed.values())) if tenant is None else held.get(tenant, (0, 0.0))[0]
+    return sum(
+        len(replicas)
+        for workload, replicas in placed.items()
+        if tenant in (None, of := world.tenant(workload)) and _places(policy, cell, workload, of)
+    )
+
+
 def _places(policy: GuardPolicy, cell: str, workload: str, tenant: str) -> bool:
     return _any(policy.cells, cell) and _any(policy.workloads, workload) and _any(policy.tenants, tenant)
 

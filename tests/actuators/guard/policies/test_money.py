@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.actuators.guard.test_policies import config, refused
+from tests.actuators.guard.policies.test_policies import config, refused
 from tests.actuators.samples import CELL, NOW, S, inventory, migrate, scale, spec
 
 from flyball_actuators.guard import Guard, GuardState, Verdict, World
