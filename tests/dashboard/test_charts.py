@@ -118,6 +118,9 @@ def test_of_a_workload_without_a_replica_the_arrivals_at_its_gateways_are_shown(
     one = Demand(workload="asleep", replicas=1, ready=1, devices=1, work_rate=2.0)
     view.apply(DemandTick(cell=scene.CELL, source="node/0", tick=scene.tick(4), partition=0, demands=(one,)))
     _, text = demand_options(workload, PREFERENCES)
+    assert text.observed == 3.0, "the other source may still add to the last tick"
+    view.apply(DemandTick(cell=scene.CELL, source="node/1", tick=scene.tick(4), partition=0))
+    _, text = demand_options(workload, PREFERENCES)
     assert (text.unit, text.observed, text.arrived) == ("work/s", 2.0, 3.0)
 
 

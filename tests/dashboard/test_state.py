@@ -16,6 +16,7 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.records import (
     DECISION_TYPES,
     AnyDecision,
+    Demand,
     DemandTick,
     MachineChoice,
     NodeCondition,
@@ -157,6 +158,35 @@ def test_demand_is_summed_over_its_sources() -> None:
     assert points[-1].ready == 4
     assert points[-1].busy == 4.0
     assert view.times()[scene.CELL] == scene.NOW
+
+
+def test_a_tick_is_shown_when_all_sources_have_reported_it() -> None:
+    view = FleetView()
+
+    def report(source: str, at: int, *parts: Demand, parts_of: tuple[int, int] = (0, 1)) -> list[tuple[int, int]]:
+        part, count = parts_of
+        one = DemandTick(
+            cell=scene.CELL, source=source, tick=scene.tick(at), partition=0, demands=parts, part=part, parts=count
+        )  # fmt: skip
+        view.apply(one)
+        workload = view.workloads.get("chat")
+        assert workload is not None
+        return [(point.end_ns, point.replicas) for point in workload.points()]
+
+    def ends(*shown: tuple[int, int]) -> list[tuple[int, int]]:
+        return [(scene.tick(at).end_ns, replicas) for at, replicas in shown]
+
+    half = Demand(workload="chat", replicas=2, ready=2, devices=2)
+    report("node/0", 0, half)
+    assert report("node/1", 0, half) == ends((0, 4))
+    assert report("node/0", 1, half) == ends((0, 4)), "no drop to 2"
+    assert report("node/1", 1, parts_of=(0, 2)) == ends((0, 4)), "its demand may be in the second part"
+    assert report("node/1", 1, half, parts_of=(1, 2)) == ends((0, 4), (1, 4))
+    assert report("node/0", 2, half) == report("node/0", 1, half), "what is repeated takes nothing back"
+    assert report("node/1", 2) == ends((0, 4), (1, 4), (2, 2)), "its replicas have gone"
+    for at in range(3, 8):
+        assert report("node/0", at, half)[-1] == ends((2, 2))[0]
+    assert report("node/0", 8, half)[-1] == ends((8, 2))[0], "a lane that is away is waited for no longer"
 
 
 def test_demand_history_is_bounded() -> None:

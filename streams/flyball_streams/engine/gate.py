@@ -1,20 +1,30 @@
 """Watermarks: when an event-time tick is complete.
 
-A tick closes when every known source has reported it. A source that is behind is abandoned by one of two rules. Nodes
-send as they measure, so a node is abandoned when the newest source is ``lateness`` ticks past the tick. A lane may be
-behind because it reads a backlog, and then it still publishes everything, only later: it is abandoned when it was
-silent for ``lateness`` ticks of *log time*, however far ahead the others are. Log time is the timestamp of messages in
-the log (Kafka's ``CreateTime``), so it advances only with messages, and a pause of all sources counts as a tick or a
-second at most, whichever is longer. If messages have no log time, the first rule applies to lanes too.
+A tick closes when every known source has reported it, or when those that have not were waited for in vain: they are
+*abandoned*. Three constants say who is waited for, and how long:
 
-When workers come back after minutes without any, some lanes publish their whole backlog before the others have started.
-So a tick that was behind when it first arrived waits for silent lanes as long as it was behind, up to ``PATIENCE_MS``.
-It was behind by its age in log time beyond the least age of all ticks before it, in this hour of log time and the last:
-clocks that differ, or an event time that runs faster than log time, make no tick behind.
+- ``lateness``, in ticks: how long for a source that is silent. Nodes send as they measure, so a node is abandoned when
+  the newest source is so many ticks past the tick. A lane may read a backlog, and then it still publishes everything,
+  only later: it is abandoned when it was silent for so many ticks of *log time*, however far ahead the others are.
+- ``PATIENCE_MS``, in log time: how long at most for a lane while a backlog is read. When workers come back after
+  minutes without any, some lanes publish their whole backlog before the others have started. So a tick that was behind
+  when it first arrived waits for silent lanes as long as it was behind, if that is longer than ``lateness``, and no
+  longer than this. It was behind by its age in log time beyond the least age of all ticks before it, in this hour of
+  log time and the last: clocks that differ, or an event time that runs faster than log time, make no tick behind.
+- ``confirm``, in messages: how long for anybody while a source tells another time, ahead of all others or behind its
+  own past. It is believed after so many messages in a row, and as many again for each other source that is waited for
+  and does not agree, while no message of the old time was accepted. Then time jumps; if it goes back, ticks that are
+  open close first. So one wrong clock moves no cell, and a cell that was off for long goes on in the new time even
+  if some of its nodes never return. With log time, it goes back only after ``lateness`` ticks of it: a lane that is
+  restored from an old snapshot publishes the same ticks again.
 
 A tick that closes without a known source names it as missing, and so do later ticks, until the source reports again or
 is forgotten; no tick waits for it meanwhile. A message for a closed tick is *late*; one far ahead of all other sources
 is *early*: its clock is wrong.
+
+Log time is the timestamp of messages in the log (Kafka's ``CreateTime``), so it advances only with messages, and a
+pause of all sources counts as a tick or a second at most, whichever is longer. If messages have no log time, lanes are
+waited for as nodes are.
 
 Nothing here reads a clock: time advances only with the data. With log time, ticks close message by message, so a log
 that is read again in other batches closes the same ticks with the same messages in them. Frames of nodes have no such
@@ -40,7 +50,7 @@ PAUSE_MS = 1000
 UNKNOWN_MS = -1
 """Log time of a message without a timestamp."""
 PATIENCE_MS = 600_000
-"""Longest log time in ms that a tick of a backlog waits for a silent lane."""
+"""See above."""
 AGES_MS = 3_600_000
 """Log time in ms after which a least age is replaced by what was seen since."""
 NO_AGE_MS = 1 << 62
@@ -73,21 +83,15 @@ class Source(msgspec.Struct):
 class Gate(msgspec.Struct):
     """Closes the ticks of one cell, in order; each of its sources reports in order.
 
-    ``lateness``, ``max_ahead``, ``grace`` and ``forget`` are in ticks: no tick closes before the newest source is
-    ``grace`` ticks past the first, so that all sources can become known. ``front`` is the newest accepted tick,
-    ``accepted`` the number of accepted messages. ``reported`` are the open ticks, in order, ``waiting`` is the number
-    of sources that the first of them waits for (negative: to be counted), and ``closed_ticks`` are closed ticks that
-    :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log time, and
-    ``log_back`` the number of messages in a row that were far behind it.
-    ``behind_ms`` tells of each of the ``reported`` ticks by how much it was behind when it first arrived, in ms of log
-    time; ``least_ages_ms`` are the least ages of ticks in the hour of log time that began at ``ages_since_ms``, and in
-    the hour before.
-
-    A source whose clock jumps ahead, or back behind its own past, is accepted when it persists: ``confirm`` messages in
-    a row, and as many again for each other source that is waited for and does not agree, while no message of the old
-    time was accepted. So one wrong clock moves no cell, and a cell that was off for long continues in the new time even
-    if some of its nodes never return. When time goes back, open ticks close first. With log time, it goes back only
-    after ``lateness`` ticks of it: a lane that is restored from an old snapshot publishes the same ticks again.
+    ``lateness`` and ``confirm`` are described above. ``max_ahead`` is how far ahead of all others a message may be,
+    ``forget`` after how long an abandoned source is forgotten, both in ticks, as is ``grace``: no tick closes before
+    the newest source is ``grace`` ticks past the first, so that all sources can become known. ``front`` is the newest
+    accepted tick, ``accepted`` the number of accepted messages. ``reported`` are the open ticks, in order, ``waiting``
+    is the number of sources that the first of them waits for (negative: to be counted), and ``closed_ticks`` are closed
+    ticks that :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log
+    time, and ``log_back`` the number of messages in a row that were far behind it. ``behind_ms`` tells of each of the
+    ``reported`` ticks by how much it was behind when it first arrived, in ms of log time; ``least_ages_ms`` are the
+    least ages of ticks in the hour of log time that began at ``ages_since_ms``, and in the hour before.
     """
 
     period_ns: int

@@ -85,7 +85,7 @@ def demand_options(
         observed = [[forecast.time_ns / MS, forecast.observed]]
     now = points[-1].end_ns / MS if points else (forecast.time_ns / MS if forecast else None)
     last = points[-1] if points else None
-    # Gateways report with other sources than replicas do: the last tick may lack them yet.
+    # Gateways do not report in every tick.
     gateway = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
     text = DemandText(
         unit or "work/s",

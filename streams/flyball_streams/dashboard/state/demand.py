@@ -15,10 +15,10 @@ from flyball_contracts.records import (
     WorkloadSpec,
 )
 from flyball_streams.dashboard.state.bounded import Bounded
+from flyball_streams.dashboard.state.progress import UNSETTLED, Progress
 from flyball_streams.dashboard.state.thinned import Thinned
 
 HISTORY_TICKS, PAST_POINTS = 360, 360
-_UNSETTLED = 5  # ticks that other sources may still add to
 
 
 class Point(NamedTuple):
@@ -40,13 +40,17 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Workload:
-    """One workload: its specification, demand and arrivals by tick and source, and its latest other records."""
+    """One workload: its specification, demand and arrivals by tick and source, and its latest other records.
+
+    ``progress`` is that of its partition of the demand topic, ``None`` before its first demand.
+    """
 
     name: str
     spec: WorkloadSpec | None = None
     forecast: Forecast | None = None
     capacity: Capacity | None = None
     choice: MachineChoice | None = None
+    progress: Progress | None = None
     proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
@@ -88,7 +92,7 @@ class Workload:
 
     def _settle(self) -> None:
         """Move a tick to the long history once all sources have reported it."""
-        end_ns = self.ticks.nth_newest(_UNSETTLED)
+        end_ns = self.ticks.nth_newest(UNSETTLED)
         if end_ns is not None:
             demands, gateways = self.ticks.get(end_ns) or {}, self.gateways.get(end_ns) or {}
             self.past.add(end_ns, _point(end_ns, [*demands.values()], [*gateways.values()]))
@@ -100,9 +104,10 @@ class Workload:
         return [point for time_ns, point in self.past.items() if time_ns < first] + recent
 
     def points(self) -> list[Point]:
-        """The last ticks in order."""
+        """The last ticks in order, without those that a source may still add to: they would look like a drop."""
         demands, gateways = dict(self.ticks.items()), dict(self.gateways.items())
-        ends = sorted(demands.keys() | gateways.keys())[-HISTORY_TICKS:]
+        complete_ns = self.progress.complete_ns() if self.progress is not None else 0
+        ends = sorted(end for end in demands.keys() | gateways.keys() if end <= complete_ns)[-HISTORY_TICKS:]
         return [_point(end, [*demands.get(end, {}).values()], [*gateways.get(end, {}).values()]) for end in ends]
 
 

@@ -47,6 +47,7 @@ from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.demand import Workload
 from flyball_streams.dashboard.state.journal import Journal
 from flyball_streams.dashboard.state.nodes import SEVERITY, Health, Mark, Node
+from flyball_streams.dashboard.state.progress import Progress
 from flyball_streams.dashboard.state.reports import Occurrence, Report, of_anomaly, of_event
 from flyball_streams.dashboard.state.service import Service
 
@@ -115,6 +116,7 @@ class FleetView:
         self.journal = Journal()
         self.accounts = Accounts()
         self.service = Service()
+        self.progress: Bounded[tuple[str, int], Progress] = Bounded(4_096)
         self._closed: Bounded[tuple[str, str], int] = Bounded(4_096)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Frame: self._frame,
@@ -290,10 +292,16 @@ class FleetView:
         state.tick_end_ns = max(state.tick_end_ns, time_ns)
 
     def _demand(self, record: DemandTick) -> None:
+        progress = self.progress.ensure((record.cell, record.partition), Progress)
+        progress.add(record)
         for demand in record.demands:
-            self._workload(demand.workload).add(demand, record.source, record.tick)
+            workload = self._workload(demand.workload)
+            workload.progress = progress
+            workload.add(demand, record.source, record.tick)
         for arrivals in record.arrivals:
-            self._workload(arrivals.workload).arrive(arrivals, record.source, record.tick)
+            workload = self._workload(arrivals.workload)
+            workload.progress = progress
+            workload.arrive(arrivals, record.source, record.tick)
         self.service.add(record, self.workloads)
         self._tick_closed(record)
 

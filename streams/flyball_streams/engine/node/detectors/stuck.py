@@ -1,9 +1,9 @@
 """Detects sensors of GPUs that are stuck, and metrics that a device delivered and no longer does.
 
 What a device reports is then wrong or incomplete: a fault of its telemetry, which moves no work and speaks against no
-node. Where the same device shows nothing, peers may: :mod:`.sojourns` reports what they show, but no sensor that is
-known to be stuck here. Of the SM clock only its absence is reported: a healthy one runs at its highest value for hours, and an
-administrator may pin it to any.
+node. Of the SM clock only its absence is reported: a healthy one runs at its highest value for hours, and an
+administrator may pin it to any. A sensor that the same device does not give away may differ from those of its peers:
+:mod:`.sojourns` reports it, but none that is known to be stuck here.
 """
 
 from collections.abc import Iterator

@@ -95,8 +95,8 @@ def test_a_sensor_that_stands_still_while_others_move_is_one_open_incident(
     assert 600 <= (one.time_ns - one.since_ns) / 1e9 <= 1500
     assert {(other.detector, other.subject) for other in more} == {(STUCK, "gpu-70")}
     harness = IncidentHarness()
-    for at_tick, sign in enumerate((one, *more)):
-        harness.at(at_tick, replace(symptom_of(sign), time_ns=at(at_tick)))
+    for index, each in enumerate((one, *more)):
+        harness.at(index, replace(symptom_of(each), time_ns=at(index)))
     assert len(harness.open()) == 1
     gaps_s = np.diff([other.time_ns for other in (one, *more)]) / 1e9
     assert gaps_s.max() < QUIET_S, "its incident would end"
