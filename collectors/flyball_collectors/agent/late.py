@@ -1,4 +1,4 @@
-"""GPUs that cannot be measured yet: NVML is tried again until it answers."""
+"""GPUs that cannot be measured yet: NVML is tried until it answers."""
 
 import logging
 import threading
@@ -20,10 +20,13 @@ class LateGpus:
     """Opens NVML every ``period_s`` in a thread, because its start may take long or hang.
 
     It does so, and logs why there are no GPUs, only where the machine has NVIDIA GPUs or their driver. ``absent`` is
-    why NVML could not be opened at first, ``opened`` opens it, and ``root`` is the host's root.
+    why NVML could not be opened, ``None`` if that was not tried yet.
+    ``opened`` opens it, and ``root`` is the host's root.
     """
 
-    def __init__(self, absent: Absent, opened: Callable[[], Collector | Absent], root: Path, period_s: float) -> None:
+    def __init__(
+        self, absent: Absent | None, opened: Callable[[], Collector | Absent], root: Path, period_s: float
+    ) -> None:
         self._opened = opened
         self._root = root
         self._period_ns = round(period_s * NS_PER_S)
@@ -33,18 +36,24 @@ class LateGpus:
         self._opening = self._dropped = False
         self._reason = ""
         self._expected = _has_driver(root) or _has_gpus(root)
-        if self._expected:
+        self._now = False
+        if absent is not None:
             self._warn(absent)
+
+    def try_now(self) -> None:
+        """Open it at the next poll, on any machine."""
+        self._now = not self._opening
 
     def poll(self, passed_ns: int) -> Collector | None:
         """The collector, from when NVML was opened on; ``passed_ns`` only rises. Cheap enough for each tick."""
         if self._tried_ns is None:
             self._tried_ns = passed_ns
-        if self._found is None and passed_ns - self._tried_ns >= self._period_ns:
+        if self._found is None and (self._now or passed_ns - self._tried_ns >= self._period_ns):
             self._tried_ns = passed_ns
             self._expected = self._expected or _has_driver(self._root)
-            if self._expected:
+            if self._expected or self._now:
                 self._try()
+            self._now = False
         return self._found
 
     def drop(self) -> None:
@@ -84,7 +93,7 @@ class LateGpus:
         opened.close()
 
     def _warn(self, absent: Absent) -> None:
-        if absent.reason != self._reason:
+        if self._expected and absent.reason != self._reason:
             self._reason = absent.reason
             _LOG.warning(
                 "no GPU is measured, though this machine has some or the driver: %s; %s. NVML is tried every %g s",

@@ -10,6 +10,7 @@ from flyball_collectors.agent.reload import applicable, changed_keys
 from flyball_collectors.agent.sources import NVML, Sources, connect, open_sources, unchanged, with_source
 from flyball_collectors.base import Collector
 from flyball_collectors.export import Exports
+from flyball_collectors.nvml import Absent
 from flyball_collectors.parameters import AgentParameters
 from flyball_contracts.config import Config
 from flyball_contracts.config.constants import with_constants
@@ -17,6 +18,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import NodeEvent
 
 _LOG = logging.getLogger(__name__)
+LATER = Absent("NVML is opened while the agent runs", "it is measured once it is open")
 
 
 class Setup:
@@ -42,10 +44,11 @@ class Setup:
         except BaseException:
             _close(self.collectors)
             raise
-        self._late = self._late_gpus()
+        absent = self._sources.absent.get(NVML.name)
+        self._late = None if absent is None or NVML.switch in config.agent.disabled else self._late_gpus(absent)
 
     def look_again(self, passed_ns: int) -> None:
-        """Add the GPUs if NVML could not be opened before; ``passed_ns`` is the time since the agent began."""
+        """Add the GPUs once NVML is open, if it was not before; ``passed_ns`` is the time since the agent began."""
         found = self._late.poll(passed_ns) if self._late is not None else None
         if found is not None:
             self._late = None
@@ -64,9 +67,11 @@ class Setup:
         changed += changed_keys(self.config.kafka, new.kafka, "kafka")
         sources = self._sources
         if not self._given:
-            kept = unchanged(self.config.agent, new.agent)
-            known = {name: one for name, one in self._sources.by_name.items() if name in kept}
-            sources = open_sources(new.agent, self._node, known)
+            same = unchanged(self.config.agent, new.agent)
+            kept: dict[str, Collector | Absent] = {n: one for n, one in self._sources.by_name.items() if n in same}
+            if NVML.name not in kept and NVML.switch not in new.agent.disabled:
+                kept[NVML.name] = LATER  # its start may take long or hang: it is opened beside the loop
+            sources = open_sources(new.agent, self._node, kept)
         try:
             self.exports.reconfigure(new.agent)
         except BaseException:
@@ -79,9 +84,13 @@ class Setup:
         self._parting += [event for one in left for event in one.events()]
         _close(left)
         _log_absent(sources)
-        if self._late is not None:
-            self._late.drop()
-        self._late = self._late_gpus()
+        if sources.absent.get(NVML.name) is not LATER:
+            if self._late is not None:
+                self._late.drop()
+            self._late = None
+        else:
+            self._late = self._late or self._late_gpus(None)
+            self._late.try_now()
         message = f"changed: {', '.join(changed)}" if changed else "nothing changed for the agent"
         return f"{message}; after a restart only: {', '.join(waiting)}" if waiting else message
 
@@ -97,10 +106,8 @@ class Setup:
             self._late.drop()
         _close(self.collectors)
 
-    def _late_gpus(self) -> LateGpus | None:
-        agent, absent = self.config.agent, self._sources.absent.get(NVML.name)
-        if absent is None or NVML.switch in agent.disabled:
-            return None
+    def _late_gpus(self, absent: Absent | None) -> LateGpus:
+        agent = self.config.agent
         period_s = with_constants(AgentParameters, agent).gpu.retry_period_s
         return LateGpus(absent, partial(NVML.open, agent, self._node), Path(agent.root), period_s)
 

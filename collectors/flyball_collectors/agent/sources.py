@@ -110,9 +110,9 @@ SOURCES = (
 
 
 def open_sources(
-    config: AgentConfig, node: str, kept: Mapping[str, Collector] | None = None, *, all_or_none: bool = True
+    config: AgentConfig, node: str, kept: Mapping[str, Collector | Absent] | None = None, *, all_or_none: bool = True
 ) -> Sources:
-    """Open every enabled collector, except those of ``kept``, which continue.
+    """Open every enabled collector, except those of ``kept``, which stay as they are.
 
     Raises :class:`ConfigError` when ``root`` has no ``/proc``: then nothing could be measured. On any error the
     collectors opened here are closed again, and ``kept`` is unchanged. Without ``all_or_none`` a kind with unusable

@@ -2,6 +2,18 @@
 
 from collections.abc import Mapping
 
+from confluent_kafka import KafkaError
+
+REFUSED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""Codes with which a broker refuses a message for good: no later try would change the answer."""
 Settings = dict[str, str | int | float | bool]
 
 _QUIET: Settings = {
@@ -24,6 +36,8 @@ def producer_settings(
     extra: Mapping[str, str] | None = None,
 ) -> Settings:
     """Idempotent producer: ordered, acknowledged by all replicas, compressed, bounded queue.
+
+    ``delivery_timeout_s`` of 0 is for ever.
 
     Messages are compressed with zstd, or with gzip when ``portable``: every client reads gzip, and a broker that
     stores a topic in gzip takes them as they are.

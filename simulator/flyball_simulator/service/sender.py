@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message as Delivered
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import TransportError
-from flyball_contracts.kafka import list_topics, open_producer, producer_settings
+from flyball_contracts.kafka import REFUSED, list_topics, open_producer, producer_settings
 from flyball_contracts.topics import INVENTORY
 
 _LOG = logging.getLogger(__name__)
@@ -31,9 +31,11 @@ class FleetReport:
 
 
 class Sender:
-    """An idempotent producer that waits while its queue is full, and counts lost messages.
+    """An idempotent producer that waits for a broker that is away, and for room in its queue.
 
-    ``acknowledged`` is called with a tick once the broker has all its messages and those of earlier ticks.
+    It sends no message twice, and loses only what the broker refuses for good or does not take before the end.
+    ``acknowledged`` is called with a tick once the broker has all its messages and those of earlier ticks, or has
+    refused them for good.
     """
 
     def __init__(
@@ -48,7 +50,8 @@ class Sender:
         self._acknowledged = acknowledged
         self._under_way: dict[int, int] = {}
         self._named = False
-        settings = producer_settings(kafka.bootstrap, client_id=f"flyball-fleet-{cell}", extra=kafka.client)
+        client = f"flyball-fleet-{cell}"
+        settings = producer_settings(kafka.bootstrap, client_id=client, delivery_timeout_s=0.0, extra=kafka.client)
         options = {"delivery.report.only.error": acknowledged is None}
         self._producer = open_producer({**settings, **options}, _LOG, "fleet")
         try:
@@ -107,8 +110,8 @@ class Sender:
         return True
 
     def _delivered(self, error: KafkaError | None, message: Delivered, tick: int | None) -> None:
-        if error is not None or tick is None or self._acknowledged is None:
-            self._lost(error, message)
+        self._lost(error, message)
+        if tick is None or self._acknowledged is None or (error is not None and error.code() not in REFUSED):
             return
         self._under_way[tick] -= 1
         while self._under_way and not self._under_way[first := min(self._under_way)]:

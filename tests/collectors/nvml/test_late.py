@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 from tests.collectors.agent.agent_tools import TOPICS, FakeTime, StartBroker, receive
 from tests.collectors.nvml.nvml_tools import S
 from tests.nvml_stub.stub import NvmlStub
@@ -144,5 +145,35 @@ def test_gpus_that_come_after_the_end_are_let_go(node: Node) -> None:
     node.stub.state.starting = 0
     deadline = time.monotonic() + 20
     while set(threading.enumerate()) - running:  # none that waits for events, either
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("before", [(), ("nvml",)], ids=["absent", "switched off"])
+def test_a_start_of_nvml_that_hangs_stops_no_change_of_the_configuration(
+    node: Node, before: tuple[Literal["nvml"], ...]
+) -> None:
+    export, running = ExportConfig(metrics_listen="127.0.0.1:0"), set(threading.enumerate())
+    agent = AgentConfig(root=str(node.root), export=export)
+    node.stub.state.init = 9
+    setup = Setup(Config(agent=replace(agent, disabled=before)), "n1")
+    node.stub.state.init, node.stub.state.starting = 0, 1
+    change = threading.Thread(target=setup.change, args=(Config(agent=replace(agent, zone="DE")),))
+    change.start()
+    change.join(20)
+    in_time = not change.is_alive()
+    for minute in range(2):
+        setup.look_again(minute * 60 * S)
+    node.stub.state.starting = 0
+    change.join()
+    assert in_time
+    deadline = time.monotonic() + 20
+    while "nvml" not in {one.name for one in setup.collectors}:
+        assert time.monotonic() < deadline
+        setup.look_again(0)
+        time.sleep(0.01)
+    assert setup.change(Config(agent=replace(agent, disabled=("nvml",)))) == "changed: agent.zone, agent.disabled"
+    setup.close()
+    while set(threading.enumerate()) - running:
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)

@@ -13,7 +13,7 @@ from flyball_collectors.spool import Spool, SpoolStats, pack, unpack
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError, DecodeError
-from flyball_contracts.kafka import open_producer, producer_settings
+from flyball_contracts.kafka import REFUSED, open_producer, producer_settings
 from flyball_contracts.topics import TOPICS
 
 _LOG = logging.getLogger(__name__)
@@ -25,13 +25,6 @@ _PART_S = 1.0
 _SETTLE_POLLS, _SETTLE_POLL_S = 25, 0.01
 _REPLAY_SHARE = 4  # one part of the queue in so many is for replays
 _COMPACTED = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
-_REFUSED = {  # no later try would change the answer
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-}
 
 
 class Connection(NamedTuple):
@@ -224,7 +217,7 @@ class Outbox:
                 return
             except KafkaException as error:
                 self._note_fatal(error)
-                if error.args[0].code() not in _REFUSED:
+                if error.args[0].code() not in REFUSED:
                     return
                 replay.sent(record)
                 self._refuse_spooled(replay, record.id, error.args[0].str())
@@ -284,7 +277,7 @@ class Outbox:
         if error is None:
             if replay.arrived(id):
                 self._note_answer()
-        elif error.code() in _REFUSED:
+        elif error.code() in REFUSED:
             self._refuse_spooled(replay, id, error.str())
         else:
             replay.failed(id)
@@ -303,7 +296,7 @@ class Outbox:
 
     def _fail(self, message: Message, error: KafkaError) -> None:
         """Handle a message that a broker did not accept."""
-        if error.code() in _REFUSED:
+        if error.code() in REFUSED:
             self._give_up(f"a message for {message.topic}", error.str())
         else:
             self._put_by(message, error.str())
