@@ -7,7 +7,7 @@ UV     := $(BIN)/uv
 SECONDS := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz integration check bench clean
+.PHONY: help demo test fuzz integration check bench hashes clean
 
 help:  ## show this
 	@echo "Flyball. What you can make:"
@@ -39,22 +39,29 @@ check: $(VENV)/.dev  ## the house checks: format, lint, types, layers
 bench: $(VENV)/.dev  ## measure what a core carries, quickly (ARGS= for the full run); bench/README.md has the others
 	$(BIN)/python bench/spine.py $(if $(filter undefined,$(origin ARGS)),--quick,$(ARGS))
 
+hashes: $(VENV)/.base  ## write hashes.txt anew: the packages of constraints.txt, as an index has them now
+	$(UV) pip compile -q --no-deps --no-header --no-annotate --universal --python-version 3.11 --generate-hashes \
+	  constraints.txt -o hashes.txt
+
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# uv installs from its cache in seconds; where it cannot reach an index that pip can, pip does the same.
-$(VENV)/.base: constraints.txt
+# All packages are held to hashes.txt, by uv as constraints. Where uv cannot reach an index that pip can, pip, which takes
+# hashes only of all that it installs, installs all of the list.
+$(VENV)/.base: hashes.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
+	@sed -n '/^uv==/,/[^\\]$$/p' hashes.txt >$(VENV)/uv.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.base pyproject.toml
 	@echo "setting up (once)"
-	@$(UV) pip install -q -p $(BIN)/python -c constraints.txt -e '.[all]' \
-	  || $(BIN)/python -m pip install -q -c constraints.txt -e '.[all]'
+	@$(UV) pip install -q -p $(BIN)/python -c hashes.txt -b hashes.txt --require-build-hashes -e '.[all]' \
+	  || { $(BIN)/python -m pip install -q --no-deps --require-hashes -r hashes.txt \
+	    && $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .; }
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	@$(UV) pip install -q -p $(BIN)/python -c constraints.txt --group dev \
-	  || { $(BIN)/python -m pip install -q -U pip && $(BIN)/python -m pip install -q -c constraints.txt --group dev; }
+	@$(UV) pip install -q -p $(BIN)/python -c hashes.txt --group dev \
+	  || $(BIN)/python -m pip install -q --no-deps --require-hashes -r hashes.txt
 	@touch $@

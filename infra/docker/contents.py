@@ -2,8 +2,8 @@
 
     python infra/docker/contents.py [--sbom FOLDER] [EXTRAS]...     EXTRAS: agent,otlp and others of the Dockerfile
 
-Each of EXTRAS is installed as the Dockerfile installs it, held to constraints.txt. With --sbom a CycloneDX 1.6 document
-of each is written, made from the metadata of what was installed.
+Each of EXTRAS is installed as the Dockerfile installs it, held to hashes.txt. With --sbom a CycloneDX 1.6 document of
+each is written, made from the metadata of what was installed.
 """
 
 import argparse
@@ -29,15 +29,19 @@ def of_dockerfile() -> list[str]:
 
 def install(folder: Path, extras: str) -> Path:
     """An environment with Flyball and the extras, without pip; its packages' folder."""
-    venv.create(folder, with_pip=False)
+    uv, hashes, built = str(Path(sys.executable).with_name("uv")), str(ROOT / "hashes.txt"), folder / "wheels"
+    held = ["--build-constraints", hashes, "--require-hashes"]
+    subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", str(built), *held, str(ROOT)], check=True)
+    (wheel,) = built.glob("flyball-*.whl")
+    venv.create(folder / "venv", with_pip=False)
     subprocess.run(
         [
-            sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet", "--only-binary",
-            ":all:", "--constraint", str(ROOT / "constraints.txt"), f"{ROOT}[{extras}]",
+            uv, "pip", "install", "--quiet", "--python", str(folder / "venv/bin/python"), "--compile-bytecode",
+            "--only-binary", ":all:", "--constraint", hashes, f"{wheel}[{extras}]",
         ],
         check=True,
     )  # fmt: skip
-    (packages,) = (folder / "lib").glob("python*/site-packages")
+    (packages,) = (folder / "venv/lib").glob("python*/site-packages")
     return packages
 
 

@@ -104,12 +104,16 @@ def test_final_stages_run_without_privileges_and_build_nothing() -> None:
         assert f"COPY --from=install-{target} /opt/flyball /opt/flyball" in lines
 
 
-def test_packages_are_constrained_and_not_compiled() -> None:
-    installs = [line for line in LINES if " install " in line and "pip --python" in line]
+def test_packages_are_held_to_their_hashes_and_not_compiled() -> None:
+    installs = [line for line in LINES if "uv pip install" in line]
     assert len(installs) == len(IMAGES)
     for line in installs:
-        assert "--constraint /constraints.txt" in line
+        assert "--constraint /hashes.txt" in line
         assert "--only-binary :all:" in line
+    (builds,) = [line for line in LINES if "uv build" in line]
+    assert "--build-constraints /hashes.txt --require-hashes" in builds
+    others = [line for line in LINES if "pip install" in line and "uv pip install" not in line]
+    assert [("--require-hashes" in line) for line in others] == [True], "uv itself"
 
 
 def test_secrets_do_not_reach_the_build() -> None:
