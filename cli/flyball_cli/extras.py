@@ -34,13 +34,8 @@ def need(*extras: str, what: str = "this command") -> None:
     """
     lacking = {extra: names for extra in extras if (names := missing(extra))}
     if lacking:
-<<<<<<< HEAD
-        listed = ", ".join(dict.fromkeys(name for of_extra in lacking.values() for name in of_extra))
-        raise click.ClickException(f"{what} needs more packages: {remedy(*lacking)} (missing: {listed})")
-=======
         text = ", ".join(dict.fromkeys(name for names in lacking.values() for name in names))
         raise click.ClickException(f"{what} needs more packages: {remedy(*lacking)} (missing: {text})")
->>>>>>> left
 
 
 def remedy(*extras: str) -> str:
