@@ -203,7 +203,7 @@ def test_what_somebody_else_undoes_is_superseded(machine: Machine) -> None:
     platform = machine.platform(timeout_s=0.2)
     handle = submitted(platform, preempt(before=1, after=0, time_ns=time.time_ns()))
     assert isinstance(handle, Handle)
-    assert isinstance(ended(platform, handle), Done)  # its time was over, and then it was killed
+    assert isinstance(ended(machine.platform(), handle), Done)  # its time was over, and then it was killed
     handle = submitted(machine.platform(), now(id_="up", before=0, after=1))
     assert isinstance(handle, Handle)
     assert machine.call("DELETE", "/containers/chat?force=true")[0] == 204

@@ -1,6 +1,7 @@
 """A package that is not installed ends a command in one line, before it has read, waited or computed."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import NOBODY, check_refused, environment
 
-from flyball_cli.extras import EXTRAS
+from flyball_cli.extras import EXTRAS, missing
 from flyball_contracts.topics import TOPICS
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +33,11 @@ from flyball_cli.main import main
 main()
 """
 """Runs a command as if one module were not there."""
+
+
+def test_what_is_imported_already_is_there() -> None:
+    importlib.import_module("faust")
+    assert missing("worker") == []
 
 
 def without(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
