@@ -15,6 +15,7 @@ from flyball_actuators.report import ActuatorReport
 from flyball_actuators.session import Session, instance_name
 from flyball_contracts.config import ActuatorConfig, Config
 from flyball_contracts.errors import TransportError
+from flyball_contracts.security.clear import plain_broker
 
 _LOG = logging.getLogger(__name__)
 _DAY_S = 86_400.0
@@ -40,6 +41,7 @@ def run_actuator(
     required right.
     """
     settings = config.actuator
+    _warn_of_plain_brokers(config)
     keep_ns = None if settings.clock == "event" else round(max(_DAY_S, longest_s(settings)) * 1e9)
     report, instance, logged, topic = ActuatorReport(), instance_name(), "", ""
     with (
@@ -66,6 +68,16 @@ def run_actuator(
                 loop.close()
                 platforms.close()
     return report
+
+
+def _warn_of_plain_brokers(config: Config) -> None:
+    broker, settings = plain_broker(config.kafka), config.actuator
+    if not broker or settings.mode != "live" or all(entry.driver == "simulated" for entry in settings.platforms):
+        return
+    signed, remedy = "signed, but ", "set security.protocol: sasl_ssl in kafka.client"
+    if not settings.keys:
+        signed, remedy = "unsigned, and ", f"{remedy}, and actuator.keys"
+    _LOG.warning("kafka.bootstrap: decisions come %swithout TLS from %s; %s", signed, broker, remedy)
 
 
 def _platforms(settings: ActuatorConfig, session: Session, platform: Platform | None) -> Platforms:

@@ -65,6 +65,36 @@ def test_nothing_more_is_done_once_everything_is_stopped(cluster: SlurmCluster) 
     assert cluster.show(job)["Restarts"] == "1"
 
 
+def test_what_writes_its_checkpoint_is_taken_back_and_what_has_stopped_is_not(cluster: SlurmCluster) -> None:
+    jobs = [cluster.submit("chat", "--comment=grant 7", signal="B:USR1@60") for _ in range(2)]
+    node = cluster.show(jobs[0])["NodeList"]
+    platform = cluster.platform()
+    commands = (
+        preempt(before=2, after=0),
+        migrate(replica=f"{jobs[0]}.{node}", from_node=node, from_device=""),
+    )
+    for command in commands:
+        handle = submitted(platform, command)
+        assert isinstance(handle, Handle)
+        assert isinstance(platform.poll(handle), Running)
+        for _ in range(2):  # whoever goes on may say it again
+            assert isinstance(cluster.platform().take_back(handle), Failed)
+        for job in jobs:
+            shown = cluster.show(job)
+            assert (shown["JobState"], shown["Restarts"], shown["Comment"]) == ("RUNNING", "0", "grant 7")
+        assert isinstance(platform.poll(handle), Superseded), "nothing of it is done later"
+        assert {cluster.show(job)["JobState"] for job in jobs} == {"RUNNING"}
+    cluster.submit("embed")
+    gone = submitted(platform, preempt("p2", workload="embed", before=1, after=0, checkpoint=False))
+    assert isinstance(gone, Handle)
+    assert platform.take_back(gone) is None
+    assert isinstance(ended(platform, gone), Done)
+    back = submitted(platform, scale("s1", workload="embed", before=0, after=1))
+    assert isinstance(back, Handle)
+    assert platform.take_back(back) is None
+    assert isinstance(ended(platform, back), Done)
+
+
 def test_the_latest_go_first_and_no_more_come_back_than_there_are(cluster: SlurmCluster) -> None:
     jobs = [cluster.submit("chat") for _ in range(3)]
     waiting = cluster.submit("chat", "--hold", waits=True)

@@ -13,6 +13,8 @@ until the effect shows. With several actuators each decision is still carried ou
   (:mod:`flyball_actuators.lease`).
 - The ledger file tells a restarted process what it did, even if the broker has lost its log.
 
+While an operation prepares work to go, a freeze may begin: until something has gone, a platform that can takes it back.
+
 A platform that does not answer gets few calls (:mod:`flyball_actuators.execution.breaker`). Decisions that wait for it
 are refused once they have expired, and nothing is submitted before it has answered an observation.
 """
@@ -35,12 +37,14 @@ from flyball_actuators.guard import Verdict, passed, pool_in
 from flyball_actuators.ledger import Ledger, NotWrittenError
 from flyball_actuators.platforms import (
     Abandoning,
+    Failed,
     Handle,
     Platform,
     PlatformError,
     Rejected,
     Running,
     Served,
+    TakingBack,
 )
 from flyball_actuators.platforms.calls import StoppedError, recording_calls
 from flyball_actuators.session import Session
@@ -295,19 +299,29 @@ class Carrier:
             return
         platform = self._platform(task)
         task.abandoned = bool(task.overtaken)
-        ask = platform.abandon if task.abandoned and isinstance(platform, Abandoning) else platform.poll
+        task.objection = self._objection(task)
+        ask: Callable[[Handle], Any] = platform.poll
+        if task.abandoned and isinstance(platform, Abandoning):
+            ask = platform.abandon
+        elif task.objection is not None and isinstance(platform, TakingBack):
+            ask = platform.take_back
         self._call(task, self._breaker(task).look, ask, task.handle)
 
     def _polling(self, task: Task) -> None:
         progress, ended = self._result(task)
         if not ended:
             return
-        if isinstance(progress, Running) and not task.abandoned:
+        if progress is None:
+            task.gone, task.objection, task.step = True, None, "running"
+        elif isinstance(progress, Running) and not task.abandoned:
             assert isinstance(task.served, Served)
             now_s = self._monotonic()
             task.polled_s = now_s if task.polled_s is None else task.polled_s
             rests_s = max(task.served.poll_s, min(POLL_SHARE * (now_s - task.polled_s), LONGEST_WAIT_S))
             task.due_s, task.step = now_s + (0.0 if task.overtaken else rests_s), "running"
+        elif isinstance(progress, Failed) and task.objection is not None:
+            self._trail.judged(task.decision, "claimed", task.objection, passed(task.objection, "claimed"))
+            self._refuse(task, task.objection._replace(detail=f"{task.objection.detail}; {progress.answer}"))
         else:
             shown = None if isinstance(progress, Running) else progress.observed
             effect = None if shown is None else self._effect(task, shown)
@@ -438,7 +452,17 @@ class Carrier:
         """Why no call for a task may change anything now; empty if it may."""
         if task.dropped or not self._session.lease.valid():
             return "another actuator may have its partition: this process was suspended, or gave it up"
-        return self._judge.stopped(task.decision.cell)
+        stopped = self._judge.stopped(task.decision.cell)
+        if stopped or task.step != "polling" or task.objection is not None:  # that is why it is being taken back
+            return stopped
+        objection = self._objection(task)
+        return "" if objection is None else objection.detail
+
+    def _objection(self, task: Task) -> Verdict | None:
+        """Why an operation should be taken back, where it may still be; thread-safe."""
+        if task.abandoned or task.gone or not isinstance(self._platform(task), TakingBack):
+            return None
+        return self._judge.under_way(task.decision)
 
     def _breaker(self, task: Task) -> Breaker:
         assert isinstance(task.served, Served)

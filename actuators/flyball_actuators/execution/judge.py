@@ -119,6 +119,13 @@ class Judge:
         """Why a decision that waits may no longer be carried out; ``None`` if it may."""
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
+    def under_way(self, decision: AnyDecision) -> Verdict | None:
+        """Why a decision that is being carried out should be taken back if nothing has gone yet; ``None``: go on.
+
+        Thread-safe.
+        """
+        return self._guard.under_way(self._state, decision, self.now_ns(decision), self._session.world(""))
+
     def stopped(self, cell: str) -> str:
         """Why nothing may be done in a cell; empty if it may. Thread-safe."""
         return World({}, {}, {}, self._stop_reason(), stops=self._session.stops).stopped(cell)

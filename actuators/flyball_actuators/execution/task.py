@@ -36,7 +36,8 @@ class Task:
     owns the decision. ``overtaken``: the newer decision on the subject that the platform has taken on, and
     ``abandoned``, whether the platform was informed. ``moved``: its cell has another partition now. ``signature`` is
     that of its first delivery. ``aside``: a newer decision on the subject may replace it, and until that is accepted or
-    refused it waits.
+    refused it waits. ``objection`` is what the guard says against the operation that is being taken back,
+    and ``gone``: that was tried, and is too late.
     """
 
     decision: AnyDecision
@@ -65,6 +66,8 @@ class Task:
     moved: bool = False
     signature: Signature | None = None
     aside: Verdict | None = None
+    objection: Verdict | None = None
+    gone: bool = False
 
     @property
     def submitted(self) -> bool:

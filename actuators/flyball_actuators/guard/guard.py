@@ -58,6 +58,8 @@ _ACCEPTED = Verdict("accepted", "", "")
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
 # What ends a decision that still waits. Limits may have room again by the time that it is authorised.
 _STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
+# What takes back an operation that has begun. It may end after its decision has expired, and a stop only holds it up.
+_UNDER_WAY = (protected, out_of_hours)
 
 
 def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
@@ -115,9 +117,11 @@ class Guard:
 
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
         """Why a decision that waits may no longer be carried out; ``None`` if it may."""
-        context = self._context(state, decision, now_ns, world)
-        verdicts = ((check, check(context)) for check in _STILL)
-        return next((verdict._replace(check=check.__name__) for check, verdict in verdicts if verdict), None)
+        return _first(_STILL, self._context(state, decision, now_ns, world))
+
+    def under_way(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
+        """Why a decision that is being carried out should be taken back if nothing has gone yet; ``None``: go on."""
+        return _first(_UNDER_WAY, self._context(state, decision, now_ns, world)) if self._config.policies else None
 
     def _context(
         self,
@@ -173,6 +177,12 @@ class Guard:
         )
         kept = pruned(state.grants.get(decision.cell, ()), at_ns, self._config)
         return state._replace(grants={**state.grants, decision.cell: (*kept, grant)})
+
+
+def _first(checks: tuple[Check, ...], context: Context) -> Verdict | None:
+    """The first objection of these checks."""
+    verdicts = ((check, check(context)) for check in checks)
+    return next((verdict._replace(check=check.__name__) for check, verdict in verdicts if verdict), None)
 
 
 def _seen(state: GuardState, decision: AnyDecision) -> GuardState:

@@ -36,7 +36,10 @@ def _unknown_node(node: str, cell: str, world: World) -> Verdict | None:
     if known is None:
         return refuse("unknown_target", f"node {node!r} has no inventory; start its agent first")
     if known.cell != cell:
-        return refuse("unknown_target", f"node {node!r} belongs to cell {known.cell!r}, the decision to {cell!r}")
+        return refuse(
+            "unknown_target",
+            f"node {node!r} belongs to cell {known.cell!r}, the decision to {cell!r}; name a node of its own cell",
+        )
     return None
 
 

@@ -21,6 +21,7 @@ from flyball_actuators.platforms.base import (
     Serving as Serving,
     Subject as Subject,
     Superseded as Superseded,
+    TakingBack as TakingBack,
 )
 from flyball_actuators.platforms.docker import DockerPlatform as DockerPlatform
 from flyball_actuators.platforms.inventory import InventoryPlatform as InventoryPlatform, ReplicaNodes as ReplicaNodes

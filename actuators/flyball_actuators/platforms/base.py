@@ -199,6 +199,20 @@ class Abandoning(Protocol):
 
 
 @runtime_checkable
+class TakingBack(Protocol):
+    """A platform whose operations prepare work before it goes, and can be undone until then."""
+
+    def take_back(self, handle: Handle) -> Progress | None:
+        """Undo an operation that has stopped nothing yet; ``Failed`` once it is undone, ``Running`` before.
+
+        ``None`` if it has stopped something, or prepares nothing: then it goes on, by ``poll``.
+
+        Retry contract: as ``poll``.
+        """
+        ...
+
+
+@runtime_checkable
 class Serving(Protocol):
     """A platform that runs a server or a controller for as long as the actuator runs."""
 

@@ -3,8 +3,7 @@
 from urllib.parse import SplitResult, urlsplit
 
 from flyball_contracts.errors import ConfigError
-
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+from flyball_contracts.security import clear
 
 
 def checked(url: str, where: str, example: str) -> SplitResult:
@@ -28,4 +27,4 @@ def trusted(url: str, where: str, example: str) -> SplitResult:
 
 def is_local(parts: SplitResult) -> bool:
     """Whether the server is on this machine."""
-    return parts.hostname in _LOOPBACK
+    return clear.is_local(parts.hostname)

@@ -17,6 +17,7 @@ from flyball_collectors.export.latest import View
 from flyball_collectors.export.otlp import request_of, resource_attributes
 from flyball_collectors.parameters import ExportParameters
 from flyball_collectors.retry_after import retry_after_s
+from flyball_contracts.security.clear import in_clear
 from flyball_contracts.security.secret import secret_if_given
 
 _LOG = logging.getLogger(__name__)
@@ -62,11 +63,15 @@ class OtlpSender:
         self._ill = False
         timeout = urllib3.Timeout(total=config.otlp_timeout_s)
         self._pool = urllib3.PoolManager(maxsize=1, timeout=timeout, retries=False)
+        secrets = _headers(secret_if_given(environment, config.otlp_headers_env, "agent.export"))
+        if secrets and in_clear(config.otlp_endpoint):
+            where = config.otlp_endpoint
+            _LOG.warning("agent.export.otlp_endpoint: %s: headers leave this machine without TLS; use https", where)
         self._headers = {
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "gzip",
             "User-Agent": "flyball-agent",
-            **_headers(secret_if_given(environment, config.otlp_headers_env, "agent.export")),
+            **secrets,
         }
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()

@@ -1,6 +1,7 @@
 """Targets of alerts: each one receives new alerts at its own speed, and retries failed ones."""
 
 import http.client
+import logging
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,10 @@ import msgspec
 
 from flyball_contracts.errors import ConfigError, TransportError
 from flyball_contracts.records import Incident
+from flyball_contracts.security.clear import in_clear
 from flyball_streams.notify.alerts import Alert, alert_of, over, rfc3339
 
+_LOG = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 REPEAT_S = 60.0
 """Active alerts are repeated to Alertmanager in this interval, as they would end by themselves otherwise."""
@@ -209,6 +212,8 @@ class Poster:
 
     def __init__(self, url: str, path: str, headers: Mapping[str, str] | None = None) -> None:
         parts = checked(url)
+        if headers and in_clear(url):
+            _LOG.warning("incidents notify: %s: the token leaves this machine without TLS; use https", url)
         self._url, self._parts = url, parts
         self._path = parts.path.rstrip("/") + path or "/"
         self._headers = {"Content-Type": "application/json", "User-Agent": "flyball", **(headers or {})}

@@ -15,6 +15,7 @@ from flyball_contracts.deadletter import dead_letter
 from flyball_contracts.errors import ConfigError, DecodeError, TransportError
 from flyball_contracts.frame import Frame
 from flyball_contracts.kafka import consumer_settings, open_consumer, open_producer, producer_settings
+from flyball_contracts.security.clear import in_clear
 from flyball_contracts.security.secret import secret_if_given
 from flyball_contracts.topics import DECISIONS, DEMAND, INSIGHTS, OUTCOMES, TELEMETRY
 from flyball_streams.received import Received, received
@@ -72,6 +73,8 @@ def run_influx_sink(
         raise ConfigError(
             f"the environment variable {influx.token_env} holds no token, and {influx.token_env}_FILE names no file"
         )
+    if in_clear(influx.url):
+        _LOG.warning("influx.url: %s: the token leaves this machine without TLS; use https", influx.url)
     report = SinkReport()
     try:
         with LineWriter(influx, token, stop) as writer:

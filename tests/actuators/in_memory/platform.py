@@ -10,6 +10,7 @@ from tests.actuators.samples import NOW
 from flyball_actuators.platforms import (
     Capabilities,
     Done,
+    Failed,
     Handle,
     PlatformError,
     Progress,
@@ -43,6 +44,7 @@ class Account:
         self.operations: dict[str, SubjectState] = {}
         self.begun: dict[str, tuple[AnyDecision, str]] = {}
         self.steps = Counter[str]()
+        self.taken_back: set[str] = set()
         self.faults = Counter[str]()
         self.chance = chance
 
@@ -108,6 +110,19 @@ class Double:
         shown = self._account.operations[handle.operation]
         return Done(shown, NOW)
 
+    def take_back(self, handle: Handle) -> Progress | None:
+        self._fails("poll")
+        account = self._account
+        if handle.operation not in account.begun or handle.operation in account.operations:
+            return None
+        check_stop()
+        self._fuse("before it is taken back")
+        decision, _ = account.begun[handle.operation]
+        account.taken_back.add(handle.operation)
+        self._fuse("after it is taken back")
+        self._fails("after")
+        return Failed("nothing had gone", account.state[decision.workload])
+
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         self._fails("find")
         account = self._account
@@ -117,6 +132,7 @@ class Double:
 
     def _step(self, decision: AnyDecision, version: str) -> Progress:
         account = self._account
+        account.taken_back.discard(decision.id)
         if account.state[decision.workload].version != version:
             return Superseded("changed before its checkpoint", account.state[decision.workload])
         check_stop()

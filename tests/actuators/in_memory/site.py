@@ -256,6 +256,9 @@ class Process:
         """Why an operation under way may not go on."""
         if self.site.orders.stops:
             return "while everything was stopped"
+        minute = self.clock() // 60_000_000_000 % 1_440
+        if any(first <= minute < end for first, end in self.site.freezes):
+            return "in a freeze"
         partition = partition_of(decision_key(decision).encode(), len(self.site.broker.owner))
         if self.site.broker.owner[partition] is not self._consumer:
             return "by an actuator that has not its partition"
@@ -280,7 +283,7 @@ class Process:
 
 
 class Site:
-    """A broker, a platform, and actuators of one group."""
+    """A broker, a platform, and actuators of one group; in ``freezes``, by minutes of the day, nothing may go."""
 
     def __init__(
         self,
@@ -303,6 +306,7 @@ class Site:
         self.account = Account([s.workload for s in specs], replicas, tracks=tracks, chance=chance)
         self.sent: dict[str, AnyDecision] = {}
         self.slowly = 0.0
+        self.freezes: tuple[tuple[int, int], ...] = ()
         self._chance = chance
         self.processes = [Process(self, name) for name in actuators]
 

@@ -9,6 +9,7 @@ import random
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
@@ -26,6 +27,7 @@ from tests.actuators.samples import CELL, S, scale, spec
 
 from flyball_actuators.audit import anchor_of, verified
 from flyball_actuators.parameters import BlastRadiusParameters, RateParameters
+from flyball_contracts.config import GuardPolicy
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import WorkloadSpec
 
@@ -42,6 +44,13 @@ LIMITED = config_for(
     "none:1", "g", mode="live", allow=("w*",), per_target=MANY, per_cell=MANY,
     blast_radius=BlastRadiusParameters(replicas=NARROW, share=0.0, window_s=WINDOW_S),
 )  # fmt: skip
+FREEZES = ((481, 482), (483, 485), (486, 490), (540, 542))
+"""Minutes of the day; a site begins at 08:00, and its clocks are set ahead by up to an hour."""
+_SPANS = tuple(f"{a // 60:02}:{a % 60:02}-{b // 60:02}:{b % 60:02}" for a, b in FREEZES)
+FREEZING = msgspec.structs.replace(
+    CONFIG,
+    actuator=msgspec.structs.replace(CONFIG.actuator, policies=(GuardPolicy(name="freeze", never_during=_SPANS),)),
+)
 WHO = st.integers(0, len(ACTUATORS) - 1)
 SOME = st.integers(0, 10_000)
 
@@ -51,6 +60,7 @@ class Actuators(RuleBasedStateMachine):
 
     tracks = True
     config = CONFIG
+    freezes: tuple[tuple[int, int], ...] = ()
     specs: tuple[WorkloadSpec, ...] = tuple(spec(name, cell=(LEFT, RIGHT)[i % 2]) for i, name in enumerate(NAMES))
 
     @initialize(seed=SOME)
@@ -61,6 +71,7 @@ class Actuators(RuleBasedStateMachine):
             Path(self.folder.name), self.config, self.specs, allowed=NAMES[:-1], actuators=ACTUATORS,
             tracks=self.tracks, chance=random.Random(seed),
         )  # fmt: skip
+        self.site.freezes = self.freezes
         self.time = still_time(self.site)
         self.time.__enter__()
         self.chaos = Chaos(self.site, random.Random(seed), NAMES)
@@ -194,7 +205,14 @@ class Limited(Actuators):
     specs = tuple(map(spec, NAMES))
 
 
-@pytest.mark.parametrize("machine", [Actuators, Forgetful, Limited])
+class Freezing(Actuators):
+    """The same where a policy freezes everything from time to time, also in the middle of an operation."""
+
+    config = FREEZING
+    freezes = FREEZES
+
+
+@pytest.mark.parametrize("machine", [Actuators, Forgetful, Limited, Freezing])
 def test_nothing_twice_nothing_forbidden_and_one_final_outcome(machine: type[Actuators]) -> None:
     run_state_machine_as_test(
         machine,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.actuators.carry_out import ended, submitted
 from tests.actuators.loop import PARTITIONS, of, outcomes, publish
-from tests.actuators.samples import inventory, migrate, preempt, spec
+from tests.actuators.samples import inventory, migrate, preempt, scale, spec
 from tests.brokers.kafka import RealKafka
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.faults import trial
@@ -214,6 +214,39 @@ def test_a_preemption_waits_for_its_checkpoints_and_can_be_taken_back(cluster: C
     assert isinstance(ends, Superseded), ends
     notes = cluster.plane.get(path_of(cluster, pods[2]))["metadata"]["annotations"]
     assert not [note for note in notes if note.startswith(("flyball.dev/checkpoint-", "flyball.dev/moved"))]
+
+
+def test_what_waits_for_a_checkpoint_is_taken_back_and_what_has_gone_is_not(cluster: Cluster) -> None:
+    pods = deploy(cluster, "train", 3, notes=CHECKPOINT, labels=SERVING)
+    uids = {p["metadata"]["uid"] for p in pods}
+    platform = cluster.platform()
+    move = submitted(platform, moved(pods[0]))
+    stop = submitted(platform, preempt(workload="train", before=3, after=1, time_ns=time.time_ns()))
+    grown = submitted(platform, scale("up", workload="train", before=3, after=3, time_ns=time.time_ns()))
+    assert isinstance(move, Handle)
+    assert isinstance(stop, Handle)
+    assert isinstance(grown, Handle)
+    waits(platform, move, "is awaited")
+    waits(platform, stop, "is awaited")
+    other = cluster.platform()
+    for handle in (stop, move, move):  # whoever goes on may say it again
+        ended_as = other.take_back(handle)
+        assert isinstance(ended_as, Failed), ended_as
+    assert other.take_back(grown) is None, "it prepares nothing"
+    left = cluster.pods("train")
+    assert {p["metadata"]["uid"] for p in left} == uids
+    assert all(p["metadata"]["labels"]["flyball.dev/serving"] == "true" for p in left)
+    notes = {note for p in left for note in p["metadata"]["annotations"] if note.startswith("flyball.dev/")}
+    assert notes == set(CHECKPOINT)
+    assert not cluster.plane.get(f"/api/v1/nodes/{pods[0]['spec']['nodeName']}")["spec"].get("unschedulable")
+    again = submitted(platform, moved(pods[0], "m2"))
+    assert isinstance(again, Handle)
+    confirm(cluster, pods[0])
+    while pods[0]["metadata"]["uid"] in {p["metadata"]["uid"] for p in cluster.pods("train")}:
+        assert isinstance(platform.poll(again), Running)
+        time.sleep(0.1)
+    assert platform.take_back(again) is None, "it has gone"
+    assert isinstance(ended(platform, again), Done)
 
 
 @pytest.mark.timeout(180)

@@ -48,7 +48,6 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
     own = _counted(context, policy, limit)
     taken, usd_per_hour = sum(grant.taken for grant in own), sum(grant.usd_per_hour for grant in own)
     added = added_usd_per_hour(context)
-    of_all = "" if limit.share is None else _of(context, policy, limit)
     least, fewer = least_of(decision, takes), remedy((most_taken or 0) - taken)
     checks: tuple[tuple[str, float | None, float, float, float, str], ...] = (
         ("actions", limit.actions, len(own), 1, 1, "wait"),
@@ -60,7 +59,7 @@ def _over(context: Context, policy: GuardPolicy, limit: Limit, where: str) -> Ve
             return refuse(
                 "limit",
                 f"{where}: {more:g} {what} after {before:g} in the last {limit.window_s:g} s, and {limit.per} "
-                f"{_names(context)[limit.per]!r} may have {most:g}{of_all if what == _TAKEN else ''}; {what_to_do}, "
+                f"{_names(context)[limit.per]!r} may have {most:g}{_of(context, policy, limit, what)}; {what_to_do}, "
                 "or raise the limit",
                 policy.name,
                 most_taken - taken if what == _TAKEN and most_taken is not None else None,
@@ -93,9 +92,9 @@ def _running(context: Context, policy: GuardPolicy, limit: Limit) -> int | None:
     return shown(policy, decision.cell, world, tenant) - own + max(own, observed)
 
 
-def _of(context: Context, policy: GuardPolicy, limit: Limit) -> str:
-    """From what number a share is taken, if it is known."""
-    runs = _running(context, policy, limit)
+def _of(context: Context, policy: GuardPolicy, limit: Limit, what: str) -> str:
+    """From what number a share is taken, if one is."""
+    runs = _running(context, policy, limit) if what == _TAKEN and limit.share is not None else None
     return "" if runs is None else f", {limit.replicas} of the {runs} that run"
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from flyball_actuators.guard.state import Grant, World, urgency_of
+from flyball_actuators.guard.sums import tenant_of
 from flyball_contracts.config import ActuatorConfig, GuardPolicy
 from flyball_contracts.records import AnyDecision
 
@@ -44,21 +46,23 @@ def counted(policy: GuardPolicy, grants: Sequence[Grant], world: World) -> list[
 
 
 def shown(policy: GuardPolicy, cell: str, world: World, tenant: str | None = None) -> int:
-    """Replicas of a cell that inventories show and that a policy is about, of one ``tenant`` if it is given."""
-    placed = world.placed.get(cell, {})
-    if policy.workloads == policy.tenants == _ANY:
+    """Replicas that inventories show of what a policy matches in a cell, or of its share of one ``tenant``."""
+    placed, names = world.placed.get(cell, {}), policy.workloads
+    if names == policy.tenants == _ANY:
         held = world.summed().held.get(cell, {})
         return sum(map(len, placed.values())) if tenant is None else held.get(tenant, (0, 0.0))[0]
-    return sum(
-        len(replicas)
-        for workload, replicas in placed.items()
-        if tenant in (None, of := world.tenant(workload)) and _places(policy, cell, workload, of)
-    )
+    specs = world.workloads
+    if tenant is None:
+        within = (name for name in placed if _any(policy.tenants, tenant_of(name, specs)))
+    else:
+        within = (name for name in placed if tenant_of(name, specs) == tenant)
+    return sum(len(placed[name]) for name in within if _any(names, name))
 
 
 def _places(policy: GuardPolicy, cell: str, workload: str, tenant: str) -> bool:
     return _any(policy.cells, cell) and _any(policy.workloads, workload) and _any(policy.tenants, tenant)
 
 
+@lru_cache(65_536)
 def _any(patterns: tuple[str, ...], name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)

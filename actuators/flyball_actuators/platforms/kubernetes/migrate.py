@@ -104,6 +104,13 @@ class Migrations:
         text = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
         return self._finish(operation, [], Done(state, now_ns, text))
 
+    def take_back(self, operation: Operation) -> Progress | None:
+        """Restore pods and node if none of the pods has gone; ``None`` if one has, or the move is over."""
+        here, left, _ = self._find_pods(operation)
+        if left or not here or any("deletionTimestamp" in pod["metadata"] for pod in here):
+            return None
+        return self._finish(operation, here, Failed("nothing had gone, and all is as it was before"))
+
     def abandon(self, operation: Operation, progress: Running) -> Progress:
         """Open the node for a move that a newer one has overtaken, unless it must be checked; pods stay the newer's.
 

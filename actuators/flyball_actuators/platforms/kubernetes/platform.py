@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.holding import give_back, held
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, decode
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, nodes_of_pods, own_pod, pods_of
-from flyball_actuators.platforms.kubernetes.replicas.count import count, find_count, poll_count
+from flyball_actuators.platforms.kubernetes.replicas.count import count, find_count, poll_count, take_back_count
 from flyball_actuators.platforms.kubernetes.resize import find_resize, poll_resize, resize, resources_of
 from flyball_actuators.platforms.kubernetes.saga import gang_of
 from flyball_actuators.platforms.kubernetes.targets import Target, Targets, unless_forbidden, version_of
@@ -131,6 +131,15 @@ class KubernetesPlatform:
             return progress
         nodes = nodes_of_pods(self._api, operation.namespace, handle.expected.nodes)
         return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
+
+    def take_back(self, handle: Handle) -> Progress | None:
+        """Let pods serve on, and open their node, while all of them are there."""
+        if handle.operation == OVERWRITTEN:
+            return None
+        operation = decode(handle.operation)
+        if operation.verb == "migrate":
+            return self._migrations.take_back(operation)
+        return take_back_count(self._api, operation) if operation.verb == "count" else None
 
     def abandon(self, handle: Handle) -> Progress:
         """Progress, as :meth:`poll` says it; a move that is not over gives its node back."""

@@ -38,4 +38,9 @@ def mark_of(comment: str) -> Mark | None:
 
 def marked(comment: str, mark: Mark) -> str:
     """The comment with this mark in place of an earlier one."""
-    return " ".join([*(word for word in comment.split() if not _FORM.fullmatch(word)), str(mark)])
+    return f"{unmarked(comment)} {mark}".lstrip()
+
+
+def unmarked(comment: str) -> str:
+    """The comment without a mark."""
+    return " ".join(word for word in comment.split() if not _FORM.fullmatch(word))

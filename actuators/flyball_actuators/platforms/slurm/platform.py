@@ -15,6 +15,7 @@ from flyball_actuators.platforms.slurm.marks import Verb
 from flyball_actuators.platforms.slurm.migrate import migrate, move_of, poll_move
 from flyball_actuators.platforms.slurm.operation import decode
 from flyball_actuators.platforms.slurm.pause import pausable
+from flyball_actuators.platforms.slurm.take_back import take_back
 from flyball_actuators.platforms.slurm.targets import job_of_replica, jobs_of, key_of, runs, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -107,6 +108,13 @@ class SlurmPlatform:
         found = {name: job_of_replica(jobs, name) for name in handle.expected.nodes}
         nodes = {name: self._place(job, name) if job is not None else "" for name, job in found.items()}
         return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
+
+    def take_back(self, handle: Handle) -> Progress | None:
+        """Let jobs run on that were asked for a checkpoint, while none of them has stopped."""
+        if handle.operation == _OVERWRITTEN:
+            return None
+        operation = decode(handle.operation)
+        return None if operation.verb == "check" else take_back(self._commands, operation)
 
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Find the operation by the decision's marks.

@@ -148,6 +148,25 @@ def _progress(api: Api, operation: Operation, obj: Object, state: SubjectState, 
     return Running(f"{has}, {shown.present} exist")
 
 
+def take_back_count(api: Api, operation: Operation) -> Progress | None:
+    """Let pods serve on that are prepared for a lower number; ``None`` if it is written, or nothing is prepared."""
+    target = operation.target
+    answer = read_object(api, target)
+    if not operation.pods or lost(answer, target, operation.uid) is not None:
+        return None
+    obj = answer.body
+    if is_applied(obj, target, operation.decision, operation.replicas) or version_of(obj) != operation.version:
+        return None
+    found = unless_forbidden(pods_of(api, target, obj))
+    if isinstance(found, Rejected):
+        return None
+    uids = {uid for _, uid in operation.going}
+    unmark_pods(api, [pod for pod in found if pod["metadata"]["uid"] in uids], operation.decision)
+    shown = target.controller.status(obj)
+    state = SubjectState(replicas=shown.replicas, ready=shown.ready, suspended=shown.suspended)
+    return Failed("nothing was stopped, and the pods serve on", state)
+
+
 def _deadline_ns(operation: Operation, obj: Object) -> int:
     """Time by which an operation must have ended, in ns since the Unix epoch; 0 where there is none."""
     until_ns = operation.until_ns
