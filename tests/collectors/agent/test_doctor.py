@@ -89,7 +89,11 @@ def test_outputs_are_reported_with_what_they_need(monkeypatch: pytest.MonkeyPatc
     export = ExportParameters(metrics_listen="127.0.0.1:9400", otlp_endpoint="http://127.0.0.1:4318/v1/metrics")
     config = Config(agent=AgentParameters(export=export, disabled=("nvml", "kmsg")))
     for present in (True, False):
-        monkeypatch.setattr(doctor, "installed", lambda _, present=present: present)
+
+        def installed(_module: str, found: bool = present) -> bool:
+            return found
+
+        monkeypatch.setattr(doctor, "installed", installed)
         found = {one.name: one for one in explain(config, wait=lambda seconds: None)}
         for key, extra in (("metrics_listen", "agent"), ("otlp_endpoint", "otlp")):
             finding = found[f"agent.export.{key}"]
