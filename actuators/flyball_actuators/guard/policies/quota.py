@@ -2,7 +2,7 @@
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
 from flyball_actuators.guard.state import Context, Verdict, refuse
-from flyball_actuators.guard.sums import gpus_of
+from flyball_actuators.guard.sums import gpus_of, tenant_of
 from flyball_contracts.records import SetsReplicas
 
 ROUNDING = 1e-6
@@ -49,8 +49,8 @@ def _held(context: Context, tenant: str) -> tuple[int, float]:
     replicas, gpus = world.summed().held.get(cell, {}).get(tenant, (0, 0.0))
     specs, placed = world.workloads, world.placed.get(cell, {})
     for workload, count in (fell | newest | {own: 0}).items():
-        spec, shown = specs.get(workload), len(placed.get(workload, ()))
+        shown = len(placed.get(workload, ()))
         more = -shown if workload == own else count - shown
-        if workload == own or (more > 0 and tenant == ("" if spec is None else spec.tenant)):
+        if workload == own or (more > 0 and tenant_of(workload, specs) == tenant):
             replicas, gpus = replicas + more, gpus + more * gpus_of(workload, specs)
     return replicas, gpus
