@@ -21,7 +21,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS: list[tuple[str, str]] = FENCE.findall(README)
 """Language and text of each block."""
 PROSE = FENCE.sub("", README).replace("\n", " ")
-READY_S = 120.0
+READY_S = 240.0
 STOP_S = 60.0
 
 

@@ -34,7 +34,7 @@ def healthy(folder: Path, name: str) -> bool:
     return run(placed(probe, {"FILE": f"{name}.health"}), folder, status=None).returncode == 0
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_what_runs_on_a_kafka_of_your_own(bootstrap: str, tmp_path: Path) -> None:
     topics, *services, _ = OF_YOUR_OWN
     assert [service.split()[1] for service in services] == ["worker", "actuate", "dashboard"]
