@@ -17,8 +17,8 @@ TOOLS = ("cc", "systemd-analyze", "openssl", "chromium")
 END_S = 120.0
 MAKE = """#!/bin/sh
 case $1 in
-  check) echo "what the checks say" ;;
-  test) while [ "$(ls "$RUNNING" | wc -l)" -lt 5 ]; do sleep 0.1; done
+  check) echo "what the checks say"; touch "$RUNNING/.checked" ;;
+  test) while [ "$(ls "$RUNNING" | wc -l)" -lt 5 ] || ! [ -e "$RUNNING/.checked" ]; do sleep 0.1; done
     [ "$HANGS" ] || exit 1
     trap 'sleep 1.5; touch "$RUNNING/.stopped"; exit 1' TERM
     sleep 600 &
@@ -29,7 +29,7 @@ esac
 """
 PASSES = """#!/bin/sh
 case $1 in
-  check) echo "what the checks say" ;;
+  check) echo "what the checks say"; [ "$FAILS" != checks ] ;;
   fuzz) echo "an input that breaks it"; exit 1 ;;
   integration) echo "row: $2"; [ "$2" != "ARGS=$FAILS" ] ;;
 esac
@@ -48,7 +48,7 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("fails", ["", "tests/faults"])
+@pytest.mark.parametrize("fails", ["", "tests/faults", "checks"])
 def test_rows_of_tests_fail_a_run_and_what_fuzzing_finds_is_told(tmp_path: Path, fails: str) -> None:
     repository(tmp_path, PASSES, "#!/bin/sh\necho /there\n")
     program(tmp_path / "repository/.venv/bin/python", "#!/bin/sh\necho platforms\n")
@@ -56,12 +56,14 @@ def test_rows_of_tests_fail_a_run_and_what_fuzzing_finds_is_told(tmp_path: Path,
         [tmp_path / "repository/.ci/run"], capture_output=True, text=True, timeout=END_S, check=False,
         env=environment(tmp_path) | {"FAILS": fails},
     )  # fmt: skip
-    assert run.stdout.count("row: ARGS=") == 5, run.stderr
+    assert run.stdout.count("row: ARGS=") == 6, run.stderr
     assert "an input that breaks it" in run.stdout
     assert "FOUND BY FUZZING" in run.stdout
     assert run.returncode == bool(fails)
     assert ("== passed" in run.stdout) == (not fails)
-    assert ("== integration tests have failed" in run.stdout) == bool(fails)
+    assert "what the checks say" in run.stdout
+    assert ("== integration tests have failed" in run.stdout) == (fails == "tests/faults")
+    assert ("== house checks have failed" in run.stdout) == (fails == "checks")
 
 
 @pytest.mark.parametrize("interrupted", [None, signal.SIGTERM, signal.SIGINT])

@@ -301,7 +301,8 @@ def _judged(
         if times and not one.allowed:
             broken.append(f"{id_} was written, and had no right to")
         if len(last) != 1:
-            broken.append(f"{id_} has {len(last)} final outcomes: {listed}")
+            there = _there(cluster, one.decision.workload)
+            broken.append(f"{id_} has {len(last)} final outcomes: {listed}; its pods: {there}")
         unsure = id_ in unanswered or _unlogged(cluster, one.decision, found)
         if isinstance(one.decision, Migrate):
             moved = {what.rpartition("/")[2] for who, what in written if who == id_ and what.startswith("eviction")}
@@ -322,6 +323,19 @@ def _judged(
     for (_, what), times in written.items():
         by_kind[what.partition("/")[0]] += times
     return Verdict(final_outcomes, by_kind, faults, broken)
+
+
+def _there(cluster: Cluster, workload: str) -> str:
+    """The pods of a workload as the platform has them now, with phase and node: what an operation may wait for."""
+    pods = _read(cluster, f"/api/v1/namespaces/{cluster.namespace}/pods")["items"]
+    own = (pod for pod in pods if pod["metadata"]["labels"].get("app") == workload)
+    return (
+        ", ".join(
+            f"{pod['metadata']['name']} {pod['status'].get('phase')} on {pod['spec'].get('nodeName', 'no node')}"
+            for pod in own
+        )
+        or "none"
+    )
 
 
 def _effects(written: Counter[tuple[str, str]]) -> Counter[str]:
