@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.metrics import Layout
 from flyball_contracts.records import Allocation, Device, Gateway, NodeEvent, NumaNode
-from flyball_contracts.records.inventory import CapacityType
+from flyball_contracts.records.inventory import CapacityType, CordonState
 
 NAN = float("nan")
 Values = Mapping[str, float | Mapping[str, float]]  # by metric key; by instance where those come and go
@@ -45,7 +45,8 @@ class Place(NamedTuple):
 class Parts(NamedTuple):
     """A collector's part of the node's inventory; its devices are the rows of its readings, in order.
 
-    Allocations of several collectors with one (workload, replica) become one row of the inventory.
+    Allocations of several collectors with one (workload, replica) become one row of the inventory. ``schedulable`` and
+    ``cordon`` are those of the node, where the collector is told.
     """
 
     devices: tuple[Device, ...] = ()
@@ -56,6 +57,8 @@ class Parts(NamedTuple):
     numa: tuple[NumaNode, ...] = ()
     gateways: tuple[Gateway, ...] = ()
     place: Place = Place()
+    schedulable: bool = True
+    cordon: CordonState = ""
 
 
 class Collector(Protocol):

@@ -20,9 +20,11 @@ from tests.brokers.server import LOOPBACK, Server, free_ports
 READY_S = 90.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 ADMIN, ACTUATOR, CONTROLLER, AUTOSCALER = "admin-token", "actuator-token", "controller-token", "autoscaler-token"
+AGENT = "agent-token"
 ACTUATOR_USER = "system:serviceaccount:flyball:flyball-actuator"
 CONTROLLER_USER = "system:serviceaccount:flyball:flyball-controller"
 AUTOSCALER_USER = "system:serviceaccount:flyball:flyball-autoscaler"
+AGENT_USER = "system:serviceaccount:flyball:flyball-agent"
 STAGES = Path(__file__).with_name("stages.yaml")
 _APPLY = "application/apply-patch+yaml"
 _AUDIT = {
@@ -31,7 +33,7 @@ _AUDIT = {
     "rules": [
         {
             "level": "Metadata",
-            "users": [ACTUATOR_USER, CONTROLLER_USER, AUTOSCALER_USER],
+            "users": [ACTUATOR_USER, CONTROLLER_USER, AUTOSCALER_USER, AGENT_USER],
             "omitStages": ["RequestReceived"],
         },
         {
@@ -133,6 +135,11 @@ class ControlPlane:
         calls = [json.loads(line) for line in self.audit.read_text().splitlines()]
         return [call for call in calls if call["verb"] != "get" and call["requestURI"].split("?")[0] == path]
 
+    @property
+    def authority(self) -> Path:
+        """The certificate that verifies the API server."""
+        return self._folder / "certs" / "apiserver.crt"
+
     def kubeconfig(self, token: str = ACTUATOR) -> Path:
         """A file that names this server and a token."""
         path = self._folder / f"{token}.kubeconfig"
@@ -146,7 +153,7 @@ class ControlPlane:
                             "name": "test",
                             "cluster": {
                                 "server": self.url,
-                                "certificate-authority": str(self._folder / "certs" / "apiserver.crt"),
+                                "certificate-authority": str(self.authority),
                             },
                         }
                     ],
@@ -217,7 +224,8 @@ class ControlPlane:
         policy = self._folder / "audit.yaml"
         policy.write_text(yaml.safe_dump(_AUDIT))
         tokens = self._folder / "tokens.csv"
-        users = ((ACTUATOR, ACTUATOR_USER), (CONTROLLER, CONTROLLER_USER), (AUTOSCALER, AUTOSCALER_USER))
+        users = [(ACTUATOR, ACTUATOR_USER), (CONTROLLER, CONTROLLER_USER), (AUTOSCALER, AUTOSCALER_USER)]
+        users.append((AGENT, AGENT_USER))
         lines = [f'{ADMIN},admin,admin,"system:masters"', *(f"{token},{user},{token}" for token, user in users)]
         tokens.write_text("".join(f"{line}\n" for line in lines))
         proxy_ca, proxy = self.certificate("front-proxy-ca"), self.certificate("front-proxy-client", "front-proxy-ca")

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from flyball_actuators.platforms.kubernetes.cordon import CORDONED, closed_by_others
-from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
+from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
+from flyball_contracts.kubernetes_node import KubernetesNode
 from flyball_contracts.records import Device, Inventory
-from flyball_contracts.records.inventory import CapacityType, CordonState
+from flyball_contracts.records.inventory import CapacityType
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
@@ -47,6 +47,7 @@ def inventory_of(node: Object, cell: str) -> Inventory:
     metadata, status = node["metadata"], status_of(node)
     spec: Object = node.get("spec") or {}
     info: Object = status.get("nodeInfo") or {}
+    shown = msgspec.convert(node, KubernetesNode)
     labels: dict[str, str] = metadata.get("labels") or {}
     capacity: dict[str, str] = status.get("capacity") or {}
     memory = amount(capacity.get("memory"))
@@ -69,8 +70,8 @@ def inventory_of(node: Object, cell: str) -> Inventory:
         cpu_count=None if cpu is None else int(cpu),
         memory_bytes=None if memory is None else int(memory),
         driver_version=_driver(labels),
-        schedulable=_schedulable(spec, status),
-        cordon=_cordon(node, spec),
+        schedulable=shown.takes_pods(lambda key: key != GPU),
+        cordon=shown.cordon,
         rack=labels.get(RACK, ""),
         leaf=next((labels[key] for key in LEAVES if labels.get(key)), ""),
     )
@@ -177,23 +178,3 @@ def _driver(labels: Mapping[str, str]) -> str:
     full = labels.get("nvidia.com/cuda.driver-version.full", "")
     parts = [labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
     return full or ".".join(part for part in parts if part)
-
-
-def _cordon(node: Object, spec: Object) -> CordonState:
-    """Who has cordoned the node.
-
-    Flyball removes its annotation when it uncordons. Other clients leave it, and may close the node again; field
-    management tells that.
-    """
-    if spec.get("unschedulable"):
-        return "flyball" if annotation_of(node, CORDONED) and not closed_by_others(node) else "other"
-    return "lifted" if annotation_of(node, CORDONED) else ""
-
-
-def _schedulable(spec: Object, status: Object) -> bool:
-    """Whether the scheduler places GPU pods there: not cordoned, ready, and no taint but the GPU taint."""
-    taints: list[Object] = spec.get("taints") or []
-    conditions: list[Object] = status.get("conditions") or []
-    closed = any(t.get("effect") in ("NoSchedule", "NoExecute") and t.get("key") != GPU for t in taints)
-    ready = all(c.get("status") == "True" for c in conditions if c.get("type") == "Ready")
-    return not spec.get("unschedulable") and ready and not closed

@@ -108,7 +108,10 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
         Rule("flyball.dev", ("workloadpolicies", "carbonpolicies"), _FOLLOWED, why="Its policies, and their status."),
         Rule("flyball.dev", ("workloadpolicies/status", "carbonpolicies/status"), ("patch",)),
     ),
-    "flyball-agent": (Rule("", ("pods",), ("list",)),),
+    "flyball-agent": (
+        Rule("", ("pods",), ("list",)),
+        Rule("", ("nodes",), ("get",), why="Whether its node is cordoned."),
+    ),
     "flyball-controller-machines": (Rule("", ("nodes", "pods"), _FOLLOWED),),
 }  # fmt: skip
 """Rules of each ClusterRole, by its name; tests on real API servers hold them to the calls that are made."""

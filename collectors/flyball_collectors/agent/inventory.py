@@ -41,8 +41,10 @@ def build_inventory(
         driver_version=next((part.driver_version for part in found if part.driver_version), ""),
         numa=tuple(node for part in found for node in part.numa),
         gateways=tuple(gateway for part in found for gateway in part.gateways),
+        schedulable=all(part.schedulable for part in found),
         rack=config.rack,
         leaf=config.leaf,
+        cordon=next((part.cordon for part in found if part.cordon), ""),
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flyball_collectors.base import Collector, KeyedReading, Parts
 from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
-from flyball_collectors.workload.discovery.kubernetes import PodWatch
+from flyball_collectors.workload.discovery.kubernetes import NodeState, PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
 from flyball_collectors.workload.discovery.targets import configured, discovered
 from flyball_collectors.workload.names import Senders, WorkloadNames, claimant_of
@@ -120,9 +120,11 @@ class WorkloadCollector(Collector):
         self._scrapers: dict[Key, Scraper] = {}
         self._socket = LineSocket(config.listen) if config.listen else None
         self._watches: dict[str, Watch] = {}
+        self._pods: PodWatch | None = None
         try:
             if "kubernetes" in config.discover:
-                self._watches["kubernetes"] = PodWatch(config.kubernetes, node, config.timeout_s, environ)
+                self._pods = PodWatch(config.kubernetes, node, config.timeout_s, environ)
+                self._watches["kubernetes"] = self._pods
             if "slurm" in config.discover:
                 self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
@@ -181,7 +183,8 @@ class WorkloadCollector(Collector):
             )
         for workload, replica in self._jobs:
             known.setdefault((workload, replica), Allocation(workload=workload, replica=replica))
-        return Parts(allocations=tuple(known.values()))
+        state = self._pods.node if self._pods is not None else NodeState()
+        return Parts(allocations=tuple(known.values()), schedulable=state.schedulable, cordon=state.cordon)
 
     def close(self) -> None:
         """End all threads and close all files."""

@@ -21,6 +21,7 @@ from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 
 PODS = "/api/v1/pods"
+NODE = "/api/v1/nodes/n1"
 ACTIVE = WORKLOAD.column("flyball.workload.request.active")
 READY = WORKLOAD.column("flyball.workload.ready")
 
@@ -68,6 +69,11 @@ def answer(*pods: dict[str, Any]) -> str:
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "413"}, "items": pods})
 
 
+def node(*, closed: bool = False) -> str:
+    spec = {"unschedulable": True} if closed else {}
+    return json.dumps({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}, "spec": spec})
+
+
 def reported(workload: str = "chat", **more: str) -> dict[str, str]:
     known = {"prometheus.io/scrape": "true", "flyball.dev/workload": workload, "flyball.dev/server": "vllm"}
     return known | {key.replace("__", "/").replace("_", "."): value for key, value in more.items()}
@@ -112,6 +118,7 @@ def test_pods_are_requested_as_the_service_account(tmp_path: Path) -> None:
     token.write_text("abc")
     with page_server(tls=context) as server:
         server.respond(PODS, answer(pod("a", reported())))
+        server.respond("/api/v1/nodes/n%2F1", node())
         host, _, port = server.url.removeprefix("https://").rpartition(":")
         settings = KubernetesParameters(period_s=0.05, token_file=str(token), ca_file=str(ca_file))
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
@@ -119,6 +126,8 @@ def test_pods_are_requested_as_the_service_account(tmp_path: Path) -> None:
         until(lambda: [one.replica for one in watch.found] == ["a"])
         assert server.requests[0].path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0"
         assert server.requests[0].headers["Authorization"] == "Bearer abc"
+        until(lambda: watch.problem == "")
+        assert "/api/v1/nodes/n%2F1?resourceVersion=0" in {request.path for request in server.requests}
         server.respond(PODS, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
         until(lambda: watch.errors > 1)
         assert [one.replica for one in watch.found] == ["a"]
@@ -162,6 +171,7 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
         waits = pod("chat-c", at(one.url), phase="Pending", ip=None)
         wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
         api.respond(PODS, answer(first, waits, wrong))
+        api.respond(NODE, node())
         settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
         collector = WorkloadCollector(
             WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
@@ -185,6 +195,40 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
             until(lambda: rows() == {("ml/tool", "tool-b"): (5, 1)})
             allocations = [(a.workload, a.replica) for a in collector.parts().allocations]
             assert allocations == [("ml/tool", "tool-b")], "no pod of ml speaks for a workload of web"
+        finally:
+            collector.close()
+
+
+def test_a_cordoned_node_takes_no_more(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api:
+        api.respond(PODS, answer())
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        collector = WorkloadCollector(
+            WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
+        )
+
+        def state() -> tuple[bool, str]:
+            parts = collector.parts()
+            return parts.schedulable, parts.cordon
+
+        def problem() -> str:
+            return collector.problems()["kubernetes"] or ""
+
+        try:
+            until(lambda: "status 404; check url; without get on nodes no cordon of this node is seen" in problem())
+            assert state() == (True, ""), "as long as nothing is known"
+            assert collector.errors > 0
+            api.respond(NODE, node(closed=True))
+            until(lambda: state() == (False, "other"))
+            until(lambda: problem() == "")
+            api.respond(NODE, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
+            until(lambda: "status 403" in problem())
+            assert state() == (False, "other"), "what was known stays"
+            api.respond(NODE, "[]")
+            until(lambda: "not a node" in problem())
+            api.respond(NODE, node())
+            until(lambda: state() == (True, ""))
         finally:
             collector.close()
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, Api, refused
-from flyball_actuators.platforms.kubernetes.cordon import CORDONED, closed_by_others, cordon, uncordon
+from flyball_actuators.platforms.kubernetes.cordon import closed_by_others, cordon, uncordon
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, status_of
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_contracts.burn_in import GPUS, RESULT, summary, unchecked
 from flyball_contracts.config import CheckConfig
+from flyball_contracts.kubernetes_node import CORDONED
 from flyball_contracts.records import Check, SubjectState
 
 GPU, GPU_COUNT = "nvidia.com/gpu", "nvidia.com/gpu.count"

@@ -6,12 +6,14 @@ Field management of the API server says who has closed the node, whatever the an
 
 from typing import Literal
 
+import msgspec
+
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, field_managers_of
-from flyball_actuators.platforms.kubernetes.operation import MANAGER, manager
+from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
+from flyball_actuators.platforms.kubernetes.operation import manager
+from flyball_contracts.kubernetes_node import CORDONED, KubernetesNode
 
-CORDONED = "flyball.dev/cordoned-for"
 UNTIL = "flyball.dev/cordoned-until"
 Until = Literal["moved", "checked"]
 _TRIES = 8
@@ -61,14 +63,9 @@ def uncordon(api: Api, node: Object, decision: str) -> Answer:
 
 def closed_by_others(node: Object) -> bool:
     """Whether a client that is not Flyball has closed a node, alone or as well."""
-    return any(not name.startswith(MANAGER) for name in closed_by(node))
+    return msgspec.convert(node, KubernetesNode).is_closed_by_others
 
 
 def closed_by(node: Object) -> set[str]:
     """Field managers that have closed a node; empty if it is open, or if the API server does not tell."""
-    found: set[str] = set()
-    for entry in field_managers_of(node):
-        fields: Object = entry.get("fieldsV1") or {}
-        if "f:unschedulable" in (fields.get("f:spec") or {}):
-            found.add(str(entry.get("manager", "")))
-    return found
+    return msgspec.convert(node, KubernetesNode).closed_by

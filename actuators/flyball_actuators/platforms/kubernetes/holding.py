@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 
 from flyball_actuators.platforms.base import Held, PlatformError
 from flyball_actuators.platforms.kubernetes.api import MERGE, Api, refused
-from flyball_actuators.platforms.kubernetes.cordon import CORDONED, UNTIL, closed_by, closed_by_others, uncordon
+from flyball_actuators.platforms.kubernetes.cordon import UNTIL, closed_by, closed_by_others, uncordon
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, field_managers_of, moment
 from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import pod_path
 from flyball_actuators.platforms.kubernetes.replicas.going import COST, FIRST_TO_GO
 from flyball_actuators.platforms.kubernetes.saga import DRAINING, MARK, SERVING, unmark_pods
+from flyball_contracts.kubernetes_node import CORDONED
 
 _NODES = "/api/v1/nodes"
 

@@ -10,7 +10,7 @@ from threading import Lock
 
 from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
 from flyball_actuators.platforms.kubernetes.api import JSON, Api, refused
-from flyball_actuators.platforms.kubernetes.cordon import CORDONED, Query, Until, cordon, uncordon
+from flyball_actuators.platforms.kubernetes.cordon import Query, Until, cordon, uncordon
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, Operation, manager, names_of, operation_of
 from flyball_actuators.platforms.kubernetes.pods import node_of_pod, own_pod, pod_path, pods_of
@@ -24,6 +24,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     unmark_pods,
 )
 from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object
+from flyball_contracts.kubernetes_node import CORDONED
 from flyball_contracts.records import Migrate, SubjectState
 
 AGAIN_S = 10.0

@@ -5,10 +5,10 @@ from typing import Any, Literal
 from flyball_actuators.platforms import operations
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.targets import Target
+from flyball_contracts.kubernetes_node import MANAGER
 from flyball_contracts.records import AnyDecision
 
 Verb = Literal["count", "migrate", "resize", "check"]
-MANAGER = "flyball-"
 OVERWRITTEN = "overwritten"
 """Stands for an operation if it is unknown whether there is one."""
 

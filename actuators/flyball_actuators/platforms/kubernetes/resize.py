@@ -13,7 +13,6 @@ from flyball_actuators.platforms.base import Done, Failed, Handle, Progress, Rej
 from flyball_actuators.platforms.kubernetes.api import Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, ReplicaStatus, field_managers_of, is_true, status_of
 from flyball_actuators.platforms.kubernetes.operation import (
-    MANAGER,
     OVERWRITTEN,
     Operation,
     manager,
@@ -23,6 +22,7 @@ from flyball_actuators.platforms.kubernetes.operation import (
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object, unless_forbidden
+from flyball_contracts.kubernetes_node import MANAGER
 from flyball_contracts.records import Resources, Scale, SubjectState
 
 STRATEGIC = "application/strategic-merge-patch+json"

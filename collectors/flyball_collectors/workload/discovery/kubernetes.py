@@ -1,13 +1,17 @@
-"""Discovery of this node's pods by their annotations, from the API server's list.
+"""Discovery of this node's pods by their annotations, and whether the node takes more, from the API server.
 
 A pod takes part when it is annotated ``prometheus.io/scrape: "true"`` and ``flyball.dev/workload: NAME``,
 and ``flyball.dev/server`` names whose series it has. Further annotations: ``flyball.dev/work``
 (``requests`` or ``tokens``), ``prometheus.io/port`` (by default the first port of its containers),
 ``prometheus.io/path`` (``/metrics``), ``prometheus.io/scheme`` (``http``) and ``flyball.dev/model`` (which of several
 models on the page it is). The replica is named after the pod.
+
+A node takes no more while it is cordoned, not ready, or has a taint by which it is about to leave. Taints that reserve
+it for some pods close nothing: what it runs tolerates them.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -16,6 +20,8 @@ from flyball_collectors.parameters import KubernetesParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.scraping.token import FetchError, token_of
 from flyball_contracts.errors import ConfigError
+from flyball_contracts.kubernetes_node import KubernetesNode, is_leaving
+from flyball_contracts.records.inventory import CordonState
 
 _LIST_BYTES = 32 * 1024 * 1024
 _LIVE = ("Pending", "Running")
@@ -90,14 +96,35 @@ def _found(pod: _Pod) -> DiscoveredReplica | None:
     )
 
 
-class PodWatch(Watch):
-    """Queries the API server. Raises :class:`ConfigError` without one."""
+class NodeState(NamedTuple):
+    """Whether the scheduler starts GPU pods on the node, and who has cordoned it."""
 
-    warning = "pods of this node cannot be listed: %s; those found before are kept"
+    schedulable: bool = True
+    cordon: CordonState = ""
+
+
+def node_state_of(body: bytes) -> NodeState:
+    """The state of a ``Node``. Raises :class:`FetchError` for an invalid one."""
+    try:
+        shown = msgspec.json.decode(body, type=KubernetesNode)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FetchError(f"not a node ({error}); see KUBERNETES_SERVICE_HOST") from error
+    return NodeState(shown.takes_pods(is_leaving), shown.cordon)
+
+
+class PodWatch(Watch):
+    """Queries the API server. Raises :class:`ConfigError` without one.
+
+    ``node`` is the last known state of the node; before the first, it takes pods.
+    """
+
+    warning = "pods of this node, or its state, cannot be read: %s; what was found before is kept"
 
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
         name = quote(settings.node or node, safe="")
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
+        self._node_path = f"/api/v1/nodes/{name}?resourceVersion=0"
+        self.node = NodeState()
         url = settings.url.rstrip("/") or _in_cluster(environ)
         token = token_of(settings.token_file)
         from flyball_collectors.workload.scraping.fetch import Fetcher
@@ -116,7 +143,13 @@ class PodWatch(Watch):
         super().close()
 
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
-        return pods_of(self._server.get(self._path, "application/json")), ""
+        found = pods_of(self._server.get(self._path, "application/json"))
+        try:
+            self.node = node_state_of(self._server.get(self._node_path, "application/json"))
+        except FetchError as error:
+            self.errors += 1
+            return found, f"{error}; without get on nodes no cordon of this node is seen"
+        return found, ""
 
     def _run(self) -> None:
         super()._run()

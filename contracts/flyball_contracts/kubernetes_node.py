@@ -1,0 +1,108 @@
+"""A node as its Kubernetes API server shows it: whether GPU pods may start there, and who has cordoned it.
+
+The agent of a node and the controller of a cluster read it alike.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from flyball_contracts.records.inventory import CordonState
+
+MANAGER = "flyball-"
+"""Beginning of the names of Flyball's field managers."""
+CORDONED = "flyball.dev/cordoned-for"
+"""Annotation that names the decision for which Flyball has cordoned a node. Other clients leave it."""
+_LEAVING = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/",
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+)
+
+
+def is_leaving(key: str) -> bool:
+    """Whether a taint says that its node is not ready, shuts down or is taken away, by the beginning of its key.
+
+    Other taints reserve a node for pods that tolerate them.
+    """
+    return key.startswith(_LEAVING)
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """A taint; pods that do not tolerate its key are kept off by the effects ``NoSchedule`` and ``NoExecute``."""
+
+    key: str = ""
+    effect: str = ""
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    spec: dict[str, Any] = msgspec.field(name="f:spec", default_factory=dict[str, Any])
+
+
+class _Managed(msgspec.Struct, frozen=True):
+    manager: str = ""
+    subresource: str = ""
+    fieldsV1: _Fields | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+    managedFields: tuple[_Managed, ...] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    unschedulable: bool | None = None
+    taints: tuple[Taint, ...] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class KubernetesNode(msgspec.Struct, frozen=True):
+    """What counts of a node; decode it from JSON, or convert it from an object."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def closed_by(self) -> set[str]:
+        """Field managers that have closed the node; empty if it is open, or if the API server does not tell."""
+        entries = (e for e in self.metadata.managedFields or () if e.subresource != "status" and e.fieldsV1 is not None)
+        return {e.manager for e in entries if e.fieldsV1 is not None and "f:unschedulable" in e.fieldsV1.spec}
+
+    @property
+    def is_closed_by_others(self) -> bool:
+        """Whether a client that is not Flyball has closed the node, alone or as well."""
+        return any(not name.startswith(MANAGER) for name in self.closed_by)
+
+    @property
+    def cordon(self) -> CordonState:
+        """Who has cordoned the node.
+
+        Flyball removes its annotation when it uncordons. Other clients leave it, and may close the node again; field
+        management tells that.
+        """
+        ours = (self.metadata.annotations or {}).get(CORDONED, "")
+        if self.spec.unschedulable:
+            return "flyball" if ours and not self.is_closed_by_others else "other"
+        return "lifted" if ours else ""
+
+    def takes_pods(self, closes: Callable[[str], bool]) -> bool:
+        """Whether the scheduler starts GPU pods there: it is ready, not cordoned, and has no taint that ``closes`` it.
+
+        ``closes`` is asked for the keys of taints that keep pods off.
+        """
+        ready = all(c.status == "True" for c in self.status.conditions or () if c.type == "Ready")
+        tainted = any(t.effect in ("NoSchedule", "NoExecute") and closes(t.key) for t in self.spec.taints or ())
+        return not self.spec.unschedulable and ready and not tainted

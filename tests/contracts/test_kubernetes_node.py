@@ -1,0 +1,64 @@
+"""What a node says: whether GPU pods may start there, and who has cordoned it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from flyball_contracts.kubernetes_node import KubernetesNode, is_leaving
+
+
+def node(
+    *, closed: bool = False, ready: str = "True", taints: tuple[tuple[str, str], ...] = (), mark: str = "", by: str = ""
+) -> KubernetesNode:
+    """A node with the fields that an API server shows; ``by`` is the field manager that has closed it."""
+    spec: dict[str, Any] = {"unschedulable": True} if closed else {}
+    if taints:
+        spec["taints"] = [{"key": key, "effect": effect, "value": "x"} for key, effect in taints]
+    fields = {"f:spec": {".": {}, "f:unschedulable": {}}}
+    metadata: dict[str, Any] = {"name": "gpu-0", "annotations": {"flyball.dev/cordoned-for": mark} if mark else {}}
+    if by:
+        metadata["managedFields"] = [
+            {"manager": "kubelet", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
+            {"manager": by, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields},
+        ]
+    conditions = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": ready}]
+    body = {"kind": "Node", "metadata": metadata, "spec": spec, "status": {"conditions": conditions}}
+    assert msgspec.convert(body, KubernetesNode) == msgspec.json.decode(msgspec.json.encode(body), type=KubernetesNode)
+    return msgspec.convert(body, KubernetesNode)
+
+
+@pytest.mark.parametrize(
+    ("shown", "takes"),
+    [
+        (node(), True),
+        (node(closed=True), False),
+        (node(ready="False"), False),
+        (node(ready="Unknown"), False),
+        (node(taints=(("nvidia.com/gpu", "NoSchedule"), ("sku", "NoSchedule"), ("team", "NoExecute"))), True),
+        (node(taints=(("node.kubernetes.io/disk-pressure", "NoSchedule"),)), False),
+        (node(taints=(("node.kubernetes.io/disk-pressure", "PreferNoSchedule"),)), True),
+        (node(taints=(("ToBeDeletedByClusterAutoscaler", "NoSchedule"),)), False),
+        (node(taints=(("karpenter.sh/disrupted", "NoSchedule"),)), False),
+        (node(taints=(("aws-node-termination-handler/spot-itn", "NoSchedule"),)), False),
+        (KubernetesNode(), True),
+    ],
+)
+def test_where_gpu_pods_may_start(shown: KubernetesNode, takes: bool) -> None:
+    assert shown.takes_pods(is_leaving) is takes
+    assert not node(taints=(("sku", "NoSchedule"),)).takes_pods(lambda key: key == "sku")
+
+
+@pytest.mark.parametrize(
+    ("shown", "cordon"),
+    [
+        (node(), ""),
+        (node(closed=True), "other"),
+        (node(closed=True, by="kubectl-cordon"), "other"),
+        (node(closed=True, mark="d1", by="flyball-d1"), "flyball"),
+        (node(closed=True, mark="d1", by="kubectl-cordon"), "other"),
+        (node(mark="d1"), "lifted"),
+    ],
+)
+def test_who_has_cordoned_it(shown: KubernetesNode, cordon: str) -> None:
+    assert shown.cordon == cordon
