@@ -3,13 +3,14 @@
 The agent of a node and the controller of a cluster read it alike.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from flyball_contracts.records.inventory import CordonState
 
+GPU = "nvidia.com/gpu"
+"""Resource of a whole GPU, and key of the taint that keeps other pods off GPU nodes."""
 MANAGER = "flyball-"
 """Beginning of the names of Flyball's field managers."""
 CORDONED = "flyball.dev/cordoned-for"
@@ -24,19 +25,25 @@ _LEAVING = (
 )
 
 
-def is_leaving(key: str) -> bool:
-    """Whether a taint says that its node is not ready, shuts down or is taken away, by the beginning of its key.
-
-    Other taints reserve a node for pods that tolerate them.
-    """
-    return key.startswith(_LEAVING)
-
-
 class Taint(msgspec.Struct, frozen=True):
-    """A taint; pods that do not tolerate its key are kept off by the effects ``NoSchedule`` and ``NoExecute``."""
+    """A taint; the effects ``NoSchedule`` and ``NoExecute`` keep pods off that do not tolerate it."""
 
     key: str = ""
+    value: str = ""
     effect: str = ""
+
+    @property
+    def keeps_off(self) -> bool:
+        """Whether pods that do not tolerate it do not start; GPU pods tolerate the taint of GPU nodes."""
+        return self.effect in ("NoSchedule", "NoExecute") and self.key != GPU
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it says that its node is not ready, shuts down or is taken away, by the beginning of its key.
+
+        Other taints reserve a node for pods that tolerate them.
+        """
+        return self.key.startswith(_LEAVING)
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -98,11 +105,17 @@ class KubernetesNode(msgspec.Struct, frozen=True):
             return "flyball" if ours and not self.is_closed_by_others else "other"
         return "lifted" if ours else ""
 
-    def takes_pods(self, closes: Callable[[str], bool]) -> bool:
-        """Whether the scheduler starts GPU pods there: it is ready, not cordoned, and has no taint that ``closes`` it.
+    @property
+    def takes_pods(self) -> bool:
+        """Whether the scheduler starts GPU pods there: it is ready, not cordoned and not about to leave.
 
-        ``closes`` is asked for the keys of taints that keep pods off.
+        It takes all of them, but for what it is ``reserved`` by.
         """
         ready = all(c.status == "True" for c in self.status.conditions or () if c.type == "Ready")
-        tainted = any(t.effect in ("NoSchedule", "NoExecute") and closes(t.key) for t in self.spec.taints or ())
-        return not self.spec.unschedulable and ready and not tainted
+        leaving = any(taint.keeps_off and taint.is_leaving for taint in self.spec.taints or ())
+        return not self.spec.unschedulable and ready and not leaving
+
+    @property
+    def reserved(self) -> tuple[Taint, ...]:
+        """Taints that reserve the node for pods that tolerate them."""
+        return tuple(taint for taint in self.spec.taints or () if taint.keeps_off and not taint.is_leaving)

@@ -9,7 +9,9 @@ from hypothesis import given, strategies as st
 from flyball_actuators.controller.nodes import devices_of, inventory_of
 from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of, gpu_requests_of, pod_of
 from flyball_actuators.controller.policies import plan, policy_of
+from flyball_actuators.controller.taints import is_for_any, tolerations_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
+from flyball_contracts.kubernetes_node import Taint
 from flyball_contracts.records import Inventory
 
 GPU = "nvidia.com/gpu"
@@ -56,29 +58,6 @@ def policy(kind: str, name: str, second: int = 0, **spec: Any) -> Any:
 CHAT = {"kind": "Deployment", "name": "chat"}
 
 
-@pytest.mark.parametrize(
-    ("closed", "mark", "by", "expected"),
-    [
-        (True, True, ("flyball-m1",), "flyball"),
-        (True, True, ("flyball-m1", "kubectl-cordon"), "other"),
-        (True, True, ("kubectl-cordon",), "other"),
-        (True, True, (), "flyball"),
-        (True, False, ("kubectl-cordon",), "other"),
-        (False, True, (), "lifted"),
-        (False, False, (), ""),
-    ],
-)
-def test_whoever_has_closed_a_node_is_told(closed: bool, mark: bool, by: tuple[str, ...], expected: str) -> None:
-    fields: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
-    metadata: dict[str, Any] = {
-        "name": "n1",
-        "annotations": {"flyball.dev/cordoned-for": "m1"} if mark else {},
-        "managedFields": [{"manager": name, "fieldsV1": fields} for name in by],
-    }
-    spec = {"unschedulable": True} if closed else {}
-    assert inventory_of({"metadata": metadata, "spec": spec, "status": {}}, "eu-1").cordon == expected
-
-
 def test_a_node_is_what_its_labels_say() -> None:
     found = node(
         {
@@ -116,9 +95,40 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace() -> None:
     assert names.of(other._replace(workload="free")) == "free", "no object declares it"
 
 
-@pytest.mark.parametrize("spec", [{"unschedulable": True}, {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}])
-def test_a_closed_node_takes_nothing(spec: Any) -> None:
-    assert not node(None, spec, **{GPU: "1"}).schedulable
+def test_a_closed_node_takes_nothing() -> None:
+    assert not node(None, {"unschedulable": True}, **{GPU: "1"}).schedulable
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "sku", "operator": "Exists"}, True),
+        ({"key": "sku", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "sku", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "sku", "value": "gpu"}, True),
+        ({"key": "sku", "operator": "Equal", "value": "cpu"}, False),
+        ({"key": "sku"}, False),
+        ({"key": "team", "operator": "Exists"}, False),
+        ({}, False),
+    ],
+)
+def test_a_node_is_reserved_for_pods_that_tolerate_its_taint(toleration: dict[str, str], tolerated: bool) -> None:
+    taints = (Taint(key="sku", value="gpu", effect="NoSchedule"),)
+    template = {"spec": {"containers": [], "tolerations": [toleration]}}
+    deployment = {"spec": {"template": template}}
+    job_set = {"spec": {"replicatedJobs": [{"template": {"spec": {"template": template}}}]}}
+    for obj in (deployment, job_set):
+        assert is_for_any(taints, [frozenset(), tolerations_of(obj)]) is tolerated
+    assert is_for_any((), []), "no taint reserves it"
+    assert not is_for_any(taints, []), "no workload is declared"
+    two = (*taints, Taint(key="team", value="a", effect="NoExecute"))
+    team = tolerations_of(
+        {"spec": {"tolerations": [{"key": "team", "operator": "Exists"}, {"key": "sku", "value": "gpu"}]}}
+    )
+    assert is_for_any(two, [team])
+    assert not is_for_any(two, [frozenset({one}) for one in team]), "each workload tolerates one of two"
+    assert tolerations_of({}) == frozenset()
 
 
 def test_a_gpu_that_is_withheld_takes_nothing() -> None:

@@ -27,6 +27,7 @@ REAL = (
     "autoscalers/test_autoscaler.py",
     "helm/test_chart.py",
     "helm/test_path.py",
+    "test_agent.py",
     "test_check.py",
     "test_controller.py",
     "autoscalers/test_keda.py",

@@ -26,6 +26,12 @@ pytestmark = [
 ]
 
 
+def change_node(cluster: Cluster, node: str, **spec: Any) -> None:
+    path = f"/api/v1/nodes/{node}"
+    status, answer = cluster.plane.request("PATCH", path, {"spec": spec}, content_type="application/merge-patch+json")
+    assert status == 200, answer
+
+
 def policy(cluster: Cluster, kind: str, name: str, /, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": cluster.namespace}
     return {"apiVersion": "flyball.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
@@ -55,10 +61,7 @@ def test_nodes_and_pods_are_inventories(observer: Observer) -> None:
         node = observer.tables().inventories["gpu-0"]
         assert (node.cell, len(node.devices), node.cpu_count, node.memory_bytes) == ("eu-1", 8, 64, 512 << 30)
         assert node.agent == "none"
-        cluster.plane.request(
-            "PATCH", "/api/v1/nodes/gpu-0", {"spec": {"unschedulable": True}},
-            content_type="application/merge-patch+json",
-        )  # fmt: skip
+        change_node(cluster, "gpu-0", unschedulable=True)
         cluster.until(lambda: not observer.tables().inventories["gpu-0"].schedulable, "the cordon is seen")
         # An agent that speaks for its node is not contradicted.
         reported = Inventory(node="gpu-0", cell="eu-1", epoch=time.time_ns(), time_ns=time.time_ns())
@@ -68,6 +71,29 @@ def test_nodes_and_pods_are_inventories(observer: Observer) -> None:
         elsewhere = [pod for pod in cluster.pods("chat") if pod["spec"]["nodeName"] != "gpu-0"]
         cluster.until(lambda: len(of_chat()) == len(elsewhere), "the other nodes' pods are in the inventories")
         assert observer.tables().inventories["gpu-0"] == reported
+
+
+def test_a_node_is_reserved_until_a_declared_workload_tolerates_its_taint(observer: Observer) -> None:
+    cluster = observer.cluster
+    cluster.deploy("chat", 1, workload="chat")
+    cluster.ready(cluster.deployments("chat"), 1)
+
+    def is_open() -> bool:
+        return observer.tables().inventories["gpu-1"].schedulable
+
+    try:
+        with controlling(observer):
+            cluster.until(lambda: "gpu-1" in observer.tables().inventories and is_open(), "the node is there")
+            change_node(cluster, "gpu-1", taints=[{"key": "sku", "value": "gpu", "effect": "NoSchedule"}])
+            cluster.until(lambda: not is_open(), "no declared workload may start there")
+            tolerations = [{"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}]
+            body = {"spec": {"template": {"spec": {"tolerations": tolerations}}}}
+            cluster.plane.request(
+                "PATCH", cluster.deployments("chat"), body, content_type="application/strategic-merge-patch+json"
+            )
+            cluster.until(is_open, "a declared workload may")
+    finally:
+        change_node(cluster, "gpu-1", taints=None)
 
 
 def test_an_agent_that_comes_back_speaks_for_its_node_again(observer: Observer) -> None:

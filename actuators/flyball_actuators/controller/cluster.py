@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from threading import Event
 
-from flyball_actuators.controller.nodes import inventory_of
+from flyball_actuators.controller.nodes import Node, node_of
 from flyball_actuators.controller.pods import Pod, pod_of
 from flyball_actuators.controller.policies import POLICIES, Policy, policy_of
 from flyball_actuators.controller.watch import Watch
 from flyball_actuators.controller.workloads import KINDS, Declared, declared_by
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_contracts.config import ControllerConfig
-from flyball_contracts.records import Inventory
 from flyball_contracts.schema.crds import GROUP, VERSION
 
 _WITH_NODE = (("fieldSelector", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),)
@@ -22,7 +21,7 @@ class Cluster:
 
     def __init__(self, api: Api, config: ControllerConfig, changed: Event) -> None:
         spaces: Sequence[str] = config.namespaces or ("",)
-        self._nodes: Watch[Inventory] = Watch(api, "/api/v1/nodes", partial(inventory_of, cell=config.cell), changed)
+        self._nodes: Watch[Node] = Watch(api, "/api/v1/nodes", partial(node_of, cell=config.cell), changed)
         self._pods: Watch[Pod] = Watch(api, "/api/v1/pods", pod_of, changed, _WITH_NODE)
         self._objects: list[Watch[Declared]] = [
             Watch(api, kind.path(space), declared_by(kind.name), changed) for space in spaces for kind in KINDS
@@ -46,8 +45,8 @@ class Cluster:
         """Whether all objects and policies have been listed."""
         return all(w.synced for w in self._objects) and all(w.synced for w in self._policies)
 
-    def nodes(self) -> list[Inventory]:
-        """Inventories of the nodes, without allocations."""
+    def nodes(self) -> list[Node]:
+        """All nodes."""
         return self._nodes.all()
 
     def pods(self) -> list[Pod]:

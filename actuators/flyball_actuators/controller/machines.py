@@ -1,12 +1,14 @@
 """Selects the node inventories that have to be published."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from flyball_actuators.controller.nodes import Node
 from flyball_actuators.controller.pods import OBJECT, Pod, WorkloadNames, allocations_of
+from flyball_actuators.controller.taints import Tolerations, is_for_any
 from flyball_actuators.controller.topics import CONTROLLERS, Publisher, Topics
 from flyball_contracts.records import Inventory
 from flyball_contracts.topics import INVENTORY
@@ -23,7 +25,8 @@ class Changes(NamedTuple):
 
 
 def inventories_of(
-    nodes: Iterable[Inventory],
+    nodes: Iterable[Node],
+    tolerations: Sequence[Tolerations],
     pods: Iterable[Pod],
     workloads: Mapping[OBJECT, str],
     topics: Topics,
@@ -34,7 +37,8 @@ def inventories_of(
 
     Only the agent reports a node, until it has been silent for :data:`AGENT_SILENT_S`. When an agent returns with a
     record older than the controller's, a tombstone clears the way for it. A node that another controller reports is
-    left to that controller. That an agent has announced its stop stays in the record.
+    left to that controller. That an agent has announced its stop stays in the record. ``tolerations`` are those of the
+    declared workloads: a node that its taints reserve for others takes none of them.
     """
     names_of_pods = WorkloadNames(workloads)
     by_node: dict[str, list[tuple[Pod, str]]] = defaultdict(list)
@@ -44,7 +48,7 @@ def inventories_of(
     changed: list[Inventory] = []
     names: set[str] = set()
     agents_back = set(topics.agents_back)
-    for bare in nodes:
+    for bare, reserved in nodes:
         names.add(bare.node)
         publisher = topics.publishers.get((INVENTORY.name, bare.node))
         if bare.node in agents_back or (
@@ -55,7 +59,8 @@ def inventories_of(
         before = () if known is None else known.allocations
         allocations = allocations_of(bare, by_node.get(bare.node, ()), before)
         agent = "none" if known is None else known.agent
-        wanted = msgspec.structs.replace(bare, allocations=allocations, agent=agent)
+        takes = bare.schedulable and is_for_any(reserved, tolerations)
+        wanted = msgspec.structs.replace(bare, allocations=allocations, agent=agent, schedulable=takes)
         if known is None or publisher is None or publisher.source != source:
             time_ns = now_ns if known is None else max(now_ns, known.time_ns + 1)
             changed.append(msgspec.structs.replace(wanted, epoch=time_ns, time_ns=time_ns))

@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
-from flyball_contracts.kubernetes_node import KubernetesNode
+from flyball_contracts.kubernetes_node import GPU, KubernetesNode, Taint
 from flyball_contracts.records import Device, Inventory
 from flyball_contracts.records.inventory import CapacityType
 
-GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
 SHARING = "nvidia.com/gpu.sharing-strategy"
 GRID_ZONE = "flyball.dev/zone"
@@ -36,6 +36,18 @@ _ON_DEMAND = (
     ("kubernetes.azure.com/scalesetpriority", "regular"),
 )
 _RESERVED = (("karpenter.sh/capacity-type", "reserved"), ("eks.amazonaws.com/capacityType", "CAPACITY_BLOCK"))
+
+
+class Node(NamedTuple):
+    """A node: its inventory without allocations, and the taints that reserve it for some pods."""
+
+    inventory: Inventory
+    reserved: tuple[Taint, ...]
+
+
+def node_of(node: Object, cell: str) -> Node:
+    """A node as the controller watches it."""
+    return Node(inventory_of(node, cell), msgspec.convert(node, KubernetesNode).reserved)
 
 
 def inventory_of(node: Object, cell: str) -> Inventory:
@@ -70,7 +82,7 @@ def inventory_of(node: Object, cell: str) -> Inventory:
         cpu_count=None if cpu is None else int(cpu),
         memory_bytes=None if memory is None else int(memory),
         driver_version=_driver(labels),
-        schedulable=shown.takes_pods(lambda key: key != GPU),
+        schedulable=shown.takes_pods,
         cordon=shown.cordon,
         rack=labels.get(RACK, ""),
         leaf=next((labels[key] for key in LEAVES if labels.get(key)), ""),

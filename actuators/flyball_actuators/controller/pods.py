@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flyball_actuators.controller.nodes import GPU, MIG
+from flyball_actuators.controller.nodes import MIG
 from flyball_actuators.platforms.kubernetes.kinds import Object, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_actuators.platforms.kubernetes.targets import named
+from flyball_contracts.kubernetes_node import GPU
 from flyball_contracts.records import Allocation, Inventory
 
 _ABOVE = {

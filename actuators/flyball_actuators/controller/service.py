@@ -97,8 +97,9 @@ class _Controller:
         planned = plan(objects, policies, self._cell)
         if self._cluster.machines_known and self._cluster.workloads_known:
             names = {one.object: one.workload for one in objects if one.annotated or one.workload in planned.specs}
+            tolerations = sorted({one.tolerations for one in objects if one.object in names}, key=sorted)
             changes = inventories_of(
-                self._cluster.nodes(), self._cluster.pods(), names, self._topics, self._source, now_ns
+                self._cluster.nodes(), tolerations, self._cluster.pods(), names, self._topics, self._source, now_ns
             )
             self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone

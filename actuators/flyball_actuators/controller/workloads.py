@@ -9,6 +9,7 @@ import msgspec
 import yaml
 
 from flyball_actuators.controller.pods import OBJECT, gpu_requests_of
+from flyball_actuators.controller.taints import Tolerations, tolerations_of
 from flyball_actuators.platforms.kubernetes.kinds import BY_NAME, Object, annotation_of, owner_of
 from flyball_actuators.platforms.kubernetes.targets import workload_of
 from flyball_contracts.config.reading.yaml_text import YamlLoader
@@ -37,7 +38,10 @@ class Kind(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """An object and its annotations; ``gpus`` and ``replicas`` are what it requests when it runs."""
+    """An object and its annotations; ``gpus`` and ``replicas`` are what it requests when it runs.
+
+    ``tolerations`` are those of its pods.
+    """
 
     kind: str
     namespace: str
@@ -49,6 +53,7 @@ class Declared(NamedTuple):
     labels: Mapping[str, str]
     gpus: float
     replicas: int
+    tolerations: Tolerations = frozenset()
 
     @property
     def object(self) -> OBJECT:
@@ -80,6 +85,7 @@ def declared_by(kind: str) -> Callable[[Object], Declared | None]:
             labels=metadata.get("labels") or {},
             gpus=gpus,
             replicas=replicas,
+            tolerations=tolerations_of(obj),
         )
 
     return convert

@@ -13,6 +13,7 @@ from flyball_contracts.config import AgentConfig
 from flyball_contracts.config.constants import with_constants
 from flyball_contracts.metrics import layout_of
 from flyball_contracts.records import Allocation, Device, Inventory
+from flyball_contracts.records.inventory import CordonState
 
 
 def build_inventory(
@@ -21,6 +22,7 @@ def build_inventory(
     """Inventory of this node: its place from the configuration or the cloud, its parts from the collectors."""
     found = list(parts)
     place = next((part.place for part in found if part.place != Place()), Place())
+    cordon: CordonState = next((part.cordon for part in found if part.cordon), "")
     return Inventory(
         node=identity.node,
         cell=config.cell,
@@ -44,7 +46,7 @@ def build_inventory(
         schedulable=all(part.schedulable for part in found),
         rack=config.rack,
         leaf=config.leaf,
-        cordon=next((part.cordon for part in found if part.cordon), ""),
+        cordon=cordon,
     )
 
 

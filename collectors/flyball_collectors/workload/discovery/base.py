@@ -39,7 +39,7 @@ class Watch(ABC):
     warning: str
 
     def __init__(self, who: str, period_s: float, patience_s: float) -> None:
-        self.errors = 0
+        self.errors: int = 0
         self.problem: str | None = None
         self.found: tuple[DiscoveredReplica, ...] = ()
         self._period_s = period_s

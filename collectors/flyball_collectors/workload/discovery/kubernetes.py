@@ -20,7 +20,7 @@ from flyball_collectors.parameters import KubernetesParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
 from flyball_collectors.workload.scraping.token import FetchError, token_of
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.kubernetes_node import KubernetesNode, is_leaving
+from flyball_contracts.kubernetes_node import KubernetesNode
 from flyball_contracts.records.inventory import CordonState
 
 _LIST_BYTES = 32 * 1024 * 1024
@@ -109,7 +109,7 @@ def node_state_of(body: bytes) -> NodeState:
         shown = msgspec.json.decode(body, type=KubernetesNode)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FetchError(f"not a node ({error}); see KUBERNETES_SERVICE_HOST") from error
-    return NodeState(shown.takes_pods(is_leaving), shown.cordon)
+    return NodeState(shown.takes_pods, shown.cordon)
 
 
 class PodWatch(Watch):

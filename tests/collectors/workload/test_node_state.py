@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flyball_contracts.kubernetes_node import KubernetesNode, is_leaving
+from flyball_contracts.kubernetes_node import KubernetesNode
 
 
 def node(
@@ -15,7 +15,7 @@ def node(
     spec: dict[str, Any] = {"unschedulable": True} if closed else {}
     if taints:
         spec["taints"] = [{"key": key, "effect": effect, "value": "x"} for key, effect in taints]
-    fields = {"f:spec": {".": {}, "f:unschedulable": {}}}
+    fields: dict[str, Any] = {"f:spec": {".": {}, "f:unschedulable": {}}}
     metadata: dict[str, Any] = {"name": "gpu-0", "annotations": {"flyball.dev/cordoned-for": mark} if mark else {}}
     if by:
         metadata["managedFields"] = [
@@ -45,8 +45,13 @@ def node(
     ],
 )
 def test_where_gpu_pods_may_start(shown: KubernetesNode, takes: bool) -> None:
-    assert shown.takes_pods(is_leaving) is takes
-    assert not node(taints=(("sku", "NoSchedule"),)).takes_pods(lambda key: key == "sku")
+    assert shown.takes_pods is takes
+
+
+def test_what_reserves_a_node() -> None:
+    taints = (("nvidia.com/gpu", "NoSchedule"), ("sku", "NoSchedule"), ("team", "NoExecute"), ("x", "PreferNoSchedule"))
+    shown = node(taints=(*taints, ("karpenter.sh/disrupted", "NoSchedule")))
+    assert [taint.key for taint in shown.reserved] == ["sku", "team"]
 
 
 @pytest.mark.parametrize(
