@@ -1,7 +1,7 @@
 """Nodes that taints reserve for some pods: for those of a declared workload, or for none of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_contracts.kubernetes_node import Taint
@@ -46,11 +46,14 @@ def is_for_any(reserved: Sequence[Taint], workloads: Iterable[Tolerations]) -> b
 def _found(part: Any) -> Iterator[Object]:
     """Tolerations anywhere in a specification: each kind of object has its pods at another place."""
     if isinstance(part, list):
-        for one in cast("list[Any]", part):
+        parts: list[Any] = part
+        for one in parts:
             yield from _found(one)
     elif isinstance(part, dict):
-        for key, value in cast("Object", part).items():
+        fields: Object = part
+        for key, value in fields.items():
             if key == "tolerations" and isinstance(value, list):
-                yield from (one for one in cast("list[Any]", value) if isinstance(one, dict))
+                listed: list[Any] = value
+                yield from (one for one in listed if isinstance(one, dict))
             else:
                 yield from _found(value)

@@ -22,7 +22,7 @@ def build_inventory(
     """Inventory of this node: its place from the configuration or the cloud, its parts from the collectors."""
     found = list(parts)
     place = next((part.place for part in found if part.place != Place()), Place())
-    cordon: CordonState = next((part.cordon for part in found if part.cordon), "")
+    cordons: list[CordonState] = [part.cordon for part in found if part.cordon]
     return Inventory(
         node=identity.node,
         cell=config.cell,
@@ -46,7 +46,7 @@ def build_inventory(
         schedulable=all(part.schedulable for part in found),
         rack=config.rack,
         leaf=config.leaf,
-        cordon=cordon,
+        cordon=cordons[0] if cordons else "",
     )
 
 
