@@ -1,7 +1,7 @@
 """Nodes that taints reserve for some pods: for those of a declared workload, or for none of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_contracts.kubernetes_node import Taint
@@ -43,17 +43,14 @@ def is_for_any(reserved: Sequence[Taint], workloads: Iterable[Tolerations]) -> b
     )
 
 
-def _found(part: Any) -> Iterator[Object]:
+def _found(part: object) -> Iterator[Object]:
     """Tolerations anywhere in a specification: each kind of object has its pods at another place."""
     if isinstance(part, list):
-        parts: list[Any] = part
-        for one in parts:
+        for one in cast("list[object]", part):
             yield from _found(one)
     elif isinstance(part, dict):
-        fields: Object = part
-        for key, value in fields.items():
+        for key, value in cast("dict[str, object]", part).items():
             if key == "tolerations" and isinstance(value, list):
-                listed: list[Any] = value
-                yield from (one for one in listed if isinstance(one, dict))
+                yield from cast("list[Object]", value)
             else:
                 yield from _found(value)
