@@ -11,7 +11,7 @@ from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.taints import is_for_any, tolerations_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
-from flyball_contracts.kubernetes_node import Taint
+from flyball_contracts.nodes.kubernetes import Taint
 from flyball_contracts.records import Inventory
 
 GPU = "nvidia.com/gpu"

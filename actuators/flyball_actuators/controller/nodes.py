@@ -8,7 +8,7 @@ import msgspec
 
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
-from flyball_contracts.kubernetes_node import GPU, KubernetesNode, Taint
+from flyball_contracts.nodes.kubernetes import GPU, KubernetesNode, Taint
 from flyball_contracts.records import Device, Inventory
 from flyball_contracts.records.inventory import CapacityType
 

@@ -8,7 +8,7 @@ from flyball_actuators.controller.nodes import MIG
 from flyball_actuators.platforms.kubernetes.kinds import Object, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_actuators.platforms.kubernetes.targets import named
-from flyball_contracts.kubernetes_node import GPU
+from flyball_contracts.nodes.kubernetes import GPU
 from flyball_contracts.records import Allocation, Inventory
 
 _ABOVE = {

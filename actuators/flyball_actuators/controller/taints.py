@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 from flyball_actuators.platforms.kubernetes.kinds import Object
-from flyball_contracts.kubernetes_node import Taint
+from flyball_contracts.nodes.kubernetes import Taint
 
 
 class Toleration(NamedTuple):

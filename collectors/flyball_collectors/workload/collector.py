@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flyball_collectors.base import Collector, KeyedReading, Parts
 from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
-from flyball_collectors.workload.discovery.kubernetes import NodeState, PodWatch
+from flyball_collectors.workload.discovery.kubernetes import PodWatch
 from flyball_collectors.workload.discovery.slurm import JobWatch
 from flyball_collectors.workload.discovery.targets import configured, discovered
 from flyball_collectors.workload.names import Senders, WorkloadNames, claimant_of
@@ -30,6 +30,7 @@ from flyball_contracts.config.workload import WorkloadsConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import SERVING, WORKLOAD
 from flyball_contracts.records import Allocation
+from flyball_contracts.records.inventory import CordonState
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 256  # replicas that lines may name: anyone on the host can send lines
@@ -120,11 +121,9 @@ class WorkloadCollector(Collector):
         self._scrapers: dict[Key, Scraper] = {}
         self._socket = LineSocket(config.listen) if config.listen else None
         self._watches: dict[str, Watch] = {}
-        self._pods: PodWatch | None = None
         try:
             if "kubernetes" in config.discover:
-                self._pods = PodWatch(config.kubernetes, node, config.timeout_s, environ)
-                self._watches["kubernetes"] = self._pods
+                self._watches["kubernetes"] = PodWatch(config.kubernetes, node, config.timeout_s, environ)
             if "slurm" in config.discover:
                 self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
@@ -183,8 +182,13 @@ class WorkloadCollector(Collector):
             )
         for workload, replica in self._jobs:
             known.setdefault((workload, replica), Allocation(workload=workload, replica=replica))
-        state = self._pods.node if self._pods is not None else NodeState()
-        return Parts(allocations=tuple(known.values()), schedulable=state.schedulable, cordon=state.cordon)
+        nodes = [watch.node for watch in self._watches.values()]
+        cordons: list[CordonState] = [node.cordon for node in nodes if node.cordon]
+        return Parts(
+            allocations=tuple(known.values()),
+            schedulable=all(node.schedulable for node in nodes),
+            cordon=cordons[0] if cordons else "",
+        )
 
     def close(self) -> None:
         """End all threads and close all files."""

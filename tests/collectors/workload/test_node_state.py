@@ -1,11 +1,12 @@
-"""What a node says: whether GPU pods may start there, and who has cordoned it."""
+"""What platforms say of a node: whether work may start there, and who has closed it."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from flyball_contracts.kubernetes_node import KubernetesNode
+from flyball_contracts.nodes.kubernetes import KubernetesNode
+from flyball_contracts.nodes.slurm import node_of
 
 
 def node(
@@ -67,3 +68,25 @@ def test_what_reserves_a_node() -> None:
 )
 def test_who_has_cordoned_it(shown: KubernetesNode, cordon: str) -> None:
     assert shown.cordon == cordon
+
+
+@pytest.mark.parametrize(
+    ("output", "takes", "cordon"),
+    [
+        ("NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 Comment=(null)", True, ""),
+        ("NodeName=n1 State=MIXED+PLANNED ThreadsPerCore=1", True, ""),
+        ("NodeName=n1 State=IDLE+DRAIN Owner=N/A Reason=fan is loud [root@2026-01-01T00:00:00]", False, "other"),
+        ("NodeName=n1 State=MIXED+DRAIN Reason=flyball m1 [slurm@2026-01-01T00:00:00] Comment=x", False, "flyball"),
+        ("NodeName=n1 State=DOWN+NOT_RESPONDING Reason=Not responding [slurm@2026-01-01T00:00:00]", False, ""),
+        ("NodeName=n1 State=IDLE+MAINT+RESERVED ThreadsPerCore=1", False, ""),
+    ],
+)
+def test_where_jobs_may_start_and_who_has_drained_a_node(output: str, takes: bool, cordon: str) -> None:
+    shown = node_of(output)
+    assert shown is not None
+    assert (shown.takes_jobs, shown.cordon) == (takes, cordon)
+
+
+def test_no_node() -> None:
+    assert node_of("") is None
+    assert node_of("Node n1 not found") is None

@@ -14,7 +14,7 @@ from flyball_collectors.agent.diagnosis.doctor import explain
 from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.parameters import AgentParameters, AttributionParameters, SlurmParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
-from flyball_collectors.workload.discovery.base import DiscoveredReplica
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState
 from flyball_collectors.workload.discovery.slurm import JobWatch, find_jobs, replicas_of, variables_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_contracts.config import Config
@@ -25,7 +25,7 @@ SCOPE = "/system.slice/slurmstepd.scope"
 ANNOUNCED = {"FLYBALL_WORKLOAD": "chat", "FLYBALL_SERVER": "vllm", "FLYBALL_METRICS_PORT": "8000"}
 ACTIVE = WORKLOAD.column("flyball.workload.request.active")
 PROLOG = Path(__file__).parents[3] / "infra/slurm/task-prolog"
-FAST = SlurmParameters(folder="/run/jobs", period_s=0.02)
+FAST = SlurmParameters(folder="/run/jobs", period_s=0.02, node_period_s=0.05, node_timeout_s=5.0)
 
 
 def job(tree: CgroupTree, number: int, *pids: int) -> Path:
@@ -202,3 +202,27 @@ def test_the_doctor_reports_what_a_node_with_slurm_lacks(tree: CgroupTree, tmp_p
     (finding,) = [one for one in explain(Config(agent=agent)) if one.name == "workload.slurm"]
     assert not finding.ok
     assert ("infra/slurm/task-prolog" if enabled else "agent.workloads.discover") in finding.remedy
+
+
+def test_a_node_whose_state_slurm_does_not_tell(
+    tree: CgroupTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    monkeypatch.setenv("PATH", str(commands))
+    watch = JobWatch(FAST, "n1", tree.root)
+    try:
+        until(lambda: watch.problem == "")  # there is no scontrol
+        program = commands / "scontrol"
+        program.write_text("#!/bin/sh\necho 'Node n1 not found' >&2\nexit 1\n")
+        program.chmod(0o755)
+        until(lambda: "scontrol does not show node 'n1' (Node n1 not found)" in (watch.problem or ""))
+        assert watch.node == NodeState(), "as long as nothing is known"
+        program.write_text("#!/bin/sh\necho 'NodeName=n1 State=MIXED+DRAIN Reason=fan [root@2026-01-01T00:00:00]'\n")
+        until(lambda: watch.node == NodeState(schedulable=False, cordon="other"))
+        until(lambda: watch.problem == "")
+        program.write_text("no program")
+        until(lambda: "OSError" in (watch.problem or ""))
+        assert watch.node == NodeState(schedulable=False, cordon="other"), "what was known stays"
+    finally:
+        watch.close()

@@ -16,7 +16,7 @@ from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, 
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
 from flyball_contracts.burn_in import GPUS, RESULT, summary, unchecked
 from flyball_contracts.config import CheckConfig
-from flyball_contracts.kubernetes_node import CORDONED
+from flyball_contracts.nodes.kubernetes import CORDONED
 from flyball_contracts.records import Check, SubjectState
 
 GPU, GPU_COUNT = "nvidia.com/gpu", "nvidia.com/gpu.count"

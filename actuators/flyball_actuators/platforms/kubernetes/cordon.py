@@ -12,7 +12,7 @@ from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import MERGE, Answer, Api, refused
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of
 from flyball_actuators.platforms.kubernetes.operation import manager
-from flyball_contracts.kubernetes_node import CORDONED, KubernetesNode
+from flyball_contracts.nodes.kubernetes import CORDONED, KubernetesNode
 
 UNTIL = "flyball.dev/cordoned-until"
 Until = Literal["moved", "checked"]

@@ -14,7 +14,7 @@ from flyball_actuators.platforms.kubernetes.operation import manager
 from flyball_actuators.platforms.kubernetes.pods import pod_path
 from flyball_actuators.platforms.kubernetes.replicas.going import COST, FIRST_TO_GO
 from flyball_actuators.platforms.kubernetes.saga import DRAINING, MARK, SERVING, unmark_pods
-from flyball_contracts.kubernetes_node import CORDONED
+from flyball_contracts.nodes.kubernetes import CORDONED
 
 _NODES = "/api/v1/nodes"
 

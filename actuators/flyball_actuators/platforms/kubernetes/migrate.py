@@ -24,7 +24,7 @@ from flyball_actuators.platforms.kubernetes.saga import (
     unmark_pods,
 )
 from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object
-from flyball_contracts.kubernetes_node import CORDONED
+from flyball_contracts.nodes.kubernetes import CORDONED
 from flyball_contracts.records import Migrate, SubjectState
 
 AGAIN_S = 10.0

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from flyball_actuators.platforms import operations
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.targets import Target
-from flyball_contracts.kubernetes_node import MANAGER
+from flyball_contracts.nodes.kubernetes import MANAGER
 from flyball_contracts.records import AnyDecision
 
 Verb = Literal["count", "migrate", "resize", "check"]

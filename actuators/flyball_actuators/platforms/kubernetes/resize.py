@@ -22,7 +22,7 @@ from flyball_actuators.platforms.kubernetes.operation import (
 from flyball_actuators.platforms.kubernetes.pods import managed_by, pod_path, pods_of
 from flyball_actuators.platforms.kubernetes.quantity import amount, quantity
 from flyball_actuators.platforms.kubernetes.targets import Target, lost, read_object, unless_forbidden
-from flyball_contracts.kubernetes_node import MANAGER
+from flyball_contracts.nodes.kubernetes import MANAGER
 from flyball_contracts.records import Resources, Scale, SubjectState
 
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -19,11 +19,10 @@ from flyball_actuators.platforms.slurm.jobs import Job, queue
 from flyball_actuators.platforms.slurm.operation import Operation
 from flyball_contracts.burn_in import GPUS
 from flyball_contracts.config import CheckConfig
+from flyball_contracts.nodes.slurm import OURS, node_of
 from flyball_contracts.records import Check, SubjectState
 
 PREFIX = "flyball-check-"
-OURS = "flyball"
-"""Prefix of the reason of a node that Flyball drained."""
 DEADLINE_S, SLACK_S = 1_800.0, 600.0
 _OUTPUT = "/tmp"
 _NS = 1_000_000_000
@@ -202,13 +201,12 @@ class Checks:
         output = self._commands.run("scontrol", "-o", "show", "node", name, changes=False)
         if isinstance(output, Rejected):
             return output
-        fields = dict(re.findall(r"\b(State|CPUAlloc|Gres|Partitions)=(\S+)", output))
-        if "State" not in fields:
+        shown, fields = node_of(output), dict(re.findall(r"\b(CPUAlloc|Gres|Partitions)=(\S+)", output))
+        if shown is None:
             return Rejected("unknown_target", f"Slurm has no node {name!r}; agents must call it as Slurm does")
-        reason = re.search(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| [A-Z]\w+=)", output)
         return _Node(
-            state=fields["State"],
-            reason=reason[1] if reason else "",
+            state=shown.state,
+            reason=shown.reason,
             held=int(fields.get("CPUAlloc", "0")),
             gpus=sum(map(int, _GPUS.findall(fields.get("Gres", "")))),
             partitions=tuple(one for one in fields.get("Partitions", "").split(",") if one),

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple
 
 from flyball_collectors.workload.scraping.token import FetchError
+from flyball_contracts.records.inventory import CordonState
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,12 +29,19 @@ class DiscoveredReplica(NamedTuple):
     pending: bool = False
 
 
+class NodeState(NamedTuple):
+    """Whether the platform starts new work on the node, and who has closed it."""
+
+    schedulable: bool = True
+    cordon: CordonState = ""
+
+
 class Watch(ABC):
     """Looks for replicas every ``period_s``, in a thread of its own named ``who``.
 
     ``found`` is the last result, however old it is, and the same object while nothing has changed; ``problem`` says why
     there is no newer or complete one, empty if there is none and ``None`` before the first result. ``errors`` counts
-    failed attempts. The log shows a new problem after ``warning``.
+    failed attempts. The log shows a new problem after ``warning``. ``node`` is the last known state of the node.
     """
 
     warning: str
@@ -42,6 +50,7 @@ class Watch(ABC):
         self.errors: int = 0
         self.problem: str | None = None
         self.found: tuple[DiscoveredReplica, ...] = ()
+        self.node = NodeState()
         self._period_s = period_s
         self._patience_s = patience_s
         self._stop = threading.Event()

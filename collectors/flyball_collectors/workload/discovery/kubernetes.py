@@ -11,17 +11,15 @@ it for some pods close nothing: what it runs tolerates them.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from flyball_collectors.parameters import KubernetesParameters
-from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState, Watch
 from flyball_collectors.workload.scraping.token import FetchError, token_of
 from flyball_contracts.errors import ConfigError
-from flyball_contracts.kubernetes_node import KubernetesNode
-from flyball_contracts.records.inventory import CordonState
+from flyball_contracts.nodes.kubernetes import KubernetesNode
 
 _LIST_BYTES = 32 * 1024 * 1024
 _LIVE = ("Pending", "Running")
@@ -96,13 +94,6 @@ def _found(pod: _Pod) -> DiscoveredReplica | None:
     )
 
 
-class NodeState(NamedTuple):
-    """Whether the scheduler starts GPU pods on the node, and who has cordoned it."""
-
-    schedulable: bool = True
-    cordon: CordonState = ""
-
-
 def node_state_of(body: bytes) -> NodeState:
     """The state of a ``Node``. Raises :class:`FetchError` for an invalid one."""
     try:
@@ -113,10 +104,7 @@ def node_state_of(body: bytes) -> NodeState:
 
 
 class PodWatch(Watch):
-    """Queries the API server. Raises :class:`ConfigError` without one.
-
-    ``node`` is the last known state of the node; before the first, it takes pods.
-    """
+    """Queries the API server. Raises :class:`ConfigError` without one."""
 
     warning = "pods of this node, or its state, cannot be read: %s; what was found before is kept"
 
@@ -124,7 +112,6 @@ class PodWatch(Watch):
         name = quote(settings.node or node, safe="")
         self._path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&resourceVersion=0"
         self._node_path = f"/api/v1/nodes/{name}?resourceVersion=0"
-        self.node = NodeState()
         url = settings.url.rstrip("/") or _in_cluster(environ)
         token = token_of(settings.token_file)
         from flyball_collectors.workload.scraping.fetch import Fetcher

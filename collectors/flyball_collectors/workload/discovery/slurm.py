@@ -11,6 +11,7 @@ process to its own user and to holders of CAP_SYS_PTRACE. A job exists as long a
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,8 @@ from pathlib import Path
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
 from flyball_collectors.parameters import SlurmParameters
-from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState, Watch
+from flyball_contracts.nodes.slurm import node_of
 
 _PREFIX = "FLYBALL_"
 # Version 2 of the control groups, then version 1, where each controller has a tree.
@@ -65,17 +67,51 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
 
 
 class JobWatch(Watch):
-    """Checks the control groups; the kernel blocks readers of the environment of a process that hangs in it."""
+    """Checks the control groups; the kernel blocks readers of the environment of a process that hangs in it.
+
+    Where ``scontrol`` is there, it says whether the node is drained.
+    """
 
     warning = "what Slurm jobs announce: %s"
 
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
-        self._node = node
+        self._node, self._settings = node, settings
+        self._asked_s, self._untold = float("-inf"), ""
         self._root = root
         self._folder = root / settings.folder.lstrip("/")
         super().__init__("slurm-jobs", settings.period_s, 1.0)
 
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
+        if time.monotonic() - self._asked_s >= self._settings.node_period_s:
+            self._untold = self._ask()
+            self._asked_s = time.monotonic()
+        found, problem = self._look_for_jobs()
+        return found, problem or self._untold
+
+    def _ask(self) -> str:
+        """Ask Slurm for the state of the node; return why it is not known, empty if it is or nobody can be asked."""
+        import shutil
+        import subprocess
+
+        program = shutil.which("scontrol")
+        if program is None:
+            return ""
+        command, limit_s = [program, "-o", "show", "node", self._node], self._settings.node_timeout_s
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, text=True,
+                errors="replace",
+            )  # fmt: skip
+            shown, said = node_of(done.stdout), (done.stderr or done.stdout).strip()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            shown, said = None, f"{type(error).__name__} after up to {limit_s:g} s"
+        if shown is None:
+            self.errors += 1
+            return f"scontrol does not show node {self._node!r} ({said[:200]}); name it as Slurm does (agent.node)"
+        self.node = NodeState(shown.takes_jobs, shown.cordon)
+        return ""
+
+    def _look_for_jobs(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
         jobs = find_jobs(self._root)
         written = self._written()
         opened = False
