@@ -16,7 +16,7 @@ _REASON = re.compile(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| [A-Z]\w+=)")
 
 
 class SlurmNode(NamedTuple):
-    """State of a node in Slurm's words, such as ``IDLE+DRAIN``, and the reason that whoever closed it has given."""
+    """State of a node in Slurm's words, such as ``IDLE+DRAIN``, and the reason why it is closed."""
 
     state: str
     reason: str

@@ -76,20 +76,20 @@ class JobWatch(Watch):
 
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
         self._node, self._settings = node, settings
-        self._asked_s, self._untold = float("-inf"), ""
+        self._queried_s, self._node_problem = float("-inf"), ""
         self._root = root
         self._folder = root / settings.folder.lstrip("/")
         super().__init__("slurm-jobs", settings.period_s, 1.0)
 
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
-        if time.monotonic() - self._asked_s >= self._settings.node_period_s:
-            self._untold = self._ask()
-            self._asked_s = time.monotonic()
+        if time.monotonic() - self._queried_s >= self._settings.node_period_s:
+            self._node_problem = self._query_node()
+            self._queried_s = time.monotonic()
         found, problem = self._look_for_jobs()
-        return found, problem or self._untold
+        return found, problem or self._node_problem
 
-    def _ask(self) -> str:
-        """Ask Slurm for the state of the node; return why it is not known, empty if it is or nobody can be asked."""
+    def _query_node(self) -> str:
+        """Query Slurm for the state of the node; return why it is unknown, empty if it is known or there is no command."""
         import shutil
         import subprocess
 
@@ -102,12 +102,14 @@ class JobWatch(Watch):
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, text=True,
                 errors="replace",
             )  # fmt: skip
-            shown, said = node_of(done.stdout), (done.stderr or done.stdout).strip()
+            shown, error_text = node_of(done.stdout), (done.stderr or done.stdout).strip()
         except (OSError, subprocess.TimeoutExpired) as error:
-            shown, said = None, f"{type(error).__name__} after up to {limit_s:g} s"
+            shown, error_text = None, f"{type(error).__name__} after up to {limit_s:g} s"
         if shown is None:
             self.errors += 1
-            return f"scontrol does not show node {self._node!r} ({said[:200]}); name it as Slurm does (agent.node)"
+            return (
+                f"scontrol does not show node {self._node!r} ({error_text[:200]}); name it as Slurm does (agent.node)"
+            )
         self.node = NodeState(shown.takes_jobs, shown.cordon)
         return ""
 
