@@ -89,7 +89,7 @@ class JobWatch(Watch):
         return found, problem or self._node_problem
 
     def _query_node(self) -> str:
-        """Query Slurm for the state of the node; return why it is unknown, empty if it is known or there is no command."""
+        """Query the state of the node; return why it is unknown, empty if it is known or there is no command."""
         import shutil
         import subprocess
 
