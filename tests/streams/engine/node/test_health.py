@@ -174,10 +174,9 @@ SMALL = FleetConfig(
 )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_fleet_that_is_well_raises_no_alarm(seed: int) -> None:
+def test_a_fleet_that_is_well_raises_no_alarm() -> None:
     """Checkpoints, bursts, notebooks and a job that ends, for three quarters of an hour."""
-    assert watch(msgspec.structs.replace(SMALL, seed=seed), 280).of(Anomaly) == []
+    assert watch(msgspec.structs.replace(SMALL, seed=1), 280).of(Anomaly) == []
 
 
 def test_a_gpu_that_gets_hot_alone_is_named_and_its_gang_is_not() -> None:
