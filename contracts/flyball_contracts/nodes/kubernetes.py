@@ -85,8 +85,11 @@ class KubernetesNode(msgspec.Struct, frozen=True):
     @property
     def closed_by(self) -> set[str]:
         """Field managers that have closed the node; empty if it is open, or if the API server does not tell."""
-        entries = (e for e in self.metadata.managedFields or () if e.subresource != "status" and e.fieldsV1 is not None)
-        return {e.manager for e in entries if e.fieldsV1 is not None and "f:unschedulable" in e.fieldsV1.spec}
+        return {
+            entry.manager
+            for entry in self.metadata.managedFields or ()
+            if entry.subresource != "status" and entry.fieldsV1 is not None and "f:unschedulable" in entry.fieldsV1.spec
+        }
 
     @property
     def is_closed_by_others(self) -> bool:
