@@ -84,11 +84,15 @@ def gentd26(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_recording(gentd26: Path) -> None:
     _, line = lines("flyball import")
-    line = placed(line, {"--for 240": f"--for {RECORDING_S}"})
-    check_closed(run(line, gentd26.parent, status=None, timeout_s=LOADED_S))
+    # Hours pass while the models compile: what a machine of one's own does in a minute, a loaded one does in the
+    # README's own time.
+    done = run(placed(line, {"--for 240": f"--for {RECORDING_S}"}), gentd26.parent, status=None, timeout_s=LOADED_S)
+    if "no decision was made" in done.stdout + done.stderr:
+        done = run(line, gentd26.parent, status=None, timeout_s=LOADED_S)
+    check_closed(done)
 
 
 @contextmanager
