@@ -27,7 +27,7 @@ fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECO
 	    || exit 1; done
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
-	@$(BIN)/pytest -m integration --durations=15 --durations-min=5 $(ARGS)
+	@$(BIN)/pytest -m integration --timeout=600 --durations=15 --durations-min=5 $(ARGS)
 
 check: $(VENV)/.dev  ## the house checks: format, lint, types, layers
 	$(BIN)/ruff format --check .

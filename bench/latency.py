@@ -199,7 +199,7 @@ def _one(bootstrap: str | None, size: Size, seed: int, console: Console) -> dict
     with ExitStack() as stack:
         if bootstrap is None:
             counts = {name: topic.partitions for name, topic in TOPICS.items()}
-            bootstrap = stack.enter_context(RealKafka(counts)).bootstrap
+            bootstrap = stack.enter_context(RealKafka(counts, as_in_production=True)).bootstrap
         return measure(bootstrap, size, seed, console)
 
 

@@ -20,6 +20,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.kafka:
         reason = kafka.missing()
         if reason is None:
-            brokers.append(("Apache Kafka", RealKafka))
+            brokers.append(("Apache Kafka", partial(RealKafka, as_in_production=True)))
         else:
             console.print(f"No real Kafka: {reason}")
     loads: list[Frames] = [options.frames] if options.frames else ["gpu"] if options.quick else ["gpu", "all"]
