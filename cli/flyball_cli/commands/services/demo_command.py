@@ -13,7 +13,13 @@ from flyball_cli.options import Finite, configured, until_signal
 
 
 @click.command("demo")
-@click.option("--for", "for_s", type=Finite(min=1), metavar="SECONDS", help="How long; until Ctrl-C by default.")
+@click.option(
+    "--for",
+    "for_s",
+    type=Finite(min=1),
+    metavar="SECONDS",
+    help="How long, once all has started; until Ctrl-C by default.",
+)
 @click.option("--headless", is_flag=True, help="No dashboard; end with a table and an exit status.")
 @click.option("--recording", type=click.Path(path_type=Path), help="Serve the demand of this recording.")
 @click.option("--fleet", type=click.Path(path_type=Path), help="Description of the simulated fleet (YAML).")
