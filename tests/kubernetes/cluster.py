@@ -12,7 +12,7 @@ from tests.kubernetes.controlplane import ACTUATOR, ControlPlane
 from flyball_actuators.platforms.kubernetes import KubernetesPlatform
 from flyball_contracts.config import PlatformConfig
 
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 CORDON = ("flyball.dev/cordoned-for", "flyball.dev/cordoned-until")
 SMALL = {"cpu": "100m", "memory": "256Mi"}
 RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "actuator.yaml").read_text()) if d]

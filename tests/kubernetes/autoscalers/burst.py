@@ -15,7 +15,7 @@ from flyball_contracts.config import Burst, Config, FleetConfig, GridZone, NodeP
 CELL = "kubernetes"
 BEFORE, MOST = 2, 8
 BURST_FROM_S, BURST = 15.0, 5.0
-LOOP_S = 150.0
+LOOP_S = 300.0
 
 
 def fleet() -> FleetConfig:

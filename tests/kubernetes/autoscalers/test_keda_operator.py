@@ -93,7 +93,7 @@ def test_keda_scales_up_and_down_and_to_zero_by_decisions_alone(
     assert verbs == {"get", "list"}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_keda_serves_a_burst_by_what_is_forecast_alone(
     ground: Ground, keda: Keda, cluster: Cluster, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
