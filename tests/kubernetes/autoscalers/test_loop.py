@@ -14,7 +14,7 @@ from flyball_contracts.config import PlatformConfig
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_burst_is_served(cluster: Cluster, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
     bootstrap = embedded_broker(PARTITIONS).bootstrap
     cluster.deploy("chat", BEFORE, workload="chat", cold_start="4s")
