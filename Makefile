@@ -22,7 +22,7 @@ test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x"
 # What never ends is found, too: a signal would only make hypothesis try the same input again.
 fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECONDS=300 (ARGS="tests/contracts" for some)
 	@ends=$$(( $$(date +%s) + $(SECONDS) )); while [ $$(date +%s) -lt $$ends ]; do \
-	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_UNTIL=$$ends $(BIN)/pytest -q -m "hypothesis and not integration" --timeout-method=thread --timeout=900 \
+	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_UNTIL=$$ends $(BIN)/pytest -q -m "hypothesis and not integration" --timeout-method=thread \
 	    $(or $(ARGS),-n 2) \
 	    || exit 1; done
 

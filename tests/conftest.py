@@ -50,7 +50,7 @@ collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["subscribers/
 # .ci/run says so where a machine lets nobody mount a small disk.
 collect_ignore_glob = ["*/test_full_disk.py"] if os.environ.get("FLYBALL_NO_SMALL_DISK") == "1" else []
 FUZZ_UNTIL_VARIABLE = "FLYBALL_FUZZ_UNTIL"
-FUZZ_TEST_S = 180
+FUZZ_TEST_S = 900
 # No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
 # and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
 settings.register_profile("same", deadline=None, derandomize=True, database=None)

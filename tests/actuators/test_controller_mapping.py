@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from flyball_actuators.controller.nodes import devices_of, inventory_of
+from flyball_actuators.controller.nodes import devices_of, node_of
 from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of, gpu_requests_of, pod_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.taints import is_for_any, tolerations_of
@@ -22,7 +22,7 @@ H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memor
 def node(labels: dict[str, str] | None = None, spec: Any = None, **room: str) -> Inventory:
     status = {"capacity": {"cpu": "64", "memory": "512Gi", **room}, "allocatable": room}
     metadata = {"name": "n1", "labels": labels or {}}
-    return inventory_of({"metadata": metadata, "spec": spec or {}, "status": status}, "eu-1")
+    return node_of({"metadata": metadata, "spec": spec or {}, "status": status}, "eu-1").inventory
 
 
 def pod(name: str, requests: dict[str, int], created: str = "2026-01-01T00:00:00Z") -> Pod:

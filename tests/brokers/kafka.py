@@ -31,7 +31,7 @@ DEFAULT_JARS = Path(".cache/kafka/lib")
 _INFRA = Path(__file__).resolve().parents[2] / "infra" / "kafka"
 _HEAP = "-Xmx1g"
 _SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A broker starts with half the work where its code is compiled in haste, which pays for a life of minutes."""
+"""Quick compilation halves the CPU time of a start, which suits a broker that runs for minutes."""
 _READY_S = 90.0
 _REQUEST_S = 30.0
 

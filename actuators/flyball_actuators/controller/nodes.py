@@ -46,11 +46,6 @@ class Node(NamedTuple):
 
 
 def node_of(node: Object, cell: str) -> Node:
-    """A node as the controller watches it."""
-    return Node(inventory_of(node, cell), msgspec.convert(node, KubernetesNode).reserved)
-
-
-def inventory_of(node: Object, cell: str) -> Inventory:
     """Everything the API server knows of a node except its pods; epoch and time are 0.
 
     GPUs come from the node's capacity, their model from the labels of GPU feature discovery. A GPU that the device
@@ -66,7 +61,7 @@ def inventory_of(node: Object, cell: str) -> Inventory:
     cpu = amount(capacity.get("cpu"))
     name = metadata["name"]
     scheme = str(spec.get("providerID", "")).partition("://")[0]
-    return Inventory(
+    inventory = Inventory(
         node=name,
         cell=cell,
         epoch=0,
@@ -87,6 +82,7 @@ def inventory_of(node: Object, cell: str) -> Inventory:
         rack=labels.get(RACK, ""),
         leaf=next((labels[key] for key in LEAVES if labels.get(key)), ""),
     )
+    return Node(inventory, shown.reserved)
 
 
 def devices_of(

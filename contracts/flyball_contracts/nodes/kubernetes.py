@@ -112,7 +112,7 @@ class KubernetesNode(msgspec.Struct, frozen=True):
     def takes_pods(self) -> bool:
         """Whether the scheduler starts GPU pods there: it is ready, not cordoned and not about to leave.
 
-        It takes all of them, but for what it is ``reserved`` by.
+        Taints in ``reserved`` do not count here.
         """
         ready = all(c.status == "True" for c in self.status.conditions or () if c.type == "Ready")
         leaving = any(taint.keeps_off and taint.is_leaving for taint in self.spec.taints or ())

@@ -5,14 +5,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from flyball_collectors.agent.identity import Identity
+from flyball_collectors.agent.inventory import build_inventory
+from flyball_collectors.base import Parts
+from flyball_contracts.config import AgentConfig
 from flyball_contracts.nodes.kubernetes import KubernetesNode
 from flyball_contracts.nodes.slurm import node_of
 
 
 def node(
-    *, closed: bool = False, ready: str = "True", taints: tuple[tuple[str, str], ...] = (), mark: str = "", by: str = ""
+    *,
+    closed: bool = False,
+    ready: str = "True",
+    taints: tuple[tuple[str, str], ...] = (),
+    mark: str = "",
+    by: tuple[str, ...] = (),
 ) -> KubernetesNode:
-    """A node with the fields that an API server shows; ``by`` is the field manager that has closed it."""
+    """A node with the fields that an API server shows; ``by`` are the field managers that have closed it."""
     spec: dict[str, Any] = {"unschedulable": True} if closed else {}
     if taints:
         spec["taints"] = [{"key": key, "effect": effect, "value": "x"} for key, effect in taints]
@@ -21,7 +30,7 @@ def node(
     if by:
         metadata["managedFields"] = [
             {"manager": "kubelet", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
-            {"manager": by, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields},
+            *({"manager": one, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields} for one in by),
         ]
     conditions = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": ready}]
     body = {"kind": "Node", "metadata": metadata, "spec": spec, "status": {"conditions": conditions}}
@@ -60,9 +69,11 @@ def test_what_reserves_a_node() -> None:
     [
         (node(), ""),
         (node(closed=True), "other"),
-        (node(closed=True, by="kubectl-cordon"), "other"),
-        (node(closed=True, mark="d1", by="flyball-d1"), "flyball"),
-        (node(closed=True, mark="d1", by="kubectl-cordon"), "other"),
+        (node(closed=True, by=("kubectl-cordon",)), "other"),
+        (node(closed=True, mark="d1", by=("flyball-d1",)), "flyball"),
+        (node(closed=True, mark="d1", by=("kubectl-cordon",)), "other"),
+        (node(closed=True, mark="d1", by=("flyball-d1", "kubectl-cordon")), "other"),
+        (node(closed=True, mark="d1"), "flyball"),
         (node(mark="d1"), "lifted"),
     ],
 )
@@ -90,3 +101,11 @@ def test_where_jobs_may_start_and_who_has_drained_a_node(output: str, takes: boo
 def test_no_node() -> None:
     assert node_of("") is None
     assert node_of("Node n1 not found") is None
+
+
+def test_the_inventory_says_what_any_collector_is_told() -> None:
+    parts = [Parts(), Parts(schedulable=False, cordon="other")]
+    closed = build_inventory(AgentConfig(), Identity("n1", "b1", 1), parts, epoch=1, time_ns=1)
+    assert (closed.schedulable, closed.cordon) == (False, "other")
+    opened = build_inventory(AgentConfig(), Identity("n1", "b1", 1), [Parts()], epoch=1, time_ns=1)
+    assert (opened.schedulable, opened.cordon) == (True, "")

@@ -104,12 +104,11 @@ class JobWatch(Watch):
             )  # fmt: skip
             shown, error_text = node_of(done.stdout), (done.stderr or done.stdout).strip()
         except (OSError, subprocess.TimeoutExpired) as error:
-            shown, error_text = None, f"{type(error).__name__} after up to {limit_s:g} s"
+            shown, error_text = None, f"{type(error).__name__}: {error}"
         if shown is None:
             self.errors += 1
-            return (
-                f"scontrol does not show node {self._node!r} ({error_text[:200]}); name it as Slurm does (agent.node)"
-            )
+            remedy = "see that slurmctld answers, and that agent.node is the node's name in Slurm"
+            return f"scontrol does not show node {self._node!r} ({error_text[:200]}); {remedy}"
         self.node = NodeState(shown.takes_jobs, shown.cordon)
         return ""
 
