@@ -31,8 +31,10 @@ from flyball_streams.engine.budget import (
     SOJOURNS_SHARE,
 )
 from flyball_streams.engine.fleet_index import FleetIndex
-from flyball_streams.engine.node.arrivals import arrivals
-from flyball_streams.engine.node.demand import demand_ticks
+from flyball_streams.engine.node.demand.arrivals import arrivals
+from flyball_streams.engine.node.demand.serving import ServingMetrics
+from flyball_streams.engine.node.demand.ticks import demand_ticks
+from flyball_streams.engine.node.demand.usage import UsageMeter, is_due
 from flyball_streams.engine.node.detector import CellTick, Detector
 from flyball_streams.engine.node.detectors.absences import Absences
 from flyball_streams.engine.node.detectors.departures import GPU_WATCHED, HOST_WATCHED, Departures
@@ -48,11 +50,9 @@ from flyball_streams.engine.node.detectors.subspaces import Subspaces
 from flyball_streams.engine.node.events import PendingEvents
 from flyball_streams.engine.node.intake import Entry
 from flyball_streams.engine.node.profile import Profiles
-from flyball_streams.engine.node.serving import ServingMetrics
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.training import TrainingWorkloads
-from flyball_streams.engine.node.usage import UsageMeter, is_due
 from flyball_streams.engine.offsets import NO_OFFSETS
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.parameters import Parameters
