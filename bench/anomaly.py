@@ -11,6 +11,9 @@ largest residuals, reported at a score of 0.8, on the same frames. No public tra
 ``gangs`` are whole gangs that slow down together, by what they say of their step times: generated ones, clean and
 slowed, and those of the fleet, of which the other detectors see nothing.
 
+``replicas`` are services whose replicas answer more slowly, or not at all, and clean ones
+(``bench/anomalies/replicas.py``).
+
 ``confusion`` are faults of ten causes against the causes of their incidents, and whether the right rank is named
 (``bench/anomalies/confusion.py``), on fleets that nothing was tuned on.
 
@@ -20,11 +23,11 @@ was chosen have a row of their own. ``silent`` are nodes that send nothing, on f
 (``bench/anomalies/absences.py``). ``stays`` are fleets of 64 to 1,024 GPUs in which values are missing and GPUs are
 lost without a word (``bench/anomalies/stays.py``). ``hosts`` are healthy hosts for weeks, with waits, errors of ports
 and silences (``bench/anomalies/healthy_hosts.py``). With ``--data`` ``real`` are faults put into the pods of
-``alibaba_gentd26`` (``bench/anomalies/real_pods.py``), ``alone`` what the detectors of stays and of lost devices see of
-the same by themselves, in a hundredth of the time (``bench/anomalies/pods_alone.py``), and NAB by its own rules and SMD
-without point adjustment follow (not with ``--quick``): there each series is alone, as those of services are, and those
-of devices are not. ``smd`` are all series of a host together, by VUS-PR without point adjustment, beside PCA
-(``bench/anomalies/smd.py``).
+``alibaba_gentd26`` (``bench/anomalies/pods/real.py``), ``alone`` what the detectors of stays, lost devices and
+latencies see of the same by themselves, in a hundredth of the time (``bench/anomalies/pods/alone.py``), and NAB by its
+own rules and SMD without point adjustment follow (not with ``--quick``): there each series is alone, as those of
+services are, and those of devices are not. ``smd`` are all series of a host together, by VUS-PR without point
+adjustment, beside PCA (``bench/anomalies/smd.py``).
 """
 
 import argparse
@@ -48,13 +51,13 @@ from bench.anomalies import (
     confusion,
     gangs,
     healthy_hosts,
-    pods_alone,
-    real_pods,
     record_ratio,
+    replicas,
     smd,
     stays,
 )
 from bench.anomalies.nab_score import PROFILES
+from bench.anomalies.pods import alone as pods_alone, real as real_pods
 from bench.common.report import machine
 
 from flyball_contracts.cloudevents import header
@@ -379,7 +382,7 @@ def _kept_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
 
 DETECTORS = ("departure", "record_ratio")
 PARTS = (
-    *("clean", "faults", "gangs", "confusion", "silent", "stays", "hosts"),
+    *("clean", "faults", "gangs", "replicas", "confusion", "silent", "stays", "hosts"),
     *("budget", "public", "real", "alone", "smd", "speed"),
 )
 ROUNDS = 4
@@ -424,6 +427,9 @@ def measured(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield from gangs.clean(50 if quick else 200, 1.0 if quick else 12.0, HELD_OUT_SEED, (1.0,))
         holders, begin_s = HELD_BY[: 1 if quick else 2], 1200.0 if quick else 3900.0
         yield from gangs.in_a_fleet(settings(HELD_OUT_SEED, 10.0), START_NS, incoming, holders, begin_s)
+    elif part == "replicas":
+        yield from replicas.slowed(HELD_OUT_SEED, 4 if quick else 20)
+        yield from replicas.clean(HELD_OUT_SEED, 1 if quick else 4, 2.0 if quick else 10.0)
     elif part == "confusion":
         found: list[dict[str, Any]] = []
         for seed in range(CONFUSION_SEED, CONFUSION_SEED + seeds):
@@ -467,7 +473,7 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
         yield _clean_table(rows)
     if "faults" in parts:
         yield _fault_table(rows)
-    for part in (gangs, confusion):
+    for part in (gangs, replicas, confusion):
         yield from (_table(*described) for described in part.described(rows))
     if "silent" in parts:
         silent = "Silent nodes, where agents restart and are late: false incidents, and nodes that die"
@@ -484,7 +490,7 @@ def tables(rows: list[dict[str, Any]], parts: Sequence[str]) -> Iterator[Table]:
         yield _table(real, real_pods.TITLES, list(real_pods.lines(rows)))
     if "alone" in parts:
         yield _table("What clean pods do by nature", ("what", ""), list(pods_alone.nature_of(rows)))
-        alone = "Faults put into real pods, by the detectors of stays and lost devices alone"
+        alone = "Faults put into real pods, by the detectors of stays, lost devices and latencies alone"
         yield _table(alone, pods_alone.TITLES, list(pods_alone.rows_of(rows)))
     if "smd" in parts:
         title = "SMD without point adjustment: hosts by all their series together"

@@ -100,6 +100,23 @@ def pods(data: Path, half: int, peers: bool) -> Course:
     return Course(x, group, np.array(list(POD_FLOORS.values()), np.float32), tick_s, {})
 
 
+def latencies(data: Path, half: int) -> Floats:
+    """Seconds that the requests of these pods took [T, N], in the ticks of :func:`pods`; NaN where none ended."""
+    folder = data / "alibaba_gentd26"
+    rows = pl.read_parquet(folder / "pod_metrics.parquet").with_columns(pl.col("pod").cast(str))
+    names = sorted(rows["pod"].unique())[half::2]
+    seconds = np.array(rows.filter(pl.col("pod").is_in(names))["t_s"].unique().sort().to_list(), np.float64)
+    tick_s, place = float(np.median(np.diff(seconds))), {name: i for i, name in enumerate(names)}
+    ended = pl.read_parquet(folder / "service_metrics.parquet").with_columns(pl.col("pod", "metric").cast(str))
+    ended = ended.filter((pl.col("metric") == "e2e_inference_ms") & pl.col("pod").is_in(names))
+    at = np.rint((np.array(ended["t_s"].to_list(), np.float64) - seconds[0]) / tick_s).astype(np.int64)
+    found = np.full((int(np.rint((seconds[-1] - seconds[0]) / tick_s)) + 1, len(names)), np.nan, np.float32)
+    inside = (at >= 0) & (at < len(found))
+    slots = np.array([place[name] for name in ended["pod"]], np.int64)
+    found[at[inside], slots[inside]] = ended["value"].to_numpy()[inside] / 1000.0
+    return found
+
+
 def incidents(course: Course, budget: float, share: float = 1.0) -> tuple[int, int]:
     """False incidents from cold on, all of the course in order, and the devices named in them.
 

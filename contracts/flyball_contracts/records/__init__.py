@@ -43,6 +43,7 @@ from flyball_contracts.records.demand import (
     Demand as Demand,
     DemandTick as DemandTick,
     Features as Features,
+    Latencies as Latencies,
     Member as Member,
     Usage as Usage,
 )

@@ -1,5 +1,7 @@
 """Demand of workloads in a tick."""
 
+from typing import Literal
+
 import msgspec
 
 from flyball_contracts.records.base import Part, Record, TableOffsets, Tick
@@ -58,17 +60,33 @@ class Features(Part, frozen=True, kw_only=True):
     step_s: float | None = None
 
 
+class Latencies(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """How soon replicas of a workload on one GPU model answered in a minute, of the nodes that one node lane sees.
+
+    One entry for each replica: its name and node; in ``latency_s`` the geometric mean of the times that it reported,
+    of a request or, where ``per`` says so, of an output token, ``None`` where no request ended; in ``requests`` the
+    mean number of those in service or waiting, ``None`` where that is not known.
+    """
+
+    replicas: tuple[str, ...]
+    nodes: tuple[str, ...]
+    latency_s: tuple[float | None, ...]
+    requests: tuple[float | None, ...]
+    model: str = ""
+    per: Literal["request", "output_token"] = "request"
+
+
 class Demand(Part, frozen=True, omit_defaults=True):
     """Demand of one workload in one tick, summed over its nodes; what is not known is left out.
 
     ``work_rate`` is in the work unit of the spec per second, and ``None`` where no replica reported it.
-    ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended,
-    ``tokens_*`` are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` and
-    ``features`` are sent once a minute. ``clocks`` are of gangs that train and span node lanes, one for each model
-    from each of them. ``first_token_s`` is the mean time to the first token of an answer, ``first_token_p99_s`` its
-    99th percentile at the worst replica, and ``output_token_s`` the mean time from one token to the next. ``kv_cache``
-    is the share of the cache of keys and values that is in use, and ``step_s`` the time of a training step, both means
-    of the replicas.
+    ``utilization_sum`` is over ``devices`` devices. ``latency_s`` is the mean of the requests that ended, ``tokens_*``
+    are prompt and generated tokens per second, ``failed`` counts requests that failed. ``usage`` and ``features`` are
+    sent once a minute, as are ``latencies``, one for each model. ``clocks`` are of gangs that train and span node
+    lanes, one for each model from each of them. ``first_token_s`` is the mean time to the first token of an answer,
+    ``first_token_p99_s`` its 99th percentile at the worst replica, and ``output_token_s`` the mean time from one token
+    to the next. ``kv_cache`` is the share of the cache of keys and values that is in use, and ``step_s`` the time of a
+    training step, both means of the replicas.
     """
 
     workload: str
@@ -94,6 +112,7 @@ class Demand(Part, frozen=True, omit_defaults=True):
     output_token_s: float | None = None
     kv_cache: float | None = None
     step_s: float | None = None
+    latencies: tuple[Latencies, ...] = ()
 
 
 class Arrivals(Part, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ from flyball_simulator.loads.queue import FluidQueue, share_within
 from flyball_simulator.loads.tokens import Tokens
 
 TIMEOUT_S = 30.0
+P99 = 2.2
+"""99th percentile of a service time over its mean."""
 OUTPUT_SHARE = 0.35
 COLUMNS = np.array([
     WORKLOAD.column(f"flyball.workload.{key}")
@@ -25,6 +27,9 @@ COLUMNS = np.array([
         "token.rate{kind=output}", "latency{stat=mean}", "latency{stat=p99}", "errors",
     )
 ])  # fmt: skip
+LATENCIES = [6, 7]
+"""The latencies among them."""
+LEAST_PACE = 0.01
 
 
 class ServiceLoad:
@@ -75,7 +80,7 @@ class ServiceLoad:
         behind = queued / np.maximum(capacity_now, 1e-9)
         self.wait_s = np.where(capacity_now > 0, behind + steady, TIMEOUT_S)
         mean = np.where(capacity_now > 0, self._service_s + behind + steady, np.nan)
-        p99 = np.where(capacity_now > 0, 2.2 * self._service_s + behind + 4.6 * steady, np.nan)
+        p99 = np.where(capacity_now > 0, P99 * self._service_s + behind + 4.6 * steady, np.nan)
         sharers = np.where(ready > 0, ready, np.maximum(running.replicas_of[mine], 1))
         requests = served / dt / self.per_request
         report = np.stack([
@@ -90,11 +95,16 @@ class ServiceLoad:
         running.use[rows] = np.where(works, (1.0 - (1.0 - busy) ** 2.5)[of], WAITING)
         running.work[rows] = np.where(works, busy[of], 0.01)
         reports = works | (ready[of] == 0)
-        running.report[np.ix_(rows, COLUMNS)] = np.where(reports[:, None], report.T[of], np.nan)
+        longer = 1.0 / np.maximum(
+            running.pace[rows], LEAST_PACE
+        )  # a replica on a slow GPU takes longer for each request
+        shown = report.T[of]
+        shown[:, LATENCIES] += np.outer((longer - 1.0) * self._service_s[of], (1.0, P99))
+        running.report[np.ix_(rows, COLUMNS)] = np.where(reports[:, None], shown, np.nan)
         if self._tokens.any_:
             at_once = requests * self._service_s / np.maximum(ready, 1.0)
             frame_rows = self._tokens.frame_rows(busy, behind + steady, behind + 4.6 * steady, at_once, queued > 0)
-            running.answers[rows] = np.where(works[:, None], frame_rows[of], np.nan)
+            running.answers[rows] = np.where(works[:, None], self._tokens.slowed(frame_rows, of, longer), np.nan)
 
     def _capacity_per_slice(self, running: Running, rows: Ints, count: int) -> Doubles:
         """Work per second that can be served in each slice, float64[slices, count]."""

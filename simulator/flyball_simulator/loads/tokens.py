@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.config import Service
 from flyball_contracts.metrics import SERVING
-from flyball_simulator.hardware.site import Floats
+from flyball_simulator.hardware.site import Floats, Ints
 from flyball_simulator.loads.base import Doubles
 
 PROMPT_SHARE = 0.125
@@ -51,3 +51,10 @@ class Tokens:
         ]).T  # fmt: skip
         rows[~self._has_model] = np.nan
         return rows
+
+    def slowed(self, rows: Floats, of: Ints, longer: Doubles) -> Floats:
+        """Rows of replicas of services ``of`` [R], whose prompts and tokens take so many times as long [R]."""
+        found = rows[of]
+        found[:, COLUMNS[:2]] += np.outer((longer - 1.0) * self._prompt_s[of], (1.0, SPREAD))
+        found[:, COLUMNS[2:4]] *= longer[:, None]
+        return found

@@ -9,7 +9,9 @@ from flyball_streams.engine.causes import of_anomaly, of_event
 
 MOST_IN_ONE = 400
 """Most symptoms in one message: some 500 bytes each, and brokers accept a megabyte."""
-STATISTICAL = frozenset({"departure", "sojourn", "subspace", "straggling", "step_time", "course"})
+STATISTICAL = frozenset(
+    {"departure", "sojourn", "subspace", "straggling", "step_time", "course", "slow_answers", "no_answers"}
+)
 """Detectors whose limits operators' labels adjust."""
 NO_TELEMETRY = "no_telemetry"
 """Detector of nodes that have stopped sending telemetry."""

@@ -52,7 +52,7 @@ MEASUREMENTS: Mapping[int, str] = {
 
 
 DEMAND_FIELDS = tuple(
-    name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks", "features")
+    name for name in Demand.__struct_fields__ if name not in ("workload", "usage", "clocks", "features", "latencies")
 )
 
 

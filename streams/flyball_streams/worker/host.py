@@ -41,7 +41,7 @@ from flyball_streams.worker.snapshots import CompressionError, cut, state_of
 from flyball_streams.worker.tables import TableReader
 
 log = logging.getLogger(__name__)
-ENGINE = "21"
+ENGINE = "22"
 ANY_PARTITION = -1
 FLUSH_S = 120.0
 REFRESH_S = 20.0

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from bench.anomalies import real_pods
 from bench.anomalies.budget import POD_FLOORS, Course
-from bench.anomalies.pod_faults import FAULTS
-from bench.anomalies.real_pods import Fleet
+from bench.anomalies.pods import real as real_pods
+from bench.anomalies.pods.faults import FAULTS
+from bench.anomalies.pods.real import Fleet
 from tests.streams.engine.scene import CONFIG
 
 TICKS, PODS, AT = 120, 5, 50
@@ -24,7 +24,8 @@ def fleet() -> Fleet:
     ).astype(np.float32)
     x[60:, 4] = np.nan  # the last pod is deleted
     group = np.zeros((TICKS, PODS), np.int32)
-    return Fleet(Course(x, group, np.array(list(POD_FLOORS.values()), np.float32), 57.0, {}))
+    latency_s = random.uniform(10.0, 20.0, (TICKS, PODS)).astype(np.float32)
+    return Fleet(Course(x, group, np.array(list(POD_FLOORS.values()), np.float32), 57.0, {}), latency_s)
 
 
 def test_a_lost_node_is_found_and_a_deleted_pod_is_no_incident(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +40,9 @@ def test_a_lost_node_is_found_and_a_deleted_pod_is_no_incident(fleet: Fleet, mon
     assert found["false"] == 0
     told = real_pods.story(fleet, known, faults["GPU lost, the agent says so"], AT, 2, random)
     assert told["delay_s"] == 57.0
-    assert len(list(real_pods.lines([found | {"part": "real"}, told | {"part": "real"}]))) == 4
+    assert (
+        len(list(real_pods.lines([found | {"part": "real"}, told | {"part": "real"}]))) == 6
+    )  # each fault, its part at work, and F1
 
 
 def test_shares_have_intervals_and_f1_counts_false_incidents() -> None:

@@ -32,6 +32,7 @@ from flyball_streams.engine.budget import (
 )
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.demand.arrivals import arrivals
+from flyball_streams.engine.node.demand.latencies import ReplicaLatencies
 from flyball_streams.engine.node.demand.serving import ServingMetrics
 from flyball_streams.engine.node.demand.ticks import demand_ticks
 from flyball_streams.engine.node.demand.usage import UsageMeter, is_due
@@ -117,6 +118,7 @@ class NodeCell:
         self.tenancy = Tenancy({}, {}, slots)
         self.meter = UsageMeter(slots)
         self.serving = ServingMetrics()
+        self.latencies = ReplicaLatencies()
         self.events = PendingEvents()
 
     def note_late(self, nodes: Iterable[str]) -> None:
@@ -155,8 +157,12 @@ class NodeCell:
         )
         yield from self._detect(seen)
         self.meter.note(self.gpus.values)
-        usage = self.meter.drain(self.tenancy) if is_due(tick) else ()
+        self.latencies.note(self.tenancy.values)
+        ends_minute = is_due(tick)
+        usage = self.meter.drain(self.tenancy) if ends_minute else ()
         demands = self.tenancy.demands(self.gpus.values, usage)
+        if ends_minute:
+            demands = self.latencies.drain(demands, self.tenancy)
         demands = self.serving.annotate(demands)
         demands = self.gangs.annotate(demands, self.gpus, self.tenancy, self.health.failing())
         demands = self.profiles.annotate(demands, tick, self.tenancy)
@@ -192,6 +198,7 @@ class NodeCell:
             "superseded": self.superseded,
             "events": self.events.state(),
             "meter": self.meter.state(),
+            "latencies": self.latencies.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -209,6 +216,7 @@ class NodeCell:
         self.events.load(state["events"])
         self.tenancy = Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
         self.meter.load(state["meter"], self.tenancy)
+        self.latencies.load(state["latencies"], self.tenancy)
 
     def _update_inventories(self, entries: list[Entry], tick: Tick) -> None:
         """Apply the inventories that this tick's frames refer to, and drop nodes that were silent for long."""
@@ -237,6 +245,7 @@ class NodeCell:
         if changed:
             before, self.tenancy = self.tenancy, Tenancy(self.inventories, self.gpus.slots, self.gpus.capacity)
             self.meter.follow(self.tenancy)
+            self.latencies.follow(self.tenancy)
             self._change_work(before, self.tenancy)
 
     def _change_work(self, before: Tenancy, now: Tenancy) -> None:
@@ -288,6 +297,7 @@ class NodeCell:
             elif schema == SERVING.schema:
                 first = self.tenancy.first_row[inventory.node]
                 self.serving.note(self.tenancy.workload_of_allocation[first : first + frame.rows], frame.values)
+                self.latencies.note_tokens(first, frame.values)
             elif schema == GATEWAY.schema:
                 gateway_rows.append((inventory.gateways, frame.values))
         self.gpus.put(gpus)

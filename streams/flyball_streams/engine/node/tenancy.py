@@ -49,8 +49,9 @@ class Tenancy:
     """The allocations of one cell on this partition's nodes, rebuilt when an inventory changes.
 
     ``workload_of_slot[slot]`` and ``workload_of_allocation[row]`` are indexes into ``workloads``, -1 for none.
-    ``peer_group[slot]`` int32 numbers groups of slots with the same model and workload (or none); -1 beyond the
-    capacity. ``model_of_slot`` are indexes into ``models``.
+    ``places`` are the node and replica of each allocation row, ``model_of_allocation`` the model of its first device,
+    -1 for none. ``peer_group[slot]`` int32 numbers groups of slots with the same model and workload (or none); -1
+    beyond the capacity. ``model_of_slot`` and ``model_of_allocation`` are indexes into ``models``.
     """
 
     def __init__(self, inventories: dict[str, Inventory], slots: dict[str, int], capacity: int) -> None:
@@ -63,6 +64,8 @@ class Tenancy:
         model_of_slot = np.zeros(capacity, np.int32)
         models: dict[str, int] = {}
         owners: list[int] = []
+        model_of_allocation: list[int] = []
+        self.places: list[tuple[str, str]] = []
         replicas: dict[str, set[str]] = {name: set() for name in self.workloads}
         for node, inventory in sorted(inventories.items()):
             self.first_row[node] = len(owners)
@@ -71,13 +74,16 @@ class Tenancy:
             for a in inventory.allocations:
                 owners.append(index[a.workload])
                 replicas[a.workload].add(a.replica)
-                for row in a.devices:
-                    if 0 <= row < len(inventory.devices):
-                        slot = slots[inventory.devices[row].id]
-                        self.workload_of_slot[slot] = index[a.workload]
-                        self.replica_of_slot[slot] = (a.workload, a.replica)
+                rows_held = [row for row in a.devices if 0 <= row < len(inventory.devices)]
+                model_of_allocation.append(models[inventory.devices[rows_held[0]].model] if rows_held else -1)
+                self.places.append((node, a.replica))
+                for row in rows_held:
+                    slot = slots[inventory.devices[row].id]
+                    self.workload_of_slot[slot] = index[a.workload]
+                    self.replica_of_slot[slot] = (a.workload, a.replica)
         self.models, self.model_of_slot = list(models), model_of_slot
         self.workload_of_allocation = np.array(owners, np.int32)
+        self.model_of_allocation = np.array(model_of_allocation, np.int32)
         self.replicas = [len(replicas[name]) for name in self.workloads]
         devices = np.bincount(self.workload_of_slot[self.workload_of_slot >= 0], minlength=len(self.workloads))
         self.devices: list[int] = devices.tolist()
@@ -133,6 +139,7 @@ class Tenancy:
                 first_token_p99_s=repeat(None),
                 output_token_s=repeat(None),
                 kv_cache=repeat(None),
+                latencies=repeat(()),
             )
         )
 

@@ -37,6 +37,7 @@ from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.forecast.records import Forecasts
 from flyball_streams.engine.workload.profile.workloads import WorkloadProfiles
 from flyball_streams.engine.workload.proposals import Proposals
+from flyball_streams.engine.workload.replica_latencies import ReplicaLatencies
 from flyball_streams.engine.workload.rightsizing import Rightsizing
 from flyball_streams.engine.workload.silent_lanes import SilentLanes
 from flyball_streams.engine.workload.sizing.sizer import Job, Sizer, TargetReplicas, observed_work
@@ -77,6 +78,7 @@ class WorkloadCell:
         self.stragglers = Stragglers(cell)
         self.step_times = StepTimes(cell, config.health)
         self.courses = Courses(cell, config.health)
+        self.latencies = ReplicaLatencies(cell, config.health, directory)
         self.deferral = Deferral(cell, config.slot_s, directory, self.capacities)
         self.silent_lanes = SilentLanes(node_partitions) if node_partitions else None
         self.in_work: set[str] = set()
@@ -110,6 +112,7 @@ class WorkloadCell:
             *self.stragglers.step(tick, demands, proposals),
             *self.step_times.step(tick, demands),
             *self.courses.step(tick, demands),
+            *self.latencies.step(tick, demands),
         ):
             proposals.symptoms.append(symptom_of(anomaly))
             yield anomaly
@@ -130,6 +133,7 @@ class WorkloadCell:
             "stragglers": self.stragglers.state(),
             "step_times": self.step_times.state(),
             "courses": self.courses.state(),
+            "latencies": self.latencies.state(),
             "deferral": self.deferral.state(),
             "in_work": sorted(self.in_work),
             "published": self.published,
@@ -148,6 +152,7 @@ class WorkloadCell:
         self.stragglers.load(state["stragglers"])
         self.step_times.load(state["step_times"])
         self.courses.load(state["courses"])
+        self.latencies.load(state["latencies"])
         self.deferral.load(state["deferral"])
         self.in_work = set(state["in_work"])
         self.published = dict(state["published"])

@@ -59,6 +59,7 @@ def _sum(found: list[Demand]) -> Demand:
         latency_s=latency_s,
         usage=_most([d.usage for d in found if d.usage is not None]),
         clocks=tuple(chain.from_iterable(d.clocks for d in found)),
+        latencies=tuple(chain.from_iterable(d.latencies for d in found)),
         step_s=step_s,
         first_token_s=first_token_s,
         first_token_p99_s=max((d.first_token_p99_s for d in found if d.first_token_p99_s is not None), default=None),

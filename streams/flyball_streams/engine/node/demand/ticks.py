@@ -6,8 +6,10 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Arrivals, Demand, DemandTick, TableOffsets, Tick
 from flyball_streams.engine.offsets import NO_OFFSETS
 
-MOST_IN_ONE = 1000
-"""Most workloads in one message: some 200 bytes each, 700 with features, and brokers accept a megabyte."""
+MOST_BYTES = 700_000
+WORKLOAD_BYTES, REPLICA_BYTES = 700, 120
+"""Most bytes of demand in one message, as brokers accept a megabyte, and what a workload with features and one of its
+replicas take."""
 
 
 def demand_ticks(
@@ -27,16 +29,30 @@ def demand_ticks(
     for demand in demands:
         by_partition[partition_of(demand.workload.encode(), partitions)].append(demand)
     for partition, own in enumerate(by_partition):
-        parts = max(1, -(-len(own) // MOST_IN_ONE))
-        for part in range(parts):
+        of_parts = _parts(own)
+        for part, demands_of_part in enumerate(of_parts):
             yield DemandTick(
                 cell=cell,
                 source=source,
                 tick=tick,
                 partition=partition,
-                demands=tuple(own[part * MOST_IN_ONE : (part + 1) * MOST_IN_ONE]),
+                demands=tuple(demands_of_part),
                 part=part,
-                parts=parts,
+                parts=len(of_parts),
                 arrivals=() if part or partition not in arrivals_of else tuple(arrivals_of[partition]),
                 table_offsets=table_offsets,
             )
+
+
+def _parts(demands: Iterable[Demand]) -> list[list[Demand]]:
+    """Parts that fit into a message each; at least one."""
+    parts: list[list[Demand]] = [[]]
+    size = 0
+    for demand in demands:
+        mine = WORKLOAD_BYTES + REPLICA_BYTES * sum(len(found.replicas) for found in demand.latencies)
+        if parts[-1] and size + mine > MOST_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(demand)
+        size += mine
+    return parts

@@ -21,9 +21,13 @@ COUNTERS = {
 
 
 class Tick(NamedTuple):
-    """What the agents of a tick say: series [N, 3], counters by metric of a pod, port errors, events, who is silent."""
+    """What the agents of a tick say.
+
+    Series [N, 3], latencies in s [N], counters by metric of a pod, port errors, events, who is silent.
+    """
 
     x: Floats
+    latency_s: Floats
     counters: dict[tuple[int, int], float]
     ports: dict[int, float]
     events: list[tuple[int, str]]
@@ -47,6 +51,7 @@ def _hang(random: np.random.Generator) -> Change:
 
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
         tick.x[pod, DUTY] = 100.0
+        tick.latency_s[pod] = np.nan
 
     return change
 
@@ -57,6 +62,7 @@ def _slow(least: float, most: float) -> Callable[[np.random.Generator], Change]:
 
         def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
             tick.x[pod, DUTY] = min(100.0, float(tick.x[pod, DUTY]) * factor)
+            tick.latency_s[pod] *= factor
 
         return change
 
@@ -77,6 +83,7 @@ def _leak(random: np.random.Generator) -> Change:
 def _stall(random: np.random.Generator) -> Change:
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
         tick.x[pod, DUTY] = 0.0
+        tick.latency_s[pod] = np.nan
 
     return change
 
@@ -87,6 +94,7 @@ def _neighbour(random: np.random.Generator) -> Change:
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
         tick.x[pod, HOST_MEMORY] = min(1.0, float(tick.x[pod, HOST_MEMORY]) + taken * min(1.0, since_s / 300.0))
         tick.x[pod, DUTY] /= factor
+        tick.latency_s[pod] *= factor
 
     return change
 
@@ -101,6 +109,7 @@ def _stuck(random: np.random.Generator) -> Change:
 def _lost(random: np.random.Generator) -> Change:
     def change(tick: Tick, first: Floats, pod: int, since_s: float, noise: np.random.Generator) -> None:
         tick.x[pod, [DUTY, MEMORY]] = np.nan
+        tick.latency_s[pod] = np.nan
 
     return change
 

@@ -26,7 +26,7 @@ from flyball_contracts.records import Allocation, Demand, DemandTick, Inventory,
 from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.engine import Directory, Engine
 from flyball_streams.engine.node import NodeLane
-from flyball_streams.engine.node.demand.ticks import demand_ticks
+from flyball_streams.engine.node.demand.ticks import WORKLOAD_BYTES, demand_ticks
 from flyball_streams.engine.workload.merge import merge
 
 WORKLOADS = ("a", "b", "c")
@@ -155,7 +155,7 @@ def test_partitions_sum_to_the_same_as_one(nodes: list[Node], partitions: int) -
 def test_each_demand_is_published_once_to_the_partition_of_its_workload(count: int, partitions: int) -> None:
     demands = [Demand(workload=f"w{i}", replicas=1, ready=1, devices=1) for i in range(count)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("flyball_streams.engine.node.demand.ticks.MOST_IN_ONE", 3)
+        patched.setattr("flyball_streams.engine.node.demand.ticks.MOST_BYTES", 3 * WORKLOAD_BYTES)
         published = list(demand_ticks(demands, partitions, "c", "node/0", tick(0)))
     assert sorted(d.workload for s in published for d in s.demands) == sorted(d.workload for d in demands)
     for s in published:

@@ -1,4 +1,4 @@
-"""The stories of ``real_pods``, seen by the detectors of stays and of lost devices alone: a hundredth of the time.
+"""The stories of ``pods/real.py``, seen by the detectors of stays, lost devices and latencies alone: much quicker.
 
 The same draws of the same faults, in the same pods, at the same budget, without lanes, messages and incidents: a story
 is found when one of these detectors reports the pod within the hour, and what else they report of other pods is false.
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench.anomalies.budget import pods
-from bench.anomalies.pod_faults import MEMORY_MIB, Floats, Tick
-from bench.anomalies.real_pods import COLUMNS, HOST_USED, SERVICE, WATCHED_S, WORKER, Fleet, drawn, f1, wilson
+from bench.anomalies.budget import latencies, pods
+from bench.anomalies.pods.faults import MEMORY_MIB, Floats, Tick
+from bench.anomalies.pods.real import COLUMNS, HOST_USED, SERVICE, WATCHED_S, WORKER, Fleet, drawn, f1, wilson
 from numpy.typing import NDArray
 from tests.streams.engine.scene import inventory
 
@@ -28,13 +28,15 @@ from flyball_streams.engine.node.detectors.sojourns import GPU_STATES, HOST_STAT
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.window import Means
+from flyball_streams.engine.rows import known
+from flyball_streams.engine.workload.replica_latencies import ReplicaLatencies
 
 DAY_S = 86_400.0
 TITLES = ("fault", "stories", "found (90 %)", "median s", "false", "by")
 
 
 class Detectors:
-    """The three detectors over all pods of a course, each a node with one GPU."""
+    """These detectors over all pods of a course, each a node with one GPU."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet, self.n = fleet, fleet.course.x.shape[1]
@@ -53,24 +55,31 @@ class Detectors:
             Sojourns(self.hosts, HOST_STATES, HOST_SOJOURNS_SHARE * rate),
         )
         self.tenancy, self.directory = Tenancy(self.nodes, self.gpus.slots, self.gpus.capacity), Directory()
+        for node in self.nodes.values():
+            self.directory.apply(node)
+        self.latencies = ReplicaLatencies("pods", WORKER.health, self.directory)
 
     def states(self) -> list[Mapping[str, Any]]:
         """What all detectors know."""
-        return [detector.state() for detector in self.all]
+        return [*(detector.state() for detector in self.all), self.latencies.state()]
 
     def load(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Go on from there."""
-        for detector, state, table in zip(self.all, states, (self.gpus, self.gpus, self.hosts), strict=True):
+        *others, of_latencies = states
+        self.latencies.load(dict(of_latencies))
+        for detector, state, table in zip(self.all, others, (self.gpus, self.gpus, self.hosts), strict=True):
             detector.load(dict(state), table.capacity)
 
     def step(self, index: int, sent: Tick) -> Iterator[tuple[int, str]]:
         """Pods that are reported in a tick, and by which detector."""
         x, n = sent.x, self.n
         x[list(sent.silent)] = np.nan
+        sent.latency_s[list(sent.silent)] = np.nan
         gpu = np.full((self.gpus.capacity, len(GPU)), np.nan, np.float32)
         host = np.full((self.hosts.capacity, len(HOST)), np.nan, np.float32)
         gpu[:n, COLUMNS[0]], gpu[:n, COLUMNS[1]], host[:n, HOST_USED] = x[:, 0] / 100.0, x[:, 1] / MEMORY_MIB, x[:, 2]
-        self.hosts.mask[:n] = here = np.isfinite(x).any(axis=1)
+        here: NDArray[np.bool_] = np.asarray(np.isfinite(x).any(axis=1), np.bool_)
+        self.hosts.mask[:n] = here
         for table, values in ((self.gpus, gpu), (self.hosts, host)):
             mask = np.zeros(table.capacity, np.bool_)
             mask[:n] = here
@@ -86,18 +95,30 @@ class Detectors:
             for found in detector.step(seen):
                 if isinstance(found, records.Anomaly):
                     yield self.hosts.slots[found.node], found.detector
+        for anomaly in self.latencies.step(tick, {SERVICE: self._demand(sent, here)}):
+            yield self.hosts.slots[anomaly.node], anomaly.detector
+
+    def _demand(self, sent: Tick, here: NDArray[np.bool_]) -> records.Demand:
+        running: list[int] = np.flatnonzero(here).tolist()
+        reported = records.Latencies(
+            replicas=tuple(f"{SERVICE}-{pod}" for pod in running),
+            nodes=tuple(self.fleet.name(pod) for pod in running),
+            latency_s=tuple(known(float(sent.latency_s[pod])) for pod in running),
+            requests=(None,) * len(running),
+        )
+        return records.Demand(SERVICE, len(running), len(running), len(running), latencies=(reported,))
 
 
 def rows(data: Path, stories: int, seed: int, half: int = 1) -> Iterator[dict[str, Any]]:
     """What the clean series have, then so many stories of each fault that the series carry."""
-    fleet = Fleet(pods(data, half, True))
+    fleet = Fleet(pods(data, half, True), latencies(data, half))
     chosen = [(n, *one) for n, one in enumerate(drawn(fleet, stories, seed)) if one[0].carried]
     kept = {at for _, _, at, _ in chosen}
     detectors, at_tick, clean = Detectors(fleet), dict[int, list[Mapping[str, Any]]](), set[tuple[int, int]]()
     for index in range(len(fleet.course.x)):
         if index in kept:
             at_tick[index] = detectors.states()
-        clean |= {(index, pod) for pod, _ in detectors.step(index, _as_it_is(fleet, index))}
+        clean |= {(index, pod) for pod, _ in detectors.step(index, fleet.as_it_is(index))}
     yield {"part": "alone_clean", "gpu_days": fleet.course.days, "reports": len(clean)}
     for n, fault, at, pod in chosen:
         random = np.random.default_rng([seed, n])
@@ -106,7 +127,7 @@ def rows(data: Path, stories: int, seed: int, half: int = 1) -> Iterator[dict[st
         detectors.load(at_tick[at])
         delay, by, false = None, "", set[int]()
         for index in range(at, at + round(WATCHED_S / fleet.course.tick_s)):
-            sent = _as_it_is(fleet, index)
+            sent = fleet.as_it_is(index)
             change(sent, first, pod, (index - at) * fleet.course.tick_s, random)
             for one, detector in detectors.step(index, sent):
                 if one == pod and delay is None:
@@ -116,6 +137,7 @@ def rows(data: Path, stories: int, seed: int, half: int = 1) -> Iterator[dict[st
         yield {
             "part": "alone",
             "fault": fault.name,
+            "at_work": fleet.at_work(pod, at),
             "tick": at,
             "pod": pod,
             "delay_s": delay,
@@ -166,10 +188,6 @@ def _longest(inside: NDArray[np.bool_]) -> int:
     return most
 
 
-def _as_it_is(fleet: Fleet, index: int) -> Tick:
-    return Tick(fleet.course.x[index].copy(), {}, {}, [], set())
-
-
 def nature_of(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Lines of what clean pods do."""
     for row in (r for r in found if r["part"] == "nature"):
@@ -189,6 +207,7 @@ def rows_of(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         share = f"{len(delays) / len(of):.0%} ({low:.0%} to {high:.0%})"
         by = ", ".join(sorted({r["by"] for r in of} - {""}))
         yield fault, str(len(of)), share, middle, str(sum(r["false"] for r in of)), by
-    if mine:
-        hits, false = sum(r["delay_s"] is not None for r in mine), sum(r["false"] for r in mine)
-        yield "F1", str(len(mine)), f"{f1(hits, false, len(mine)):.2f}", "", str(false), ""
+    for name, of in (("F1", mine), ("F1, at work", [r for r in mine if r["at_work"]])):
+        if of:
+            hits, false = sum(r["delay_s"] is not None for r in of), sum(r["false"] for r in of)
+            yield name, str(len(of)), f"{f1(hits, false, len(of)):.2f}", "", str(false), ""
