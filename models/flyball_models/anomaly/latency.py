@@ -14,10 +14,11 @@ answer for so long, where a share p of the peers has one in each period:
 
     slower:  E = max(0, E + min(z, most) - drift)        unanswered:  E = E - log(1 - p), or 0 with an answer
 
-Both pass h by chance at a rate that falls as exp(-h), however much work there is. E is divided by the replica's own
-recent maximum (at least `floor`), so that replicas with steady and with variable work have one tail for each kind
-(:mod:`flyball_models.anomaly.tail`), which gives the limit. No latency is learned while the evidence is high. A replica
-that stays slow has a new usual latency after `accept_s`. The combination is our own.
+Both pass h by chance at a rate that falls as exp(-h), however much work there is. E is divided by `floor` plus a
+record: the replica's own recent maximum or, if that is more, the second largest of its group, from nine replicas on
+the third largest, so that one or two faulty ones hide nobody. So services with steady and with variable work have one
+tail for each kind (:mod:`flyball_models.anomaly.tail`), which gives the limit. No latency is learned while the
+evidence is high. A replica that stays slow has a new usual latency after `accept_s`. The combination is our own.
 
 Shapes: N replicas, K = 2 kinds of evidence, :data:`KINDS`; arrays [K, N]. A group is of replicas that do the same work
 on the same model. Evidence comes from groups of three or more.
@@ -40,6 +41,8 @@ _NORMAL = np.float32(1.2533)
 """Standard deviation over the mean absolute deviation, of a normal distribution."""
 _MEDIAN = np.float32(1.4826)
 """The same over the median absolute deviation."""
+NEAR = 8
+"""Replicas in a group up to which its second largest evidence counts, and not its third."""
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -172,8 +175,8 @@ def step(
     periods = np.where(lasts, np.where(rises, _ZERO, state.periods) + watched, _ZERO)
     slower = np.where(lasts, np.where(rises, _ZERO, state.slower) + np.where(watched, r - base, _ZERO), _ZERO)
     mean = slower[SLOWER] / np.maximum(periods[SLOWER], _ONE)
-    usual_worst = state.worst + np.float32(c.floor)
-    ratio = np.where(watched, total / usual_worst, _ZERO)
+    record = np.maximum(state.worst, _of_peers(np.maximum(state.worst, state.total), home)) + np.float32(c.floor)
+    ratio = np.where(watched, total / record, _ZERO)
     ratio[SLOWER, mean < np.float32(c.least)] = _ZERO
     peak = np.where(lasts, np.maximum(np.where(rises, _ZERO, state.peak), ratio), state.peak)
     loud = ratio >= limit[:, None].astype(np.float32)
@@ -182,7 +185,7 @@ def step(
     alarm_s = np.where(lasts & (loud | (state.alarm_s > 0)), state.alarm_s + np.float32(period_s), _ZERO)
     accepted = alarm_s >= np.float32(c.accept_s)
     over, stays = ends | accepted, lasts & ~accepted
-    reached = np.where(state.alarm_s > 0, np.minimum(peak, np.float32(c.doubt)), peak) * usual_worst
+    reached = np.where(state.alarm_s > 0, np.minimum(peak, np.float32(c.doubt)), peak) * record
     learns = compared & ((total[SLOWER] < np.float32(c.hold)) | ~judged)
     seen, usual, own = _learned(state, r, own_spread, learns, c)
     block_n, block_sum, blocks, lasting = _blocks(state, (r - base) / own_spread, compared & judged, c)
@@ -276,6 +279,20 @@ def _lasting(state: State, home: Ints, c: Config) -> tuple[Floats, Bools]:
     mean = (total + c.prior_lasting * c.prior_blocks) / (weight + c.prior_blocks)
     known = np.append(weight >= c.least_blocks, False)[home]
     return np.asarray(np.maximum(np.append(mean, c.prior_lasting)[home], 1.0), np.float32), known
+
+
+def _of_peers(most: Floats, home: Ints) -> Floats:
+    """What counts of the largest evidence [K, N] of a group for its members, 0 in a group of less than three."""
+    groups = int(home.max(initial=-1)) + 1
+    inside = np.flatnonzero(home >= 0)
+    at = home[inside]
+    count = np.bincount(at, minlength=groups)
+    place = np.cumsum(count) - count + np.where(count <= NEAR, 1, 2)
+    found = np.zeros((len(most), groups + 1), np.float32)
+    (full,) = (count >= LEAST_PEERS).nonzero()
+    for mine, row in zip(found, most[:, inside], strict=True):
+        mine[full] = row[np.lexsort((-row, at))][place[full]]
+    return found[:, home]
 
 
 def _share_of_peers(home: Ints, answers: Bools) -> Floats:

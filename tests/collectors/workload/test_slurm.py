@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.collectors.attribution.cgroup_tree import MOUNT, CgroupTree, remove, write
 from tests.collectors.workload.workload_pages import Work, vllm
 from tests.collectors.workload.workload_server import page_server, until
@@ -210,7 +211,7 @@ def test_a_node_whose_state_slurm_does_not_tell(
     commands = tmp_path / "bin"
     commands.mkdir()
     monkeypatch.setenv("PATH", str(commands))
-    watch = JobWatch(FAST, "n1", tree.root)
+    watch = JobWatch(replace(FAST, node_timeout_s=2.0), "n1", tree.root)
     try:
         until(lambda: watch.problem == "")  # there is no scontrol
         program = commands / "scontrol"
@@ -224,5 +225,13 @@ def test_a_node_whose_state_slurm_does_not_tell(
         program.write_text("no program")
         until(lambda: "OSError" in (watch.problem or ""))
         assert watch.node == NodeState(schedulable=False, cordon="other"), "what was known stays"
+        program.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+        job(tree, 7, 41)
+        environ(tree, 41, FLYBALL_WORKLOAD="w", FLYBALL_METRICS_PORT="8000")
+        until(lambda: [one.workload for one in watch.found] == ["w"])  # a query that hangs holds up no discovery
+        assert "no answer" not in (watch.problem or "")
+        until(lambda: "no answer in 2 s" in (watch.problem or ""))
+        program.write_text("#!/bin/sh\necho 'NodeName=n1 State=IDLE'\n")
+        until(lambda: watch.node == NodeState())
     finally:
         watch.close()

@@ -11,7 +11,6 @@ process to its own user and to holders of CAP_SYS_PTRACE. A job exists as long a
 """
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -19,8 +18,8 @@ from pathlib import Path
 from flyball_collectors.attribution.groups import find_groups
 from flyball_collectors.kernel import text_of
 from flyball_collectors.parameters import SlurmParameters
-from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState, Watch
-from flyball_contracts.nodes.slurm import node_of
+from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
+from flyball_collectors.workload.discovery.slurm_node import NodeQuery
 
 _PREFIX = "FLYBALL_"
 # Version 2 of the control groups, then version 1, where each controller has a tree.
@@ -75,42 +74,24 @@ class JobWatch(Watch):
     warning = "what Slurm jobs announce: %s"
 
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
-        self._node, self._settings = node, settings
-        self._queried_s, self._node_problem = float("-inf"), ""
+        self._node = node
+        self._query, self._query_errors = NodeQuery(settings, node), 0
         self._root = root
         self._folder = root / settings.folder.lstrip("/")
         super().__init__("slurm-jobs", settings.period_s, 1.0)
 
+    def close(self) -> None:
+        """End the thread, and a query that runs."""
+        super().close()
+        self._query.close()
+
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
-        if time.monotonic() - self._queried_s >= self._settings.node_period_s:
-            self._node_problem = self._query_node()
-            self._queried_s = time.monotonic()
+        self._query.look()
+        self.node = self._query.state or self.node
         found, problem = self._look_for_jobs()
-        return found, problem or self._node_problem
-
-    def _query_node(self) -> str:
-        """Query the state of the node; return why it is unknown, empty if it is known or there is no command."""
-        import shutil
-        import subprocess
-
-        program = shutil.which("scontrol")
-        if program is None:
-            return ""
-        command, limit_s = [program, "-o", "show", "node", self._node], self._settings.node_timeout_s
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, text=True,
-                errors="replace",
-            )  # fmt: skip
-            shown, error_text = node_of(done.stdout), (done.stderr or done.stdout).strip()
-        except (OSError, subprocess.TimeoutExpired) as error:
-            shown, error_text = None, f"{type(error).__name__}: {error}"
-        if shown is None:
-            self.errors += 1
-            remedy = "see that slurmctld answers, and that agent.node is the node's name in Slurm"
-            return f"scontrol does not show node {self._node!r} ({error_text[:200]}); {remedy}"
-        self.node = NodeState(shown.takes_jobs, shown.cordon)
-        return ""
+        self.errors += self._query.errors - self._query_errors
+        self._query_errors = self._query.errors
+        return found, problem or self._query.problem
 
     def _look_for_jobs(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
         jobs = find_jobs(self._root)

@@ -27,9 +27,9 @@ METRICS = {
     "output_token": "gen_ai.server.time_per_output_token{stat=mean}",
 }
 TAIL = tail.Config(
-    least=0.5,
+    least=0.4,
     prior_n=1.0,
-    prior_excess=(0.3, 0.3),
+    prior_excess=(0.2, 0.15),
     excess_n=4.0,
     prior_shape=(-0.05, -0.05),
     shape_n=128.0,
@@ -128,7 +128,7 @@ class ReplicaLatencies:
                     rows.append(((name, replica, node), None if other else latency_s, requests, idle, group))
         new = [place for place, *_ in rows if place not in self.known]
         if new:
-            self._make_room(list(dict.fromkeys(new)), now_ns)
+            self._make_room(list(dict.fromkeys(new)), {place for place, *_ in rows}, now_ns)
         n = len(self.model.seen)
         minute = _Minute(
             latency_s=np.full(n, np.nan, np.float32),
@@ -146,8 +146,8 @@ class ReplicaLatencies:
                 minute.requests[slot] = requests
         return minute
 
-    def _make_room(self, new: list[Place], now_ns: int) -> None:
-        gone = [place for place, at_ns in self.last_seen.items() if now_ns - at_ns > GONE_NS]
+    def _make_room(self, new: list[Place], here: set[Place], now_ns: int) -> None:
+        gone = [p for p, at_ns in self.last_seen.items() if now_ns - at_ns > GONE_NS and p not in here]
         if gone:
             slots = [self.known.pop(place) for place in gone]
             for place in gone:

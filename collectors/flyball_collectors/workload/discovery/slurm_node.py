@@ -1,0 +1,75 @@
+"""What Slurm says of this node, by ``scontrol``, for which nobody waits: one that hangs holds nothing else up."""
+
+import subprocess
+import time
+from contextlib import suppress
+
+from flyball_collectors.parameters import SlurmParameters
+from flyball_collectors.workload.discovery.base import NodeState
+from flyball_contracts.nodes.slurm import node_of
+
+PATIENCE_S = 0.5
+"""For an answer, at a look: most take some hundredths of a second."""
+
+
+class NodeQuery:
+    """Queries the state of a node; ``problem`` says why it is not known, empty if it is or there is no command.
+
+    ``state`` is the last known one, ``None`` before there is any, and ``errors`` counts failed queries.
+    """
+
+    def __init__(self, settings: SlurmParameters, node: str) -> None:
+        self.state: NodeState | None = None
+        self.problem, self.errors = "", 0
+        self._settings, self._node = settings, node
+        self._process: subprocess.Popen[str] | None = None
+        self._began_s = float("-inf")
+
+    def look(self) -> None:
+        """Begin a query when one is due, and take the answer of the one that runs when it is there."""
+        if self._process is None and time.monotonic() - self._began_s >= self._settings.node_period_s:
+            self._begin()
+        if self._process is None:
+            return
+        late = time.monotonic() - self._began_s >= self._settings.node_timeout_s
+        if late:
+            self._process.kill()
+        try:
+            output, error_text = self._process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return
+        self._process = None
+        self._take(output, f"no answer in {self._settings.node_timeout_s:g} s" if late else error_text or output)
+
+    def close(self) -> None:
+        """End the query that runs."""
+        if self._process is not None:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):  # the kernel holds it
+                self._process.communicate(timeout=PATIENCE_S)
+
+    def _begin(self) -> None:
+        import shutil
+
+        self._began_s = time.monotonic()
+        program = shutil.which("scontrol")
+        if program is None:
+            self.problem = ""
+            return
+        command = [program, "-o", "show", "node", self._node]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                errors="replace",
+            )  # fmt: skip
+        except OSError as error:
+            self._take("", f"{type(error).__name__}: {error}")
+
+    def _take(self, output: str, error_text: str) -> None:
+        shown = node_of(output)
+        if shown is None:
+            self.errors += 1
+            remedy = "see that slurmctld answers, and that agent.node is the node's name in Slurm"
+            self.problem = f"scontrol does not show node {self._node!r} ({error_text.strip()[:200]}); {remedy}"
+            return
+        self.state, self.problem = NodeState(shown.takes_jobs, shown.cordon), ""
