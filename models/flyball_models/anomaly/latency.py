@@ -16,7 +16,7 @@ answer for so long, where a share p of the peers has one in each period:
 
 Both pass h by chance at a rate that falls as exp(-h), however much work there is. E is divided by `floor` plus a
 record: the replica's own recent maximum or, if that is more, the second largest of its group, from nine replicas on
-the third largest, so that one or two faulty ones hide nobody. So services with steady and with variable work have one
+the third largest, so that one or two faulty ones hide no other. So services with steady and with variable work have one
 tail for each kind (:mod:`flyball_models.anomaly.tail`), which gives the limit. No latency is learned while the
 evidence is high. A replica that stays slow has a new usual latency after `accept_s`. The combination is our own.
 

@@ -1,4 +1,4 @@
-"""What Slurm says of this node, by ``scontrol``, for which nobody waits: one that hangs holds nothing else up."""
+"""What Slurm says of this node, by ``scontrol``, without waiting for it: one that hangs holds nothing else up."""
 
 import subprocess
 import time
