@@ -8,7 +8,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from tests.simulator.orders import CONFIG, START_NS, preempt, scale
 
-from flyball_contracts.config import FleetConfig
+from flyball_contracts.config import FleetConfig, StragglingGpu
+from flyball_contracts.frame import decode_frame
+from flyball_contracts.metrics import WORKLOAD
+from flyball_contracts.topics import TELEMETRY
 from flyball_simulator import Fleet
 from flyball_simulator.cell.baseline import Baseline
 from flyball_simulator.cell.plant import Plant
@@ -99,3 +102,20 @@ def test_the_share_in_time_follows_from_the_queue() -> None:
     assert share(8) < 0.05
     assert share(12) > 0.95
     assert share(16) > share(12)
+
+
+def test_a_replica_on_a_slow_gpu_takes_longer_for_its_requests() -> None:
+    slow = (StragglingGpu(workload="chat-api", replica=2, from_s=5.0, clock_ratio=0.5),)
+    fleet = Fleet(replace(CONFIG, failing=(), straggling=slow), START_NS)
+    mean = WORKLOAD.column("flyball.workload.latency{stat=mean}")
+    latencies: list[list[float]] = []
+    for i in range(400):
+        rows = {n.node: [a.workload == "chat-api" for a in n.allocations] for n in fleet.nodes}
+        frames = [decode_frame(m.value or b"") for m in fleet.tick(i) if m.topic == TELEMETRY.name]
+        shown = [f.values[rows[f.node], mean] for f in frames if f.schema == WORKLOAD.schema]
+        latencies.append(sorted(np.concatenate(shown).tolist()))
+    before, after = latencies[4], latencies[-1]
+    assert before[-1] == pytest.approx(before[0])
+    *others, slowest = [x for x in after if np.isfinite(x)]
+    assert others[-1] == pytest.approx(others[0])
+    assert slowest - others[0] == pytest.approx(CONFIG.services[0].service_s, rel=0.1)
