@@ -100,7 +100,7 @@ class AgentCost(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Resident memory in MiB of ``flyball agent`` as a user starts it, read from outside after some ticks.
+    """Resident memory in MiB of ``flyball agent`` as its unit starts it (-OO), read from outside after some ticks.
 
     ``pss_mib`` has the pages of libraries by the share of each process that has them, ``private_mib`` the pages that
     no other process has. ``stand_in_mib`` of the RSS are the state of the stand-in for NVML.
@@ -199,8 +199,10 @@ def memory(gpus: int, *, frames: int) -> Memory:
         config = folder / "flyball.yaml"
         config.write_text(json.dumps({"agent": {"node": "bench", "state_dir": name, "period_s": 1.0}}))
         with EmbeddedBroker({TELEMETRY.name: 1}) as broker:
-            command = [sys.executable, "-m", "flyball_cli", "agent", "--config", str(config)]
-            child = subprocess.Popen([*command, "--bootstrap", broker.bootstrap], env=_environment(stub))
+            command = [sys.executable, "-OO", "-m", "flyball_cli", "agent", "--config", str(config)]
+            environment = _environment(stub) | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+            subprocess.run([*command, "--once"], env=environment, stdout=subprocess.DEVNULL, check=True)  # compiles
+            child = subprocess.Popen([*command, "--bootstrap", broker.bootstrap], env=environment)
             reader, tick = Consumer(consumer_settings(broker.bootstrap, group="bench", client_id="bench")), 0
             while reader.get_watermark_offsets(TopicPartition(TELEMETRY.name, 0), 10.0)[1] < frames:
                 if child.poll() is not None:

@@ -14,7 +14,7 @@ INFRA = Path(__file__).resolve().parents[2] / "infra"
 
 
 def _of_systemd() -> list[str]:
-    (line,) = re.findall(r"^ExecStart=\S*/(flyball .*)$", (INFRA / "systemd/flyball-agent.service").read_text(), re.M)
+    (line,) = re.findall(r"^ExecStart=\S*/(python .*)$", (INFRA / "systemd/flyball-agent.service").read_text(), re.M)
     return str(line).split()
 
 
@@ -32,8 +32,9 @@ def _of_docker() -> list[str]:
 
 @pytest.mark.parametrize("words", [_of_systemd(), _of_kubernetes()], ids=["systemd", "kubernetes"])
 def test_the_agent_takes_what_it_is_given(words: list[str]) -> None:
-    program, name, *arguments = words
-    assert (program, name) == ("flyball", "agent")
+    *program, name = words[:5]
+    assert (program, name) == (["python", "-OO", "-m", "flyball_cli"], "agent")
+    arguments = words[5:]
     command = flyball.get_command(click.Context(flyball), name)
     assert command is not None
     assert command.make_context(name, arguments).params["config_path"] is not None
