@@ -86,7 +86,7 @@ def test_the_probes_ask_where_the_agent_answers() -> None:
 
 
 def test_the_configuration_is_that_of_a_pod() -> None:
-    assert AGENT["args"][3] == "/etc/flyball/flyball.yaml"
+    assert AGENT["args"][-1] == "/etc/flyball/flyball.yaml"
     assert "kubernetes" in CONFIG.agent.workloads.discover
     assert CONFIG.agent.state_dir in {mount["mountPath"] for mount in AGENT["volumeMounts"]}
     names = {variable["name"]: variable for variable in AGENT["env"]}

@@ -95,7 +95,7 @@ def test_exposure_is_low(drop_in: Path | None, tmp_path: Path) -> None:
 
 def test_systemd_understands_every_line(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
-    text = UNIT.read_text().replace("/opt/flyball/bin/flyball", "/bin/true")
+    text = UNIT.read_text().replace("/opt/flyball/bin/python", "/bin/true")
     unit.write_text(text + "".join(drop_in.read_text() for drop_in in DROP_INS))
     done = subprocess.run(
         [_tool(), "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
