@@ -8,9 +8,9 @@ moves the median of its group and is no fault, so
 `usual` is the replica's own slow mean of r, bounded by `apart` robust deviations of the means of its peers: who was
 slow from the start is not usual. `spread` is its own mean absolute deviation, of which the median of its peers is the
 prior, times the square root of `lasting`: requests of one kind come together, and `lasting` says by how much more the
-means of `block` periods vary than if each period had others, on average over the group. Of slowness the evidence is a
-one-sided cumulative sum (Page 1954, "Continuous inspection schemes"), and of silence the improbability of having no
-answer for so long, where a share p of the peers has one in each period:
+means of `block` periods of its peers vary than if each period had others. Of slowness the evidence is a one-sided
+cumulative sum (Page 1954, "Continuous inspection schemes"), and of silence the improbability of having no answer for so
+long, where a share p of the peers has one in each period:
 
     slower:  E = max(0, E + min(z, most) - drift)        unanswered:  E = E - log(1 - p), or 0 with an answer
 
@@ -271,14 +271,13 @@ def _blocks(state: State, off: Floats, compared: Bools, c: Config) -> tuple[Floa
 
 
 def _lasting(state: State, home: Ints, c: Config) -> tuple[Floats, Bools]:
-    """By how much more means of blocks vary in a group than those of independent periods [N], and if it is known."""
+    """By how much more blocks of a replica's peers vary than those of independent periods [N], and if it is known."""
     groups = int(home.max(initial=-1)) + 1
+    own = state.blocks, state.blocks * state.lasting
     inside = home >= 0
-    weight = np.bincount(home[inside], state.blocks[inside], groups)
-    total = np.bincount(home[inside], (state.blocks * state.lasting)[inside], groups)
-    mean = (total + c.prior_lasting * c.prior_blocks) / (weight + c.prior_blocks)
-    known = np.append(weight >= c.least_blocks, False)[home]
-    return np.asarray(np.maximum(np.append(mean, c.prior_lasting)[home], 1.0), np.float32), known
+    count, total = (np.append(np.bincount(home[inside], x[inside], groups), 0.0)[home] - x for x in own)
+    mean = (total + c.prior_lasting * c.prior_blocks) / (count + c.prior_blocks)
+    return np.asarray(np.maximum(mean, 1.0), np.float32), np.asarray(count >= c.least_blocks, np.bool_)
 
 
 def _of_peers(most: Floats, home: Ints) -> Floats:

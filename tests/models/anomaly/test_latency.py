@@ -104,6 +104,13 @@ def test_one_that_is_slow_from_the_start_is_named_where_its_peers_are_alike() ->
     assert {(kind, slot) for _, kind, slot in service.run(240)} == {(SLOWER, 9)}
 
 
+def test_one_of_three_is_named_and_does_not_hide_itself() -> None:
+    service = Service(spread=0.05)
+    service.group[:] = np.arange(N) // 3
+    service.speed[9] = 1.0 / 1.4
+    assert {(kind, slot) for _, kind, slot in service.run(360)} == {(SLOWER, 9)}
+
+
 def test_a_slowness_that_stays_is_accepted_and_a_further_one_is_not(service: Service) -> None:
     service.speed[5] = 1.0 / 1.5
     minutes = [minute for minute, _, _ in service.run(DAY)]
