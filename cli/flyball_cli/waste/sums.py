@@ -48,7 +48,7 @@ def of_recording(
     recording, engine = Recording.open(path), Engine(config)
     found: list[Waste] = []
     done = 0
-    for rows, sent in fed(recording, engine):
+    for rows, sent in fed(recording, engine.feed):
         if stop is not None and stop.is_set():
             return None
         for message in sent:

@@ -273,8 +273,8 @@ def _blocks(state: State, off: Floats, compared: Bools, c: Config) -> tuple[Floa
 def _lasting(state: State, home: Ints, c: Config) -> tuple[Floats, Bools]:
     """By how much more blocks of a replica's peers vary than those of independent periods [N], and if it is known."""
     groups = int(home.max(initial=-1)) + 1
-    own = state.blocks, state.blocks * state.lasting
     inside = home >= 0
+    own = (np.where(inside, x, _ZERO) for x in (state.blocks, state.blocks * state.lasting))
     count, total = (np.append(np.bincount(home[inside], x[inside], groups), 0.0)[home] - x for x in own)
     mean = (total + c.prior_lasting * c.prior_blocks) / (count + c.prior_blocks)
     return np.asarray(np.maximum(mean, 1.0), np.float32), np.asarray(count >= c.least_blocks, np.bool_)

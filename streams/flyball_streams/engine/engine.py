@@ -56,17 +56,7 @@ class Engine:
     def feed(self, batch: Sequence[Incoming]) -> list[Message]:
         """Process source messages in order; return all messages that the lanes send, in order, with dead letters."""
         sent: list[Message] = []
-        queue: deque[Message] = deque()
-        by_partition: dict[int, list[Incoming]] = {}
-        for message in batch:
-            if message.topic in TABLE_TOPICS:
-                sent += self._table(message)
-            elif message.topic in NODE_TOPICS:
-                by_partition.setdefault(message.partition, []).append(message)
-        for partition, messages in sorted(by_partition.items()):
-            lane = self._node(partition)
-            lane.offsets = self.directory.offsets  # this lane is never restored after a crash
-            queue += lane.step(messages)
+        queue = deque(self.measure(batch))
         while queue:
             inbox: dict[tuple[str, int], list[Incoming]] = {}
             for out in queue:
@@ -78,6 +68,21 @@ class Engine:
             for (topic, partition), messages in sorted(inbox.items()):
                 lanes: Sequence[Lane] = self.workloads if topic == DEMAND.name else self.cells
                 queue += lanes[partition].step(messages)
+        return sent
+
+    def measure(self, batch: Sequence[Incoming]) -> list[Message]:
+        """Process source messages by the node lanes alone; return what these send, in order, with dead letters."""
+        sent: list[Message] = []
+        by_partition: dict[int, list[Incoming]] = {}
+        for message in batch:
+            if message.topic in TABLE_TOPICS:
+                sent += self._table(message)
+            elif message.topic in NODE_TOPICS:
+                by_partition.setdefault(message.partition, []).append(message)
+        for partition, messages in sorted(by_partition.items()):
+            lane = self._node(partition)
+            lane.offsets = self.directory.offsets  # this lane is never restored after a crash
+            sent += lane.step(messages)
         return sent
 
     def stats(self) -> dict[str, LaneStats]:

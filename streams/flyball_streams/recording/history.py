@@ -71,7 +71,7 @@ def _series(path: Path, config: Parameters) -> Mapping[str, Series]:
     """
     engine = Engine(msgspec.structs.replace(config, forecast=BRIEF))
     rows: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    for _, sent in fed(Recording.open(path), engine):
+    for _, sent in fed(Recording.open(path), engine.feed):
         for message in sent:
             if message.topic == INSIGHTS.name:
                 record = decode_record(message.topic, message.value, message.headers)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +54,7 @@ def decide(
     engine = Engine(config, histories=histories)
     result = Replayed([], Counter(), Counter(), Counter(), {})
     done = 0
-    for rows, sent in fed(recording, engine):
+    for rows, sent in fed(recording, engine.feed):
         if stop is not None and stop.is_set():
             return None
         for message in sent:
@@ -65,9 +65,12 @@ def decide(
     return result._replace(stats=engine.stats())
 
 
-def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Message]]]:
+def fed(
+    recording: Recording, process: Callable[[Sequence[Incoming]], list[Message]]
+) -> Iterator[tuple[int, list[Message]]]:
     """Feed a recording to an engine; yield for each event-time tick the rows read and the messages that were sent.
 
+    ``process`` is one of :class:`Engine`'s methods for a batch of messages.
     Raises :class:`RecordingError` at the end of a recording without telemetry.
     """
     measured = False
@@ -75,7 +78,7 @@ def fed(recording: Recording, engine: Engine) -> Iterator[tuple[int, list[Messag
         measured = measured or any(m.topic == TELEMETRY.name for m in batch)
         used = [m for m in batch if m.topic in USED]
         messages = [Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers) for m in used]
-        yield len(batch), engine.feed(messages)
+        yield len(batch), process(messages)
     if not measured:
         raise RecordingError(f"{recording.path}: it holds no telemetry; record {TELEMETRY.name}")
 

@@ -12,7 +12,7 @@ from flyball_models.anomaly.latency import SLOWER, UNANSWERED
 from flyball_streams.engine.budget import BUDGET_S
 from flyball_streams.engine.workload.replica_latencies import TAIL
 
-PERIOD_S, N, DAY = 60.0, 24, 1440
+PERIOD_S, N, DAY = 60.0, 24, 720
 RATE = 0.05 / BUDGET_S
 
 
@@ -118,6 +118,21 @@ def test_a_slowness_that_stays_is_accepted_and_a_further_one_is_not(service: Ser
     assert service.run(DAY) == []
     service.speed[5] = 1.0 / 4.0
     assert {slot for _, _, slot in service.run(90)} == {5}
+
+
+def test_one_that_is_left_out_for_a_while_keeps_what_is_known_of_it(service: Service) -> None:
+    service.group[5] = -1
+    assert service.run(30) == []
+    service.group[5], service.speed[5] = 0, 1.0 / 1.5
+    assert {slot for _, _, slot in service.run(60)} == {5}
+
+
+def test_one_that_is_left_out_after_four_blocks_counts_for_nothing() -> None:
+    service = Service()
+    while service.state.blocks[5] < latency.DEFAULT.prior_blocks:
+        service.run(1)
+    service.group[5] = -1
+    assert service.run(5) == []
 
 
 def test_two_replicas_are_no_peers() -> None:

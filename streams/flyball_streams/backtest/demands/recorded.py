@@ -53,7 +53,7 @@ def read_recording(
     ticks: dict[tuple[str, int], Tick] = {}
     parts: dict[tuple[str, int], dict[str, dict[str, DemandRecord]]] = {}
     done = 0
-    for count, sent in fed(recording, Engine(config or WorkerConfig())):
+    for count, sent in fed(recording, Engine(config or WorkerConfig()).measure):
         for message in sent:
             if message.topic == DEMAND.name:
                 record = _record(message.topic, message.value, message.headers)
