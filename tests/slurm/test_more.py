@@ -126,6 +126,7 @@ def test_nodes_that_are_off_are_machines_that_come_back(cluster: SlurmCluster, m
         assert isinstance(begun, Handle)
         assert isinstance(platform.poll(begun), Running)
         cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=burnt")
+        cluster.until(lambda: "burnt" in cluster.run("sinfo", "-N", "-h", "-n", node, "-o", "%E"), "the reason")
         last = platform.poll(begun)
         assert isinstance(last, Failed)
         assert f"node {node} did not come: burnt" in last.answer

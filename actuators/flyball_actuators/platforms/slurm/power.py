@@ -124,7 +124,7 @@ class PowerSave:
         broken = [node for node in nodes if node.broken]
         if broken:
             return Failed(
-                f"node {broken[0].name} did not {'come' if grows else 'go'}: {broken[0].reason}; scontrol update "
+                f"node {broken[0].name} did not {'come' if grows else 'go'}: {broken[0].reason or 'Slurm gives no reason'}; scontrol update "
                 f"NodeName={broken[0].name} State=RESUME once it is mended",
                 state,
             )
