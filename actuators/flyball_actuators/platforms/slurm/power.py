@@ -123,9 +123,10 @@ class PowerSave:
         grows = operation.verb == "grow"
         broken = [node for node in nodes if node.broken]
         if broken:
+            first, what = broken[0], "come" if grows else "go"
             return Failed(
-                f"node {broken[0].name} did not {'come' if grows else 'go'}: {broken[0].reason or 'Slurm gives no reason'}; scontrol update "
-                f"NodeName={broken[0].name} State=RESUME once it is mended",
+                f"node {first.name} did not {what}: {first.reason or 'Slurm gives no reason'}; scontrol update "
+                f"NodeName={first.name} State=RESUME once it is mended",
                 state,
             )
         left = [node for node in nodes if not (node.ready if grows else "POWERED_DOWN" in node.flags)]
