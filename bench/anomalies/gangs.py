@@ -50,11 +50,17 @@ def _drift(random: np.random.Generator, t: int, n: int) -> Floats:
     return _normal(random, t, n) + 0.02 * np.sin(2 * np.pi * (np.arange(t)[:, None] / 3600 + random.random(n)))
 
 
-def _restless(random: np.random.Generator, t: int, n: int) -> Floats:
-    keep, x = np.exp(-1 / 60), random.standard_normal((t, n))
+def remembering(random: np.random.Generator, t: int, n: int, ticks: int) -> Floats:
+    """Normal noise of variance 1 [t, n] that remembers so many ticks."""
+    keep, x = np.exp(-1 / ticks), random.standard_normal((t, n))
     x[1:] *= np.sqrt(1 - keep**2)
     for at in range(1, t):
         x[at] += keep * x[at - 1]
+    return x
+
+
+def _restless(random: np.random.Generator, t: int, n: int) -> Floats:
+    x = remembering(random, t, n, 60)
     return 0.012 * x + 0.003 * random.standard_normal((t, n))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from bench.anomalies.gangs import remembering
 from numpy.typing import NDArray
 
 from flyball_models.anomaly import latency, tail
@@ -38,10 +39,7 @@ def _heavy(random: np.random.Generator, t: int, n: int) -> Floats:
 
 
 def _restless(random: np.random.Generator, t: int, n: int) -> Floats:
-    keep, x = np.exp(-1 / 30), random.standard_normal((t, n))
-    x[1:] *= np.sqrt(1 - keep**2)
-    for at in range(1, t):
-        x[at] += keep * x[at - 1]
+    x = remembering(random, t, n, 30)
     return 0.15 * x + 0.03 * random.standard_normal((t, n))
 
 

@@ -14,11 +14,9 @@ from flyball_simulator.hardware.site import Ints
 from flyball_simulator.loads.arrivals import Arrivals
 from flyball_simulator.loads.base import WAITING, Doubles, Moment, Running
 from flyball_simulator.loads.queue import FluidQueue, share_within
-from flyball_simulator.loads.tokens import Tokens
+from flyball_simulator.loads.tokens import SPREAD, Tokens
 
 TIMEOUT_S = 30.0
-P99 = 2.2
-"""99th percentile of a service time over its mean."""
 OUTPUT_SHARE = 0.35
 COLUMNS = np.array([
     WORKLOAD.column(f"flyball.workload.{key}")
@@ -80,7 +78,7 @@ class ServiceLoad:
         behind = queued / np.maximum(capacity_now, 1e-9)
         self.wait_s = np.where(capacity_now > 0, behind + steady, TIMEOUT_S)
         mean = np.where(capacity_now > 0, self._service_s + behind + steady, np.nan)
-        p99 = np.where(capacity_now > 0, P99 * self._service_s + behind + 4.6 * steady, np.nan)
+        p99 = np.where(capacity_now > 0, SPREAD * self._service_s + behind + 4.6 * steady, np.nan)
         sharers = np.where(ready > 0, ready, np.maximum(running.replicas_of[mine], 1))
         requests = served / dt / self.per_request
         report = np.stack([
@@ -95,11 +93,9 @@ class ServiceLoad:
         running.use[rows] = np.where(works, (1.0 - (1.0 - busy) ** 2.5)[of], WAITING)
         running.work[rows] = np.where(works, busy[of], 0.01)
         reports = works | (ready[of] == 0)
-        longer = 1.0 / np.maximum(
-            running.pace[rows], LEAST_PACE
-        )  # a replica on a slow GPU takes longer for each request
+        longer = 1.0 / np.maximum(running.pace[rows], LEAST_PACE)  # on a slow GPU each request takes longer
         shown = report.T[of]
-        shown[:, LATENCIES] += np.outer((longer - 1.0) * self._service_s[of], (1.0, P99))
+        shown[:, LATENCIES] += np.outer((longer - 1.0) * self._service_s[of], (1.0, SPREAD))
         running.report[np.ix_(rows, COLUMNS)] = np.where(reports[:, None], shown, np.nan)
         if self._tokens.any_:
             at_once = requests * self._service_s / np.maximum(ready, 1.0)

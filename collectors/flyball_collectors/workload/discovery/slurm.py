@@ -75,7 +75,7 @@ class JobWatch(Watch):
 
     def __init__(self, settings: SlurmParameters, node: str, root: Path) -> None:
         self._node = node
-        self._query, self._query_errors = NodeQuery(settings, node), 0
+        self._query = NodeQuery(settings, node)
         self._root = root
         self._folder = root / settings.folder.lstrip("/")
         super().__init__("slurm-jobs", settings.period_s, 1.0)
@@ -86,11 +86,9 @@ class JobWatch(Watch):
         self._query.close()
 
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
-        self._query.look()
+        self.errors += self._query.look()
         self.node = self._query.state or self.node
         found, problem = self._look_for_jobs()
-        self.errors += self._query.errors - self._query_errors
-        self._query_errors = self._query.errors
         return found, problem or self._query.problem
 
     def _look_for_jobs(self) -> tuple[tuple[DiscoveredReplica, ...], str]:

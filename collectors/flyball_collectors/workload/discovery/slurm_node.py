@@ -15,31 +15,33 @@ PATIENCE_S = 0.5
 class NodeQuery:
     """Queries the state of a node; ``problem`` says why it is not known, empty if it is or there is no command.
 
-    ``state`` is the last known one, ``None`` before there is any, and ``errors`` counts failed queries.
+    ``state`` is the last known one, ``None`` before there is any.
     """
 
     def __init__(self, settings: SlurmParameters, node: str) -> None:
         self.state: NodeState | None = None
-        self.problem, self.errors = "", 0
+        self.problem = ""
         self._settings, self._node = settings, node
         self._process: subprocess.Popen[str] | None = None
         self._began_s = float("-inf")
 
-    def look(self) -> None:
-        """Begin a query when one is due, and take the answer of the one that runs when it is there."""
-        if self._process is None and time.monotonic() - self._began_s >= self._settings.node_period_s:
-            self._begin()
+    def look(self) -> bool:
+        """Begin a query when one is due, and take the answer of the one that runs; return whether one has failed."""
+        is_due = self._process is None and time.monotonic() - self._began_s >= self._settings.node_period_s
+        if is_due and self._begin():
+            return True
         if self._process is None:
-            return
+            return False
         late = time.monotonic() - self._began_s >= self._settings.node_timeout_s
         if late:
             self._process.kill()
         try:
             output, error_text = self._process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            return
+            return False
         self._process = None
-        self._take(output, f"no answer in {self._settings.node_timeout_s:g} s" if late else error_text or output)
+        why = f"no answer in {self._settings.node_timeout_s:g} s" if late else error_text or output
+        return not self._take(output, why)
 
     def close(self) -> None:
         """End the query that runs."""
@@ -48,14 +50,15 @@ class NodeQuery:
             with suppress(subprocess.TimeoutExpired):  # the kernel holds it
                 self._process.communicate(timeout=PATIENCE_S)
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Begin a query; return whether that has failed."""
         import shutil
 
         self._began_s = time.monotonic()
         program = shutil.which("scontrol")
         if program is None:
             self.problem = ""
-            return
+            return False
         command = [program, "-o", "show", "node", self._node]
         try:
             self._process = subprocess.Popen(
@@ -63,13 +66,15 @@ class NodeQuery:
                 errors="replace",
             )  # fmt: skip
         except OSError as error:
-            self._take("", f"{type(error).__name__}: {error}")
+            return not self._take("", f"{type(error).__name__}: {error}")
+        return False
 
-    def _take(self, output: str, error_text: str) -> None:
+    def _take(self, output: str, error_text: str) -> bool:
+        """Take an answer; return whether it shows the node."""
         shown = node_of(output)
         if shown is None:
-            self.errors += 1
             remedy = "see that slurmctld answers, and that agent.node is the node's name in Slurm"
             self.problem = f"scontrol does not show node {self._node!r} ({error_text.strip()[:200]}); {remedy}"
-            return
+            return False
         self.state, self.problem = NodeState(shown.takes_jobs, shown.cordon), ""
+        return True

@@ -40,6 +40,7 @@ class Service:
         self.lane = ReplicaLatencies(CELL, HealthConfig(), self.directory)
         self.random, self.spread, self.minute = np.random.default_rng(1), spread, 0
         self.names: dict[int, str] = {}
+        self.by_request = -1
 
     def run(
         self, minutes: int, factors: Mapping[int, float] | None = None, per: str = "request", without: int = -1
@@ -64,15 +65,20 @@ class Service:
 
     def _demand(self, lane: int, shown: list[float | None], per: str, without: int) -> Demand:
         rows = [row for row in range(lane, COUNT, 2) if row != without]
-        part = Latencies(
-            replicas=tuple(self.names.get(row, NAMES[row]) for row in rows),
-            nodes=tuple(f"node-{row:02d}" for row in rows),
-            latency_s=tuple(shown[row] for row in rows),
-            requests=(3.0,) * len(rows),
-            model="h100",
-            per="output_token" if per == "output_token" else "request",
+        others = [row for row in rows if row == self.by_request]
+        parts = tuple(
+            Latencies(
+                replicas=tuple(self.names.get(row, NAMES[row]) for row in of),
+                nodes=tuple(f"node-{row:02d}" for row in of),
+                latency_s=tuple(shown[row] for row in of),
+                requests=(3.0,) * len(of),
+                model="h100",
+                per="output_token" if per == "output_token" and of is not others else "request",
+            )
+            for of in (others, [row for row in rows if row not in others])
+            if of
         )
-        return Demand("chat", len(rows), len(rows), len(rows), latencies=(part,))
+        return Demand("chat", len(rows), len(rows), len(rows), latencies=parts)
 
 
 def test_a_slow_replica_is_named_with_its_gpu_and_by_how_much() -> None:
@@ -109,6 +115,13 @@ def test_output_tokens_are_named_where_they_are_compared() -> None:
     service.run(120, per="output_token")
     found = service.run(30, {4: 1.5}, per="output_token")
     assert {a.evidence[0].name for a in found} == {"gen_ai.server.time_per_output_token{stat=mean}"}
+
+
+def test_a_replica_that_answers_in_another_way_is_not_missed() -> None:
+    service = Service()
+    service.run(120, per="output_token")
+    service.by_request = 4
+    assert service.run(60, per="output_token") == []
 
 
 def test_a_snapshot_changes_nothing() -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.metrics import SERVING
 from flyball_contracts.records import Demand, Latencies
+from flyball_models.anomaly.latency import LEAST_S, MOST_S
 from flyball_streams.engine.node.tenancy import ACTIVE, LATENCY, QUEUED, READY, Tenancy
 from flyball_streams.engine.node.window import AT_ONCE
 from flyball_streams.engine.rows import known
@@ -16,8 +17,6 @@ _TOKEN = SERVING.column("gen_ai.server.time_per_output_token{stat=mean}")
 _COLUMNS = [LATENCY, ACTIVE, QUEUED, READY]
 _REQUEST, _OUTPUT_TOKEN, _OPEN, _UNREADY = range(4)
 """Sums of a replica: logarithms of both latencies, requests in service or waiting, ticks in which it was not ready."""
-MOST_S = 1e6
-"""A longer latency is a telemetry error."""
 MOST_REPLICAS = 4000
 """Most replicas of one workload and model that one lane compares; a message has no room for more."""
 Sums = NDArray[np.float64]
@@ -76,14 +75,17 @@ class ReplicaLatencies:
         by_token[tenancy.workload_of_allocation[count[:, _OUTPUT_TOKEN] > 0]] = True
         (rows,) = serving.nonzero()
         owner, model = tenancy.workload_of_allocation[rows], tenancy.model_of_allocation[rows]
-        order = np.lexsort((rows, model, owner))
-        rows, owner, model = rows[order], owner[order], model[order]
-        starts = np.flatnonzero(np.append(True, (np.diff(owner) != 0) | (np.diff(model) != 0)))
+        # What answers requests and reports no output token is told apart from what answers nothing.
+        tokens = by_token[owner] & ((count[rows, _OUTPUT_TOKEN] > 0) | (count[rows, _REQUEST] == 0))
+        order = np.lexsort((rows, tokens, model, owner))
+        rows, owner, model, tokens = rows[order], owner[order], model[order], tokens[order]
+        key = np.stack([owner, model, tokens])
+        starts = np.flatnonzero(np.append(True, (np.diff(key, axis=1) != 0).any(axis=0)))
         annotated = list(demands)
         begins: list[int] = starts.tolist()
         for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
             workload, of = int(owner[begin]), rows[begin:end][:MOST_REPLICAS]
-            latency_s = np.exp(mean[of, _OUTPUT_TOKEN if by_token[workload] else _REQUEST])
+            latency_s = np.exp(mean[of, _OUTPUT_TOKEN if tokens[begin] else _REQUEST])
             numbers: list[int] = of.tolist()
             places = [self._places[row] for row in numbers]
             found = Latencies(
@@ -92,7 +94,7 @@ class ReplicaLatencies:
                 latency_s=tuple(map(known, latency_s.tolist())),
                 requests=tuple(map(known, mean[of, _OPEN].tolist())),
                 model=tenancy.models[int(model[begin])] if model[begin] >= 0 else "",
-                per="output_token" if by_token[workload] else "request",
+                per="output_token" if tokens[begin] else "request",
             )
             demand = annotated[workload]
             annotated[workload] = replace(demand, latencies=(*demand.latencies, found))
@@ -117,7 +119,7 @@ class ReplicaLatencies:
         request, active, queued, ready, token = (x[:, :, column] for column in range(x.shape[2]))
         timed = np.stack([request, token], axis=2)
         with np.errstate(invalid="ignore"):
-            timed = np.where((timed > 0.0) & (timed <= MOST_S), timed, np.nan)
+            timed = np.where((timed >= LEAST_S) & (timed <= MOST_S), timed, np.nan)
             both = np.where(np.isnan(active), queued, active + np.nan_to_num(queued))
             unready = np.where(ready <= 0.0, 1.0, np.nan)
         x = np.concatenate([np.log(timed), both[..., None], unready[..., None]], axis=2)

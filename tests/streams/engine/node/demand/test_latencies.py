@@ -67,9 +67,19 @@ def test_output_tokens_are_compared_where_they_are_reported() -> None:
     held = tenancy("a", "b")
     meter = started(held)
     tick(meter, [[9.0, 1.0, 0.0, 1.0], [7.0, 1.0, 0.0, 1.0]], [0.02, NAN])
+    other, found = drained(meter, held)
+    assert (found.per, found.replicas) == ("output_token", ("a",))
+    assert (other.per, other.replicas) == ("request", ("b",))
+    assert [*found.latency_s, *other.latency_s] == pytest.approx([0.02, 7.0])
+
+
+def test_a_replica_without_an_answer_is_among_those_that_report_output_tokens() -> None:
+    held = tenancy("a", "b")
+    meter = started(held)
+    tick(meter, [[9.0, 1.0, 0.0, 1.0], [NAN, 1.0, 0.0, 1.0]], [0.02, NAN])
     (found,) = drained(meter, held)
-    assert found.per == "output_token"
-    assert list(found.latency_s) == [pytest.approx(0.02), None]
+    assert (found.per, found.replicas) == ("output_token", ("a", "b"))
+    assert found.latency_s[1] is None
 
 
 def test_replicas_that_were_not_ready_are_left_out() -> None:
