@@ -109,6 +109,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     # As in a worker: to wake another thread takes longer than most steps, the more so where processes share the cores.
     os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
+    for threads in ("PJRT_NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        os.environ.setdefault(threads, "1")
     # In one piece: to compile the pieces of a program in threads takes more work, and the cores are busy anyway.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
 

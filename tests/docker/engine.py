@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import subprocess
 import tarfile
 from pathlib import Path
 from types import TracebackType
@@ -29,17 +30,17 @@ class DockerEngine:
     """An engine without networks whose images have a shell."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
-        self._programs, self._folder = programs, folder
+        self.programs, self._folder = programs, folder
         self.socket = folder / "docker.sock"
         self._send = forward(str(self.socket))
 
     def __enter__(self) -> Self:
-        folder, programs = self._folder, self._programs
+        folder, programs = self._folder, self.programs
         path = f"{programs}/usr/sbin:{programs}/usr/bin:{os.environ['PATH']}"
         command = [
             str(programs / "usr/sbin/dockerd"), f"--host=unix://{self.socket}", f"--data-root={folder}/data",
             f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", "--bridge=none", "--iptables=false",
-            "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--storage-driver=vfs",
+            "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
         ]  # fmt: skip
         self._server = Server("dockerd", command, folder / "dockerd.log", environment={"PATH": path})
         self._server.wait_until(self._ready, READY_S)
@@ -49,13 +50,13 @@ class DockerEngine:
     @property
     def client(self) -> Path:
         """Docker's command line."""
-        return self._programs / "usr/bin/docker"
+        return self.programs / "usr/bin/docker"
 
     def load(self, name: str, *command: str) -> None:
         """Make an image with a shell, which runs a command unless it is told another."""
         image = io.BytesIO()
         with tarfile.open(fileobj=image, mode="w") as tar:
-            tar.add(self._programs / "bin/busybox", "bin/busybox")
+            tar.add(self.programs / "bin/busybox", "bin/busybox")
             for link_name in ("bin/sh", "bin/sleep"):
                 link = tarfile.TarInfo(link_name)
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
@@ -68,6 +69,10 @@ class DockerEngine:
         for one in self.call("GET", "/containers/json?all=true"):
             self.call("DELETE", f"/containers/{one['Id']}?force=true")
         self._server.stop()
+        # It leaves the host's network, which a container has used, mounted in its folder.
+        mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for place in [place for place in mounted if place.startswith(f"{self._folder}/")]:
+            subprocess.run(["umount", place], check=True)
 
     def call(self, method: str, path: str, body: Any = None, raw: bytes = b"") -> Any:
         """An answer that is no error."""

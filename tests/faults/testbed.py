@@ -40,12 +40,15 @@ def wait_until(done: Callable[[], bool], what: str, deadline_s: float) -> None:
 
 
 class Service:
-    """A ``flyball`` command that is started again whenever it was killed; its output is in one file."""
+    """A ``flyball`` command that is started again whenever it was killed; its output is in one file.
 
-    def __init__(self, name: str, folder: Path, arguments: Iterable[str]) -> None:
+    ``inside`` is a command that becomes the one that is given to it.
+    """
+
+    def __init__(self, name: str, folder: Path, arguments: Iterable[str], inside: Iterable[str] = ()) -> None:
         self.name, self.log, self.starts = name, folder / f"{name}.log", 0
         self.ended_by_itself: list[str] = []
-        self._arguments = list(arguments)
+        self._command = [*inside, sys.executable, "-m", "flyball_cli", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -56,7 +59,7 @@ class Service:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "flyball_cli", *self._arguments],
+                self._command,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment,
             )  # fmt: skip
 

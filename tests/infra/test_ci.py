@@ -72,7 +72,8 @@ def test_a_failed_or_interrupted_run_leaves_nothing_running(tmp_path: Path, inte
     repository(tmp_path, MAKE, FETCH)
     (tmp_path / "running").mkdir()
     run = subprocess.Popen(
-        [tmp_path / "repository/.ci/run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ["env", "--default-signal=INT", tmp_path / "repository/.ci/run"],  # what runs these tests may ignore it
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=environment(tmp_path) | {"RUNNING": str(tmp_path / "running"), "HANGS": "yes" if interrupted else ""},
     )  # fmt: skip
     try:

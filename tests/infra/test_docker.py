@@ -1,4 +1,7 @@
-"""The Dockerfile fits the repository: stages, sources and extras exist, and the images stay small and unprivileged."""
+"""The Dockerfile fits the repository: stages, sources and extras exist, and the images stay small and unprivileged.
+
+tests/docker/test_images.py builds one of them.
+"""
 
 import re
 import tomllib
@@ -39,7 +42,7 @@ def _chain(name: str) -> list[str]:
 
 def test_base_image_is_pinned() -> None:
     (base,) = re.findall(r"^ARG PYTHON=(\S+)$", TEXT, re.MULTILINE)
-    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
     assert {source for source, _ in STAGES.values()} <= {"${PYTHON}", *STAGES}
 
 

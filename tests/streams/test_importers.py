@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
@@ -440,18 +441,31 @@ def test_rows_in_another_order_give_the_same_messages(
     assert a == b
 
 
+@pytest.fixture(scope="module")
+def imported(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The recording of a public trace, made once."""
+    folder = tmp_path_factory.mktemp("imported")
+
+    @lru_cache
+    def of(name: str) -> Path:
+        return IMPORTERS[name].convert(data_dir / name, folder / f"{name}.parquet").path
+
+    return of
+
+
 @pytest.mark.parametrize("name", ["alibaba_gentd26", "azure_llm_2023", "servegen"])
-def test_a_public_trace_is_imported_alike_twice(data_dir: Path, tmp_path: Path, name: str) -> None:
-    for out in ("a.parquet", "b.parquet"):
-        report = IMPORTERS[name].convert(data_dir / name, tmp_path / out)
-        assert report.messages == sum(report.topics.values())
-    a, b = (list(Recording.open(tmp_path / x).messages()) for x in ("a.parquet", "b.parquet"))
+def test_a_public_trace_is_imported_alike_twice(
+    imported: Callable[[str], Path], data_dir: Path, tmp_path: Path, name: str
+) -> None:
+    report = IMPORTERS[name].convert(data_dir / name, tmp_path / "again.parquet")
+    assert report.messages == sum(report.topics.values())
+    a, b = (list(Recording.open(path).messages()) for path in (imported(name), report.path))
     assert a == b
 
 
-def test_alibaba_work_is_the_duty_of_all_pods(data_dir: Path, tmp_path: Path) -> None:
+def test_alibaba_work_is_the_duty_of_all_pods(imported: Callable[[str], Path], data_dir: Path) -> None:
     source = data_dir / "alibaba_gentd26"
-    records = decoded(AlibabaGentd26().convert(source, tmp_path / "r.parquet").path)
+    records = decoded(imported("alibaba_gentd26"))
     found = total(records, WORK)
     expected = (
         pl.read_parquet(source / "pod_metrics.parquet")
@@ -466,9 +480,9 @@ def test_alibaba_work_is_the_duty_of_all_pods(data_dir: Path, tmp_path: Path) ->
     assert same([found[t] for t in sorted(found)], expected["gpu_duty_pct"].to_numpy())
 
 
-def test_azure_requests_are_all_there(data_dir: Path, tmp_path: Path) -> None:
+def test_azure_requests_are_all_there(imported: Callable[[str], Path], data_dir: Path) -> None:
     source = data_dir / "azure_llm_2023"
-    records = decoded(AzureLlm2023().convert(source, tmp_path / "r.parquet").path)
+    records = decoded(imported("azure_llm_2023"))
     table = pl.read_parquet(source / "requests.parquet")
     work = MODEL_SIZE * float((table["context_tokens"] / 12_000 + table["generated_tokens"] / 1_600).sum())
     expected = {REQUESTS: len(table), OUTPUT: int(table["generated_tokens"].sum()), WORK: work}
@@ -477,9 +491,9 @@ def test_azure_requests_are_all_there(data_dir: Path, tmp_path: Path) -> None:
     assert set(np.diff(list(total(records, WORK))).tolist()) == {PERIOD_S * S}
 
 
-def test_servegen_load_is_the_sum_over_clients(data_dir: Path, tmp_path: Path) -> None:
+def test_servegen_load_is_the_sum_over_clients(imported: Callable[[str], Path], data_dir: Path) -> None:
     source = data_dir / "servegen"
-    records = decoded(IMPORTERS["servegen"].convert(source, tmp_path / "r.parquet").path)
+    records = decoded(imported("servegen"))
     totals = (
         pl.read_parquet(source / "rates.parquet").group_by("model").agg(pl.col("rate_rps").cast(pl.Float64()).sum())
     )

@@ -59,10 +59,9 @@ def test_a_forecast_has_the_same_bits_whenever_it_is_read(config: ForecastParame
     assert all(same(read, kept) for read, kept in found)
 
 
-@either
-def test_room_made_for_more_workloads_changes_no_bit(config: ForecastParameters) -> None:
-    """The mix learns from all workloads, so both see the same ones; one has the room from the start."""
-    growing, roomy = Forecaster(config), Forecaster(config, 96)  # compiled once for both in the end
+def test_room_made_for_more_workloads_changes_no_bit() -> None:
+    """One has the room from the start. That the ensemble grows alike, the tests of the models say."""
+    growing, roomy = Forecaster(DAMPED), Forecaster(DAMPED, 96)  # compiled once for both in the end
     for tick in range(40):
         more = {f"other-{i}": 1.0 + i for i in range(70)} if tick >= 20 else {}
         assert same(growing.step(values(tick) | more), roomy.step(values(tick) | more))
