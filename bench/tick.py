@@ -32,8 +32,8 @@ from flyball_streams.worker.process import calm_collector, compute_in_this_threa
 
 GOAL_MS = 8.0
 GOAL_GPUS = 192
-WARM_TICKS = 40
-"""The grace of all lanes, and what is compiled at the first use."""
+WARM_TICKS = 72
+"""The grace of all lanes, and what is compiled at the first use, which is that of a profile after a minute."""
 LANES: tuple[str, ...] = ("node", "workload", "cell")
 
 
