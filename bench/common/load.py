@@ -44,8 +44,8 @@ SIZES = {
     "quick": Size(copies=32, partitions=2, warm_ticks=72, ticks=15, repeats=3, plain_gpus=64, plain_ticks=8, passes=1),
     "full": Size(copies=32, partitions=2, warm_ticks=72, ticks=60, repeats=7, plain_gpus=64, plain_ticks=24, passes=4),
 }
-"""Warm ticks cover the grace of all three lanes, before which nothing closes, and the first profiles, which compile after
-a minute; only ``tiny``, which counts and measures nothing, does without those."""
+"""Warm ticks cover the grace of all three lanes, before which nothing closes, and the first profiles, which compile
+after a minute; only ``tiny``, which counts and measures nothing, does without those."""
 
 
 class Load:
