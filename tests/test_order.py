@@ -14,4 +14,4 @@ def test_listed_files_come_first_then_folders_then_the_rest() -> None:
     assert listed == sorted(listed)
     assert set(order.mixed()) == {*order.WAITING, *order.COMPUTING}
     folder = order.rank(order.ROOT / "models" / "forecast" / "test_damped.py")
-    assert listed[-1] < folder < order.rank(order.ROOT / "contracts" / "test_schema.py")
+    assert listed[-1] < folder < order.rank(order.ROOT / "contracts" / "test_ids.py")
