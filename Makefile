@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 SECONDS := 300
+# That share the tests: two cores carry five, of which some wait; see tests/order.py.
+PROCESSES := 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz integration check bench hashes clean
@@ -17,7 +19,7 @@ demo: $(VENV)/.run  ## run the whole loop on this machine, with a live page on h
 	@$(BIN)/flyball demo $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x" for some of them)
-	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n 4 --dist loadfile --no-loadscope-reorder)
+	@$(BIN)/pytest -m "not integration" $(or $(ARGS),-n $(PROCESSES) --dist loadfile --no-loadscope-reorder)
 
 # What never ends is found, too: a signal would only make hypothesis try the same input again.
 fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECONDS=300 (ARGS="tests/contracts" for some)

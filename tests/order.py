@@ -1,6 +1,6 @@
 """The order in which the processes of `make test` get its files: the longest first, computing and waiting ones mixed.
 
-Two cores carry four processes: while one waits for a clock or a broker, another computes. How long a file takes,
+Two cores carry five processes: while one waits for a clock or a broker, another computes. How long a file takes,
 ``pytest --durations`` shows.
 """
 
