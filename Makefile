@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
 SECONDS := 300
-# That share the tests: two cores carry five, of which some wait; see tests/order.py.
+# How many processes share the tests: two cores carry five, of which some wait; see tests/order.py.
 PROCESSES := 5
 
 .DEFAULT_GOAL := help

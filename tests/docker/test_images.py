@@ -80,6 +80,7 @@ def agent(engine: DockerEngine, image: str, folder: Path) -> Generator[str]:
     try:
         yield started.strip()
     finally:
+        print(docker(engine, "logs", started.strip()))  # shown where the test fails
         docker(engine, "rm", "--force", started.strip())
 
 
@@ -120,10 +121,7 @@ def test_it_sends_the_frames_of_its_gpus(
 
     try:
         with agent(engine, image, tmp_path) as container:
-            try:
-                wait_until(enough, "frames", RUN_S)
-            except AssertionError as error:
-                raise AssertionError(f"no frames: {docker(engine, 'logs', container)}") from error
+            wait_until(enough, "frames", RUN_S)
             docker(engine, "stop", "--time", "30", container)
             status = docker(engine, "inspect", "--format", "{{.State.ExitCode}}", container)
     finally:

@@ -54,9 +54,8 @@ NO_KUEUE = ["delegation/test_kueue.py"] if NO_SKIP and kueue_folder() is None el
 NO_KARPENTER = ["delegation/test_karpenter.py"] if NO_SKIP and karpenter_folder() is None else []
 NO_TRAINING = ["delegation/test_training.py"] if NO_SKIP and None in (training_folder(), kueue_folder()) else []
 NO_SERVING = ["delegation/test_serving.py"] if NO_SKIP and serving_folder() is None else []
-NO_MOUNT = (
-    ["agents/test_cordon.py"] if os.environ.get("FLYBALL_NO_SMALL_DISK") == "1" else []
-)  # as .ci/run has found out
+# .ci/run says so where a machine lets nobody mount a file system.
+NO_MOUNT = ["agents/test_cordon.py"] if os.environ.get("FLYBALL_NO_SMALL_DISK") == "1" else []
 WITHOUT = [*NO_HELM, *NO_KEDA, *NO_KUEUE, *NO_KARPENTER, *NO_SERVING, *NO_TRAINING, *NO_MOUNT]
 collect_ignore = [*REAL] if ABSENT else WITHOUT
 

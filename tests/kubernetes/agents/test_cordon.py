@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -11,22 +10,21 @@ import yaml
 from tests.actuators.loop import PARTITIONS, read_all, read_keyed
 from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.server import LOOPBACK, free_ports
-from tests.conftest import ROOT
 from tests.faults.testbed import READY_S, Service, wait_until
+from tests.kubernetes.agents.test_agent import RIGHTS
+from tests.kubernetes.autoscalers.burst import CELL, fleet
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import AGENT
+from tests.kubernetes.test_controller import change_node
 from tests.nvml_stub.stub import STATE_VARIABLE, NvmlStub, compile_stub
 
 from flyball_contracts.codec import decode_message, decode_record
-from flyball_contracts.config import Burst, FleetConfig, GridZone, NodePool, Service as FleetService
 from flyball_contracts.records import Inventory, ProposalTick, Scale
 from flyball_contracts.topics import DECISIONS, INVENTORY, PROPOSALS
 
 pytestmark = pytest.mark.integration
-RIGHTS = [d for d in yaml.safe_load_all((ROOT / "infra" / "kubernetes" / "agent.yaml").read_text()) if d]
-MERGE = "application/merge-patch+json"
-CELL, NODE = "kubernetes", "gpu-3"
-FULL = 8
+NODE, FULL = "gpu-3", 8
+"""The node of the agent, and how many GPUs it has: as many as the fleet's own node, which the service fills."""
 # What every pod has: a token of its account and the certificate of the API server, at these places.
 POD = ("unshare", "--mount", "--map-root-user", "sh", "-c", """
 mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&
@@ -35,20 +33,6 @@ cp -r "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"
 HELD_BACK = 20
 """Ticks for which the worker wants more replicas and gets none."""
 WANTED_S, DECIDED_S = 180.0, 120.0
-
-
-def fleet() -> FleetConfig:
-    """A node that its service fills, and a burst for which eight replicas are too few."""
-    chat = FleetService(
-        name="chat", pools=("gpu",), replicas=FULL, min_replicas=FULL, max_replicas=2 * FULL, cold_start_s=0.0,
-        stop_s=0.0, base_load=0.5, wave_share=0.0, noise_share=0.0, random_bursts_per_hour=0.0,
-        bursts=(Burst(from_s=15.0, rise_s=3.0, hold_s=1e6, factor=3.0),),
-    )  # fmt: skip
-    pool = NodePool(name="gpu", sku="h100", nodes=1, zone="DE", price_usd_per_hour=31.2)
-    return FleetConfig(
-        cell=CELL, zones=(GridZone(name="DE"),), pools=(pool,), services=(chat,), trainings=(), notebooks=(),
-        batches=(), failing=(), straggling=(),
-    )  # fmt: skip
 
 
 @pytest.mark.timeout(600)
@@ -83,32 +67,20 @@ def test_nothing_is_decided_onto_a_node_that_a_person_has_cordoned(
     (port,) = free_ports(1)
     common, described, health = tmp_path / "flyball.yaml", tmp_path / "fleet.yaml", tmp_path / "health"
     common.write_text(yaml.safe_dump(settings))
-    described.write_bytes(msgspec.yaml.encode(fleet()))
+    described.write_bytes(msgspec.yaml.encode(fleet(FULL, 2 * FULL, nodes=1, burst=3.0)))
     worker = Service("worker", tmp_path, ["worker", "--config", str(common), "--health-file", str(health)])
     agent = Service("agent", tmp_path, ["agent", "--config", str(common)], inside=[*POD, str(account)])
     listen = f"{LOOPBACK}:{port}"
     sender = Service("fleet", tmp_path, ["fleet", str(described), "--listen", listen, "--config", str(common)])
 
-    def cordon(closed: bool) -> None:
-        body: dict[str, Any] = {"spec": {"unschedulable": True if closed else None}}
-        path = f"/api/v1/nodes/{NODE}?fieldManager=kubectl-cordon"
-        status, answer = plane.request("PATCH", path, body, content_type=MERGE)
-        assert status == 200, answer
-
-    def reported() -> Inventory | None:
-        """What the agent has said last of its node."""
+    def reported() -> list[Inventory]:
+        """What the agent has said of its node, in order."""
         found = [(value, headers) for key, value, headers in read_keyed(bootstrap, INVENTORY.name) if key == NODE]
-        if not found or found[-1][0] is None:
-            return None
-        record = decode_record(INVENTORY.name, found[-1][0], [*found[-1][1]])
-        return record if isinstance(record, Inventory) else None
+        records = [decode_record(INVENTORY.name, value, [*headers]) for value, headers in found if value is not None]
+        return [one for one in records if isinstance(one, Inventory)]
 
     def shows(schedulable: bool) -> Callable[[], bool]:
-        def is_so() -> bool:
-            now = reported()
-            return now is not None and len(now.devices) == FULL and now.schedulable is schedulable
-
-        return is_so
+        return lambda: [(len(one.devices), one.schedulable) for one in reported()][-1:] == [(FULL, schedulable)]
 
     def wants() -> int:
         """Ticks in which more replicas are proposed than one node holds."""
@@ -125,22 +97,23 @@ def test_nothing_is_decided_onto_a_node_that_a_person_has_cordoned(
         ]
         return [one for one in records if isinstance(one, Scale)]
 
-    cordon(True)
+    change_node(cluster, NODE, unschedulable=True)
     try:
         worker.start()
         agent.start()
         wait_until(health.exists, "the worker has its partitions", READY_S)
-        wait_until(shows(schedulable=False), f"the agent reports a closed node: {agent.tail()}", READY_S)
+        wait_until(shows(schedulable=False), "the agent reports a closed node", READY_S)
         sender.start()
-        wait_until(lambda: wants() >= HELD_BACK, f"more replicas are wanted: {worker.tail()}", WANTED_S)
+        wait_until(lambda: wants() >= HELD_BACK, "more replicas are wanted", WANTED_S)
         assert decided() == []
-        cordon(False)
-        wait_until(shows(schedulable=True), f"the agent reports an open node: {agent.tail()}", READY_S)
-        wait_until(lambda: bool(decided()), f"replicas for the node that is open: {worker.tail()}", DECIDED_S)
+        change_node(cluster, NODE, unschedulable=None)
+        wait_until(shows(schedulable=True), "the agent reports an open node", READY_S)
+        wait_until(lambda: bool(decided()), "replicas for the node that is open", DECIDED_S)
         (first, *_) = decided()
         assert (first.workload, first.replicas_before) == ("chat", FULL)
         assert FULL < first.replicas <= 2 * FULL
+        assert first.time_ns > min(one.time_ns for one in reported() if one.schedulable)
     finally:
         for service in (sender, agent, worker):
             service.terminate()
-        cordon(False)
+        change_node(cluster, NODE, unschedulable=None)

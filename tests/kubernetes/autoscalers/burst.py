@@ -18,15 +18,15 @@ BURST_FROM_S, BURST = 15.0, 5.0
 LOOP_S = 300.0
 
 
-def fleet() -> FleetConfig:
-    """One service with a burst that its two pods cannot serve; a pod that is ready serves at once."""
+def fleet(replicas: int = BEFORE, most: int = MOST, nodes: int = 4, burst: float = BURST) -> FleetConfig:
+    """One service with a burst that its replicas cannot serve; a pod that is ready serves at once."""
     zone = GridZone(name="DE")
     chat = FleetService(
-        name="chat", pools=("gpu",), replicas=BEFORE, min_replicas=BEFORE, max_replicas=MOST, cold_start_s=0.0,
+        name="chat", pools=("gpu",), replicas=replicas, min_replicas=replicas, max_replicas=most, cold_start_s=0.0,
         stop_s=0.0, base_load=0.5, wave_share=0.0, noise_share=0.0, random_bursts_per_hour=0.0,
-        bursts=(Burst(from_s=BURST_FROM_S, rise_s=3.0, hold_s=1e6, factor=BURST),),
+        bursts=(Burst(from_s=BURST_FROM_S, rise_s=3.0, hold_s=1e6, factor=burst),),
     )  # fmt: skip
-    pool = NodePool(name="gpu", sku="h100", nodes=4, zone="DE", price_usd_per_hour=31.2)
+    pool = NodePool(name="gpu", sku="h100", nodes=nodes, zone="DE", price_usd_per_hour=31.2)
     return FleetConfig(
         cell=CELL, zones=(zone,), pools=(pool,), services=(chat,), trainings=(), notebooks=(), batches=(), failing=(),
         straggling=(),
