@@ -88,7 +88,8 @@ def test_a_node_is_what_its_labels_say() -> None:
 
 
 def test_a_declared_name_belongs_to_pods_of_its_namespace() -> None:
-    names = WorkloadNames({("Deployment", "ml", "server"): "chat", ("Deployment", "web", "page"): "web/page"})
+    declared = {("Deployment", "ml", "server"): "chat", ("Deployment", "web", "page"): "web/page"}
+    names = WorkloadNames(declared, {"chat": "ml", "web/page": "web"})
     mine, other = pod("a", {}), pod("b", {})._replace(namespace="web", owner=("Deployment", "web", "page"))
     assert names.of(mine) == "chat"
     assert names.of(other) == "web/page", "a pod of web claims a workload of ml"
@@ -270,7 +271,7 @@ def test_without_limits_the_number_stays_as_it_is() -> None:
     ],
 )
 def test_a_wrong_annotation_is_named_and_holds_the_workload(annotations: dict[str, str], words: str) -> None:
-    found = plan([deployment({"workload": "chat", **annotations})], [], "eu-1")
+    found = plan([deployment({"workload": "chat", **annotations})], [], "eu-1", {})
     assert found.specs == {}
     assert words in found.rejected["chat"]
 
@@ -283,7 +284,7 @@ def test_a_deadline_counts_from_the_objects_creation() -> None:
 
 def test_of_two_policies_the_older_counts_and_the_other_says_so() -> None:
     old, new = (policy("WorkloadPolicy", name, i, targetRef=CHAT, maxReplicas=i + 5) for i, name in enumerate("ba"))
-    found = plan([deployment({})], [new, old], "eu-1")
+    found = plan([deployment({})], [new, old], "eu-1", {})
     assert found.specs["ml/chat"].max_replicas == 5
     assert found.verdicts[old.path].accepted
     assert (found.verdicts[new.path].reason, "WorkloadPolicy b" in found.verdicts[new.path].message) == (
@@ -293,13 +294,13 @@ def test_of_two_policies_the_older_counts_and_the_other_says_so() -> None:
 
 
 def test_a_workload_that_two_objects_claim_is_held() -> None:
-    found = plan([deployment({"workload": "x"}), deployment({"workload": "x"}, name="other")], [], "eu-1")
+    found = plan([deployment({"workload": "x"}), deployment({"workload": "x"}, name="other")], [], "eu-1", {})
     assert (found.specs, list(found.rejected)) == ({}, ["x"])
 
 
 def test_nobody_holds_up_a_workload_of_another_namespace_by_its_name() -> None:
     governed = [policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=4)]
-    found = plan([deployment({}), deployment({"workload": "ml/chat"}, namespace="web")], governed, "eu-1")
+    found = plan([deployment({}), deployment({"workload": "ml/chat"}, namespace="web")], governed, "eu-1", {})
     assert (list(found.specs), list(found.rejected)) == (["ml/chat"], ["web/chat"])
     assert found.rejected["web/chat"] == (
         "flyball.dev/workload is 'ml/chat', of namespace 'ml'; only objects of ml may have that name: "
@@ -309,14 +310,34 @@ def test_nobody_holds_up_a_workload_of_another_namespace_by_its_name() -> None:
 
 def test_a_policy_on_an_object_with_a_foreign_name_says_what_is_wrong_with_it() -> None:
     governed = policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=4)
-    found = plan([deployment({"workload": "meta-llama/Llama-3-8B"})], [governed], "eu-1")
+    found = plan([deployment({"workload": "meta-llama/Llama-3-8B"})], [governed], "eu-1", {})
     assert found.specs == {}
     verdict = found.verdicts[governed.path]
     assert (verdict.accepted, "only objects of meta-llama may have that name" in verdict.message) == (False, True)
 
 
+@pytest.mark.parametrize("last", ["ml", "web"])
+def test_a_name_belongs_to_the_namespace_that_declared_it_first(last: str) -> None:
+    first, rival = sorted(
+        (deployment({"workload": "x", "max-replicas": "7"}, namespace=space) for space in ("ml", "web")),
+        key=lambda one: one.namespace == last,
+    )
+    rival = rival._replace(created_ns=rival.created_ns + 1)
+    governed = policy("WorkloadPolicy", "own", targetRef=CHAT, priority=9)
+    found = plan([rival, first], [governed], "eu-1", {})
+    assert found.homes == {"x": first.namespace}
+    assert (found.specs["x"].tenant, found.rejected) == (first.namespace, {})
+    told = f"workload x belongs to namespace {first.namespace}, which declared it first; choose another name in "
+    assert [problem.startswith(told) for problem in found.strangers.values()] == [True]
+    assert found.verdicts[governed.path].accepted is (last == "web")
+    alone = plan([rival], [], "eu-1", found.specs)
+    assert (alone.homes, alone.specs["x"].tenant, alone.strangers) == ({"x": last}, last, {})
+    then = plan([rival, first], [], "eu-1", alone.specs)
+    assert then.homes == {"x": last}, "who has it keeps it, whichever object is older"
+
+
 def test_an_object_may_be_called_by_its_own_namespace() -> None:
-    assert list(plan([deployment({"workload": "ml/talk"})], [], "eu-1").specs) == ["ml/talk"]
+    assert list(plan([deployment({"workload": "ml/talk"})], [], "eu-1", {}).specs) == ["ml/talk"]
 
 
 @pytest.mark.parametrize(("given", "workload"), [("ml/chat", ""), ("web/chat", "web/chat"), ("chat", "chat"), ("", "")])
@@ -334,7 +355,7 @@ def test_a_carbon_policy_selects_by_labels_and_gives_way_to_a_workload_policy() 
     )  # fmt: skip
     own = policy("WorkloadPolicy", "own", targetRef=CHAT, maxReplicas=2, checkpointSeconds=9)
     objects = [deployment({}, team="a"), deployment({"workload": "other"}, name="other")]
-    found = plan(objects, [green, own], "eu-1")
+    found = plan(objects, [green, own], "eu-1", {})
     chat, other = found.specs["ml/chat"], found.specs["other"]
     assert (chat.interruptible, chat.duration_s, chat.checkpoint_s, other.interruptible) == (True, 60.0, 9.0, False)
     assert found.verdicts[green.path].workloads == ("ml/chat",)
@@ -343,6 +364,6 @@ def test_a_carbon_policy_selects_by_labels_and_gives_way_to_a_workload_policy() 
 @given(st.permutations(range(3)))
 def test_the_order_of_lists_changes_nothing(order: list[int]) -> None:
     made = [policy("WorkloadPolicy", name, 3, targetRef=CHAT, maxReplicas=i + 2) for i, name in enumerate("abc")]
-    found = plan([deployment({})], [made[i] for i in order], "eu-1")
+    found = plan([deployment({})], [made[i] for i in order], "eu-1", {})
     assert found.specs["ml/chat"].max_replicas == 2
     assert msgspec.structs.asdict(found.specs["ml/chat"])["time_ns"] == 0

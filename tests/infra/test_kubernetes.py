@@ -55,11 +55,15 @@ def test_nothing_of_the_host_can_be_written() -> None:
             assert mounts[volume["name"]]["mountPath"] == CONFIG.agent.root + volume["hostPath"]["path"]
 
 
-def test_the_account_may_only_list_pods_and_read_nodes() -> None:
+def test_the_account_may_only_list_pods_and_read_nodes_and_names() -> None:
     assert BY_KIND["ClusterRole"]["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-    ]
+        {
+            "apiGroups": ["flyball.dev"], "resources": ["workloadnames"], "resourceNames": ["flyball"],
+            "verbs": ["get"],
+        },
+    ]  # fmt: skip
     (subject,) = BY_KIND["ClusterRoleBinding"]["subjects"]
     assert subject["name"] == BY_KIND["ServiceAccount"]["metadata"]["name"] == POD["serviceAccountName"]
     assert subject["namespace"] == BY_KIND["Namespace"]["metadata"]["name"]

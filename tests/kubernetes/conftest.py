@@ -31,6 +31,7 @@ REAL = (
     "test_check.py",
     "test_controller.py",
     "agents/test_cordon.py",
+    "agents/test_names.py",
     "autoscalers/test_keda.py",
     "autoscalers/test_keda_operator.py",
     "delegation/test_karpenter.py",

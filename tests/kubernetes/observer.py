@@ -66,14 +66,19 @@ class Observer:
 
 
 @contextmanager
-def controlling(observer: Observer, ahead_s: float = 0.0) -> Generator[list[ControllerReport]]:
-    """A controller of its own with the shipped rights, and a clock; its report comes when it has ended."""
+def controlling(
+    observer: Observer, ahead_s: float = 0.0, beside: tuple[str, ...] = ()
+) -> Generator[list[ControllerReport]]:
+    """A controller of its own with the shipped rights, and a clock; its report comes when it has ended.
+
+    It reads the observer's namespace and those ``beside`` it.
+    """
     config = Config(
         kafka=KafkaConfig(bootstrap=observer.bootstrap),
         controller=ControllerParameters(
             cell="eu-1",
             kubeconfig=str(observer.cluster.plane.kubeconfig(CONTROLLER)),
-            namespaces=(observer.cluster.namespace,),
+            namespaces=(observer.cluster.namespace, *beside),
             period_s=0.1,
         ),
     )

@@ -287,4 +287,8 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlP
     granted = {right for right in rights_in(RIGHTS) if right[0] not in OF_OTHERS}
     calls = [call["objectRef"] | {"verb": call["verb"]} for call in ruled.calls(CONTROLLER_USER) if "objectRef" in call]
     used = {right_of(call) for call in calls if call.get("apiGroup", "") not in OF_OTHERS}
+    # A patch that made its object needed the right to create it, too.
+    made = [call for call in ruled.calls(CONTROLLER_USER) if call.get("responseStatus", {}).get("code") == 201]
+    assert {call["verb"] for call in made} == {"patch"}
+    used |= {right_of(call["objectRef"] | {"verb": "create"}) for call in made}
     assert used == granted

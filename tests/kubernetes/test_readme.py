@@ -44,7 +44,7 @@ def test_policies_are_applied_and_answered(
     cluster: Cluster, reader: Reader, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
     bootstrap, plane = embedded_broker(PARTITIONS).bootstrap, cluster.plane
-    applied, shown = lines("kubectl apply -f infra/kubernetes/crds.yaml")
+    applied, shown, names = lines("kubectl apply -f infra/kubernetes/crds.yaml")
     reader.run(applied)
     (tmp_path / "policies.yaml").write_text(block("apiVersion: flyball.dev/v1alpha1"))
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "chat"}}, "template": pod({"app": "chat"}, 1, "200ms")}
@@ -66,6 +66,7 @@ def test_policies_are_applied_and_answered(
     table = reader.run(shown)
     assert "chat" in table
     assert "nightly" in table
+    assert "kind: WorkloadNames" in reader.run(names)
 
 
-CRDS = "crd/workloadpolicies.flyball.dev crd/carbonpolicies.flyball.dev"
+CRDS = "crd/workloadpolicies.flyball.dev crd/carbonpolicies.flyball.dev crd/workloadnames.flyball.dev"

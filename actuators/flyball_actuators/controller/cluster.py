@@ -11,7 +11,7 @@ from flyball_actuators.controller.watch import Watch
 from flyball_actuators.controller.workloads import KINDS, Declared, declared_by
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_contracts.config import ControllerConfig
-from flyball_contracts.schema.crds import GROUP, VERSION
+from flyball_contracts.declared.names import GROUP, VERSION
 
 _WITH_NODE = (("fieldSelector", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),)
 

@@ -1,13 +1,13 @@
 """Selects the node inventories that have to be published."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from flyball_actuators.controller.nodes import Node
-from flyball_actuators.controller.pods import OBJECT, Pod, WorkloadNames, allocations_of
+from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of
 from flyball_actuators.controller.taints import Tolerations, is_for_any
 from flyball_actuators.controller.topics import CONTROLLERS, Publisher, Topics
 from flyball_contracts.records import Inventory
@@ -28,7 +28,7 @@ def inventories_of(
     nodes: Iterable[Node],
     tolerations: Sequence[Tolerations],
     pods: Iterable[Pod],
-    workloads: Mapping[OBJECT, str],
+    workloads: WorkloadNames,
     topics: Topics,
     source: str,
     now_ns: int,
@@ -40,11 +40,10 @@ def inventories_of(
     left to that controller. That an agent has announced its stop stays in the record. ``tolerations`` are those of the
     declared workloads: a node that its taints reserve for others takes none of them.
     """
-    names_of_pods = WorkloadNames(workloads)
     by_node: dict[str, list[tuple[Pod, str]]] = defaultdict(list)
     for pod in pods:
-        if pod.requests or pod.workload or pod.owner in workloads:
-            by_node[pod.node].append((pod, names_of_pods.of(pod)))
+        if pod.requests or workloads.declare(pod):
+            by_node[pod.node].append((pod, workloads.of(pod)))
     changed: list[Inventory] = []
     names: set[str] = set()
     agents_back = set(topics.agents_back)

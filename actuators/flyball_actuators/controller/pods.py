@@ -92,20 +92,22 @@ def _owner(pod: Object) -> OBJECT:
 
 
 class WorkloadNames:
-    """Names of pods' workloads, by those of the objects that declare them."""
+    """Names of pods' workloads, by those of the objects that declare them, and the namespaces that names belong to."""
 
-    def __init__(self, workloads: Mapping[OBJECT, str]) -> None:
+    def __init__(self, workloads: Mapping[OBJECT, str], homes: Mapping[str, str]) -> None:
         self._workloads = workloads
-        self._homes: dict[str, set[str]] = {}
-        for (_, namespace, _), workload in workloads.items():
-            self._homes.setdefault(workload, set()).add(namespace)
+        self._homes = homes
+
+    def declare(self, pod: Pod) -> bool:
+        """Whether a pod or its controller has a declared workload."""
+        return bool(pod.workload) or pod.owner in self._workloads
 
     def of(self, pod: Pod) -> str:
         """Workload of a pod: its own annotation, else its controller's, else the controller's name.
 
-        A name that an object declares belongs to the pods of that namespace: others' annotations do not count.
+        A name that an object declares belongs to the pods of its namespace: others' annotations do not count.
         """
-        claimed = pod.workload if pod.namespace in self._homes.get(pod.workload, {pod.namespace}) else ""
+        claimed = pod.workload if self._homes.get(pod.workload, pod.namespace) == pod.namespace else ""
         return claimed or self._workloads.get(pod.owner) or f"{pod.namespace}/{pod.owner[2]}"
 
 

@@ -8,8 +8,8 @@ from flyball_actuators.controller.pods import OBJECT
 from flyball_actuators.controller.workloads import Declared, moment_of, spec_of
 from flyball_actuators.platforms.kubernetes.kinds import Object, status_of
 from flyball_contracts.declared.fields import fields_of
+from flyball_contracts.declared.names import ANNOTATION, GROUP, VERSION
 from flyball_contracts.records import WorkloadSpec
-from flyball_contracts.schema.crds import GROUP, VERSION
 
 POLICIES = {"WorkloadPolicy": "workloadpolicies", "CarbonPolicy": "carbonpolicies"}
 
@@ -51,12 +51,15 @@ class Verdict(NamedTuple):
 class Plan(NamedTuple):
     """Specifications by workload, ``rejected`` workloads with the reason, and verdicts by policy path.
 
-    A rejected workload keeps what was published before.
+    A rejected workload keeps what was published before. ``homes`` are the namespaces that declared names belong to, and
+    ``strangers`` the objects of other namespaces that claim one, each with the reason why it does not count.
     """
 
     specs: dict[str, WorkloadSpec]
     rejected: dict[str, str]
     verdicts: dict[str, Verdict]
+    homes: dict[str, str]
+    strangers: dict[str, str]
 
 
 def policy_of(obj: Object) -> Policy:
@@ -82,12 +85,15 @@ def policy_of(obj: Object) -> Policy:
     )
 
 
-def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> Plan:
+def plan(
+    objects: Sequence[Declared], policies: Sequence[Policy], cell: str, published: Mapping[str, WorkloadSpec]
+) -> Plan:
     """Specifications that are declared in a cell.
 
     An object counts if it is annotated or governed by a policy. Field by field, a WorkloadPolicy takes precedence over
     a CarbonPolicy, and that over annotations. A policy has no effect if an older one of its kind governs one of its
-    objects.
+    objects. A name stays with the namespace for which it is ``published``, as its tenant; a new one belongs to that of
+    the oldest object that bears it. Objects of other namespaces do not count.
     """
     ordered = sorted(policies, key=lambda one: (one.created_ns, one.namespace, one.name))
     governing: dict[OBJECT, dict[str, Policy]] = defaultdict(dict)
@@ -102,12 +108,23 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
             for one in matched[policy.path]:
                 governing[one.object][policy.kind] = policy
     counted = [one for one in objects if one.annotated or governing.get(one.object)]
+    homes: dict[str, str] = {}
+    for one in sorted(counted, key=lambda one: (not _is_published(one, published), one.created_ns, one.object)):
+        homes.setdefault(one.workload, one.namespace)
     claims: dict[str, list[Declared]] = defaultdict(list)
-    for one in counted:
-        claims[one.workload].append(one)
     specs: dict[str, WorkloadSpec] = {}
     rejected: dict[str, str] = {}
+    strangers: dict[str, str] = {}
     wrong: dict[OBJECT, str] = {}
+    for one in counted:
+        if one.namespace == homes[one.workload]:
+            claims[one.workload].append(one)
+        else:
+            problem = (
+                f"workload {one.workload} belongs to namespace {homes[one.workload]}, which declared it first; "
+                f"choose another name in {ANNOTATION}"
+            )
+            strangers[str(one)] = wrong[one.object] = problem
     for name, claimants in claims.items():
         try:
             if len(claimants) > 1:
@@ -120,7 +137,13 @@ def plan(objects: Sequence[Declared], policies: Sequence[Policy], cell: str) -> 
             rejected[name] = str(error)
             wrong |= {one.object: str(error) for one in claimants}
     verdicts = {path: _verdict(found, rivals.get(path, ()), wrong) for path, found in matched.items()}
-    return Plan(specs, rejected, verdicts)
+    return Plan(specs, rejected, verdicts, homes, strangers)
+
+
+def _is_published(one: Declared, published: Mapping[str, WorkloadSpec]) -> bool:
+    """Whether a workload is known as that of the object's namespace."""
+    spec = published.get(one.workload)
+    return spec is not None and not spec.removed and spec.tenant == one.namespace
 
 
 def _verdict(targets: Sequence[Declared], rivals: Sequence[str], wrong: Mapping[OBJECT, str]) -> Verdict:

@@ -11,6 +11,8 @@ import msgspec
 from flyball_actuators.controller.cluster import Cluster
 from flyball_actuators.controller.conditions import status_after
 from flyball_actuators.controller.machines import inventories_of
+from flyball_actuators.controller.names import NamesWriter
+from flyball_actuators.controller.pods import WorkloadNames
 from flyball_actuators.controller.policies import Plan, Policy, plan
 from flyball_actuators.controller.topics import CONTROLLERS, Topics
 from flyball_actuators.parameters import ControllerParameters
@@ -18,12 +20,13 @@ from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.kubernetes.api import APPLY, Api
 from flyball_contracts.config import Config
 from flyball_contracts.config.constants import with_constants
+from flyball_contracts.declared.names import GROUP, VERSION
 from flyball_contracts.records import Inventory, WorkloadSpec
-from flyball_contracts.schema.crds import GROUP, VERSION
 from flyball_contracts.topics import WORKLOADS
 
 _LOG = logging.getLogger(__name__)
 _ALWAYS_S = 30.0
+_LONGEST_MANAGER = 128  # characters that Kubernetes allows
 MANAGER = "flyball-controller"
 """Field manager that owns the status of policies."""
 
@@ -85,6 +88,7 @@ class _Controller:
         self.needs_retry = False
         self._api, self._cluster, self._topics, self._cell, self._clock = api, cluster, topics, cell, clock
         self._source = f"{CONTROLLERS}{cell}"
+        self._names = NamesWriter(api, f"{MANAGER}/{cell}"[:_LONGEST_MANAGER])
         self._problems: dict[str, str] = {}
         self._refused: dict[str, str] = {}
 
@@ -94,18 +98,20 @@ class _Controller:
         now_ns = self._clock()
         objects = self._cluster.objects()
         policies = self._cluster.policies()
-        planned = plan(objects, policies, self._cell)
+        planned = plan(objects, policies, self._cell, self._topics.tables.workloads)
         if self._cluster.machines_known and self._cluster.workloads_known:
-            names = {one.object: one.workload for one in objects if one.annotated or one.workload in planned.specs}
-            tolerations = sorted({one.tolerations for one in objects if one.object in names}, key=sorted)
+            declared = [one for one in objects if planned.homes.get(one.workload) == one.namespace]
+            names = WorkloadNames({one.object: one.workload for one in declared}, planned.homes)
+            tolerations = sorted({one.tolerations for one in declared}, key=sorted)
             changes = inventories_of(
                 self._cluster.nodes(), tolerations, self._cluster.pods(), names, self._topics, self._source, now_ns
             )
             self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone
+            self.needs_retry |= not self._names.write(planned.homes)
             unpublished = self._publish_workloads(planned, now_ns)
             self._write_statuses(policies, planned, unpublished, now_ns)
-        self._log_rejected(planned.rejected)
+        self._log_rejected(planned)
 
     def _publish_machines(self, changed: Sequence[Inventory], gone: Sequence[str]) -> None:
         if changed or gone:
@@ -170,11 +176,13 @@ class _Controller:
                 self.report = self.report._replace(conflicts=self.report.conflicts + (answer.status == 409))
             self._refused[policy.path] = problem
 
-    def _log_rejected(self, rejected: dict[str, str]) -> None:
-        for name, problem in rejected.items():
-            if self._problems.get(name) != problem:
-                _LOG.warning("workload %s stays as it is: %s", name, problem)
-        self._problems = dict(rejected)
+    def _log_rejected(self, planned: Plan) -> None:
+        problems = {f"workload {name} stays as it is": problem for name, problem in planned.rejected.items()}
+        problems |= planned.strangers
+        for what, problem in problems.items():
+            if self._problems.get(what) != problem:
+                _LOG.warning("%s: %s", what, problem)
+        self._problems = problems
 
 
 def _after(last: WorkloadSpec | None, now_ns: int) -> int:

@@ -1,6 +1,6 @@
 """Who may bear the name of a workload: the unit that has it by default, pods of its namespace, or who a rule names."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +43,10 @@ class WorkloadNames:
 
     A name that ``rules`` give belongs to the units that one of these rules matches. Any other name with a ``/`` belongs
     to the pods of the namespace before it, or to the unit that has it by default, such as ``slurm/7``. A name without
-    ``/`` that no rule gives is free.
+    ``/`` belongs to the pods of its ``homes``, which are namespaces by name; one that has none is free.
     """
+
+    homes: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, node: str, rules: Sequence[NamingRule]) -> None:
         self._node = node
@@ -60,9 +62,11 @@ class WorkloadNames:
             whose = "the units that agent.attribution.rules give this name"
         else:
             home, slash, _ = workload.partition("/")
-            in_home = claimant is not None and claimant.pod is not None and claimant.pod.namespace == home
-            may = not slash or in_home or (own is not None and own.workload == workload)
-            whose = f"pods of namespace {home!r}, or to the unit that has this name by default"
+            homes = (home,) if slash else self.homes.get(workload, ())
+            in_home = claimant is not None and claimant.pod is not None and claimant.pod.namespace in homes
+            may = not homes or in_home or (own is not None and own.workload == workload)
+            other = "or to the unit that has this name by default" if slash else "where an object declares it"
+            whose = f"pods of namespace {' or '.join(map(repr, homes))}, {other}"
         if may:
             return ""
         remedy = "choose another name" if claimant is not None else f"choose another, or {_KNOWN}"

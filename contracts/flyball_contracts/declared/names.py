@@ -1,6 +1,27 @@
-"""Names of workloads in a Kubernetes cluster."""
+"""Names of workloads in a Kubernetes cluster, and to which namespaces they belong."""
+
+from collections.abc import Mapping
+
+import msgspec
 
 ANNOTATION = "flyball.dev/workload"
+GROUP, VERSION = "flyball.dev", "v1alpha1"
+NAMES_KIND = "WorkloadNames"
+NAMES = "flyball"
+"""The object of this kind and name has the names of a cluster; the controller writes it, and agents read it."""
+NAMES_PATH = f"/apis/{GROUP}/{VERSION}/workloadnames/{NAMES}"
+
+
+class NamesSpec(msgspec.Struct, frozen=True):
+    """The namespaces whose pods may bear a name, by name; those with a ``/`` name their namespace themselves."""
+
+    names: Mapping[str, tuple[str, ...]] = {}
+
+
+class NamesObject(msgspec.Struct, frozen=True):
+    """A ``WorkloadNames`` object as the API server has it."""
+
+    spec: NamesSpec = NamesSpec()
 
 
 def foreign(name: str, namespace: str) -> str:

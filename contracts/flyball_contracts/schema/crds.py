@@ -1,12 +1,12 @@
-"""The custom resources ``WorkloadPolicy`` and ``CarbonPolicy``, generated from the workload document."""
+"""The custom resources: ``WorkloadPolicy`` and ``CarbonPolicy`` from the workload document, and ``WorkloadNames``."""
 
 from typing import Any
 
 from flyball_contracts.declared.document import WorkloadDocument
 from flyball_contracts.declared.fields import CARBON_FIELDS, POLICY_FIELDS, camel
+from flyball_contracts.declared.names import GROUP, NAMES, NAMES_KIND, VERSION
 from flyball_contracts.schema.json_schema import components
 
-GROUP, VERSION = "flyball.dev", "v1alpha1"
 TARGET_KINDS = (
     "Deployment", "StatefulSet", "LeaderWorkerSet", "Job", "JobSet", "TrainJob", "VolcanoJob", "InferenceService",
 )  # fmt: skip
@@ -47,7 +47,7 @@ _RULES = (
 
 
 def crds() -> list[Schema]:
-    """Both definitions, in the format of Kubernetes."""
+    """All definitions, in the format of Kubernetes."""
     fields = _fields()
     workload: Schema = {
         "type": "object",
@@ -74,7 +74,7 @@ def crds() -> list[Schema]:
         ],
     }
     return [
-        _crd(
+        _policy(
             "WorkloadPolicy",
             "wlp",
             workload,
@@ -86,17 +86,36 @@ def crds() -> list[Schema]:
                 "Priority": ".spec.priority",
             },
         ),
-        _crd(
+        _policy(
             "CarbonPolicy",
             "cbp",
             carbon,
             {"Workloads": ".status.workloads", "Interruptible": ".spec.interruptible", "Deadline": ".spec.deadline"},
         ),
+        _names(),
     ]
 
 
-def _crd(kind: str, short: str, spec: Schema, columns: dict[str, str]) -> Schema:
-    plural = kind.lower().removesuffix("y") + "ies"
+def _names() -> Schema:
+    """Definition of the names of a cluster; each writer owns the items that it adds."""
+    spaces = {"type": "array", "maxItems": 64, "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
+    spec = {
+        "type": "object",
+        "description": "The namespaces whose pods may bear the name of a workload. The controller writes it, from the "
+        "objects that declare a workload by annotation; agents keep to it.",
+        "properties": {"names": {"type": "object", "additionalProperties": spaces}},
+    }
+    schema = {
+        "type": "object",
+        "properties": {"spec": spec},
+        "x-kubernetes-validations": [
+            {"rule": f"self.metadata.name == '{NAMES}'", "message": f"there is one, whose name is {NAMES}"}
+        ],
+    }
+    return _definition(NAMES_KIND, NAMES_KIND.lower(), (), schema, scope="Cluster")
+
+
+def _policy(kind: str, short: str, spec: Schema, columns: dict[str, str]) -> Schema:
     shown: list[Schema] = [{"name": name, "type": _column(path), "jsonPath": path} for name, path in columns.items()]
     for condition in ("Accepted", "Published"):
         path = f'.status.conditions[?(@.type=="{condition}")].status'
@@ -118,30 +137,28 @@ def _crd(kind: str, short: str, spec: Schema, columns: dict[str, str]) -> Schema
         },
     }
     schema = {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}
+    more: Schema = {"subresources": {"status": {}}, "additionalPrinterColumns": shown}
+    return _definition(kind, kind.lower().removesuffix("y") + "ies", (short,), schema, scope="Namespaced", **more)
+
+
+def _definition(kind: str, plural: str, short: tuple[str, ...], schema: Schema, *, scope: str, **more: Any) -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {
                 "kind": kind,
                 "listKind": f"{kind}List",
                 "plural": plural,
                 "singular": kind.lower(),
-                "shortNames": [short],
+                **({"shortNames": [*short]} if short else {}),
                 "categories": ["flyball"],
             },
             "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": shown,
-                    "schema": {"openAPIV3Schema": schema},
-                }
+                {"name": VERSION, "served": True, "storage": True, **more, "schema": {"openAPIV3Schema": schema}}
             ],
         },
     }

@@ -2,6 +2,7 @@
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_collectors.workload.scraping.token import FetchError
+from flyball_contracts.declared.names import NAMES_PATH
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 
@@ -67,6 +69,10 @@ def pod(
 
 def answer(*pods: dict[str, Any]) -> str:
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "413"}, "items": pods})
+
+
+def names(**namespaces: list[str]) -> str:
+    return json.dumps({"kind": "WorkloadNames", "metadata": {"name": "flyball"}, "spec": {"names": namespaces}})
 
 
 def node(*, closed: bool = False) -> str:
@@ -124,16 +130,64 @@ def test_pods_are_requested_as_the_service_account(tmp_path: Path) -> None:
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         watch = PodWatch(settings, "n/1", 10.0, environ)
         until(lambda: [one.replica for one in watch.found] == ["a"])
-        assert server.requests[0].path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0"
-        assert server.requests[0].headers["Authorization"] == "Bearer abc"
         until(lambda: watch.problem == "")
-        assert "/api/v1/nodes/n%2F1?resourceVersion=0" in {request.path for request in server.requests}
+        assert {request.headers["Authorization"] for request in server.requests} == {"Bearer abc"}
+        assert [request.path for request in server.requests[:3]] == [
+            f"{NAMES_PATH}?resourceVersion=0",
+            "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%2F1&resourceVersion=0",
+            "/api/v1/nodes/n%2F1?resourceVersion=0",
+        ]
         server.respond(PODS, '{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}', status=403)
         until(lambda: watch.errors > 1)
         assert [one.replica for one in watch.found] == ["a"]
         server.respond(PODS, answer())
         until(lambda: watch.found == ())
         watch.close()
+
+
+def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "token").write_text("abc")
+    mine, other = pod("chat-a", reported()), pod("chat-b", reported())
+    other["metadata"]["namespace"] = "web"
+    listen = f"unix://{tmp_path}/t.sock"
+    with page_server() as api, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        api.respond(PODS, answer(mine, other))
+        api.respond(NODE, node())
+        api.respond(NAMES_PATH, names(chat=["ml"], tune=["ml", "lab"]))
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        workloads = WorkloadsParameters(discover=("kubernetes",), kubernetes=settings, listen=listen)
+        collector = WorkloadCollector(workloads, "n1", root=tmp_path, environ={})
+
+        def counted() -> list[str]:
+            sender.sendto(b"training,workload=tune,replica=t step=1", f"{tmp_path}/t.sock")
+            collector.read(0, 1)
+            return sorted(one.replica for one in collector.parts().allocations)
+
+        def shows(problem: str) -> bool:
+            return problem in (collector.problems()["kubernetes"] or "")
+
+        try:
+            collector.read(0, 1)
+            until(lambda: counted() == ["chat-a"])
+            owners = (
+                "workload 'chat' belongs to pods of namespace 'ml', where an object declares it; choose another name"
+            )
+            assert f"pod web/chat-b: {owners}" in caplog.text
+            assert "belongs to pods of namespace 'ml' or 'lab'" in caplog.text
+            assert collector.problems()["kubernetes"] == ""
+            api.respond(NAMES_PATH, names(chat=["web"]))
+            until(lambda: counted() == ["chat-b", "t"])
+            api.respond(NAMES_PATH, "{}", status=403)
+            until(lambda: shows("without get on workloadnames it is not seen to whom the names of workloads belong"))
+            api.respond(NAMES_PATH, "[]")
+            until(lambda: shows("no names of workloads"))
+            assert counted() == ["chat-b", "t"], "what was known stays"
+            api.respond(NAMES_PATH, "{}", status=404)
+            until(lambda: counted() == ["chat-a", "chat-b", "t"])
+            api.respond(NAMES_PATH, names(tune=["ml"]))
+            until(lambda: counted() == ["chat-a", "chat-b"])
+        finally:
+            collector.close()
 
 
 def test_outside_of_a_pod_it_is_refused() -> None:

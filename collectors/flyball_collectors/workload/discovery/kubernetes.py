@@ -1,4 +1,4 @@
-"""Discovery of this node's pods by their annotations, and whether the node takes more, from the API server.
+"""Discovery of this node's pods by their annotations, whose their names are, and whether the node takes more.
 
 A pod takes part when it is annotated ``prometheus.io/scrape: "true"`` and ``flyball.dev/workload: NAME``,
 and ``flyball.dev/server`` names whose series it has. Further annotations: ``flyball.dev/work``
@@ -8,6 +8,9 @@ models on the page it is). The replica is named after the pod.
 
 A node takes no more while it is cordoned, not ready, or has a taint by which it is about to leave. Taints that reserve
 it for some pods close nothing: what it runs tolerates them.
+
+Whose the names of workloads are, the controller writes to the object ``WorkloadNames``. Without a controller there is
+none, and names without a ``/`` are free.
 """
 
 from collections.abc import Mapping
@@ -17,12 +20,14 @@ import msgspec
 
 from flyball_collectors.parameters import KubernetesParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState, Watch
-from flyball_collectors.workload.scraping.token import FetchError, token_of
+from flyball_collectors.workload.scraping.token import FetchError, MissingError, token_of
+from flyball_contracts.declared.names import ANNOTATION, NAMES_PATH, NamesObject
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.nodes.kubernetes import KubernetesNode
 
 _LIST_BYTES = 32 * 1024 * 1024
 _LIVE = ("Pending", "Running")
+_JSON = "application/json"
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -72,7 +77,7 @@ def pods_of(body: bytes) -> tuple[DiscoveredReplica, ...]:
 
 def _found(pod: _Pod) -> DiscoveredReplica | None:
     annotations = pod.metadata.annotations
-    workload = annotations.get("flyball.dev/workload", "")
+    workload = annotations.get(ANNOTATION, "")
     if not workload or annotations.get("prometheus.io/scrape", "").lower() != "true":
         return None
     ports = [str(port.containerPort) for container in pod.spec.containers for port in container.ports]
@@ -103,10 +108,18 @@ def node_state_of(body: bytes) -> NodeState:
     return NodeState(shown.takes_pods, shown.cordon)
 
 
+def homes_of(body: bytes) -> Mapping[str, tuple[str, ...]]:
+    """The namespaces of names in a ``WorkloadNames`` object. Raises :class:`FetchError` for an invalid one."""
+    try:
+        return msgspec.json.decode(body, type=NamesObject).spec.names
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FetchError(f"no names of workloads ({error}); see KUBERNETES_SERVICE_HOST") from error
+
+
 class PodWatch(Watch):
     """Queries the API server. Raises :class:`ConfigError` without one."""
 
-    warning = "pods of this node, or its state, cannot be read: %s; what was found before is kept"
+    warning = "pods of this node, whose their names are, or its state cannot be read: %s; what was found before is kept"
 
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
         name = quote(settings.node or node, safe="")
@@ -130,13 +143,26 @@ class PodWatch(Watch):
         super().close()
 
     def _look(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
-        found = pods_of(self._server.get(self._path, "application/json"))
+        problems = [self._look_for_names()]  # first: no pod counts under a name that is another's
+        found = pods_of(self._server.get(self._path, _JSON))
         try:
-            self.node = node_state_of(self._server.get(self._node_path, "application/json"))
+            self.node = node_state_of(self._server.get(self._node_path, _JSON))
         except FetchError as error:
-            self.errors += 1
-            return found, f"{error}; without get on nodes no cordon of this node is seen"
-        return found, ""
+            problems.append(f"{error}; without get on nodes no cordon of this node is seen")
+        problems = [problem for problem in problems if problem]
+        self.errors += len(problems)
+        return found, "; ".join(problems)
+
+    def _look_for_names(self) -> str:
+        try:
+            homes = homes_of(self._server.get(f"{NAMES_PATH}?resourceVersion=0", _JSON))
+        except MissingError:
+            homes = {}
+        except FetchError as error:
+            return f"{error}; without get on workloadnames it is not seen to whom the names of workloads belong"
+        if homes != self.homes:
+            self.homes = homes
+        return ""
 
     def _run(self) -> None:
         super()._run()

@@ -4,9 +4,10 @@ import http.client
 import socket
 import ssl
 import time
+from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
-from flyball_collectors.workload.scraping.token import FetchError, Token
+from flyball_collectors.workload.scraping.token import FetchError, MissingError, Token
 
 _CHUNK_BYTES = 1 << 16
 
@@ -31,7 +32,8 @@ class Fetcher:
     def get(self, path: str, accept: str = "text/plain") -> bytes:
         """Body of a 2xx response.
 
-        Raises :class:`FetchError` for another status, and without a complete response in time.
+        Raises :class:`FetchError` for another status, :class:`MissingError` for 404, and without a complete response in
+        time.
         """
         where = self._base_url + path
         reused = self._kept is not None
@@ -86,7 +88,8 @@ class Fetcher:
         answer = self._kept.getresponse()
         body = self._read(answer, where)
         if not 200 <= answer.status < 300:
-            raise FetchError(f"{where}: status {answer.status}; {_advice(answer.status)}")
+            failure = MissingError if answer.status == HTTPStatus.NOT_FOUND else FetchError
+            raise failure(f"{where}: status {answer.status}; {_advice(answer.status)}")
         return body
 
     def _read(self, answer: http.client.HTTPResponse, where: str) -> bytes:

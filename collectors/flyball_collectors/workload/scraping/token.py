@@ -11,6 +11,10 @@ class FetchError(Exception):
     """A missing or unusable response; its text names the place and the remedy."""
 
 
+class MissingError(FetchError):
+    """The server has nothing at that place."""
+
+
 def token_of(file: str) -> Token:
     """Function that returns the bearer token: the content of a file, read each time; none without a file.
 

@@ -1,0 +1,53 @@
+"""Tells the agents of a cluster which namespaces the names of workloads belong to."""
+
+import logging
+import time
+from collections.abc import Mapping
+
+from flyball_actuators.platforms.base import PlatformError
+from flyball_actuators.platforms.kubernetes.api import APPLY, Api
+from flyball_contracts.declared.names import GROUP, NAMES, NAMES_KIND, NAMES_PATH, VERSION
+
+_LOG = logging.getLogger(__name__)
+_REPEAT_S = 30.0  # what somebody has taken out comes back
+
+
+class NamesWriter:
+    """Applies the object ``WorkloadNames``.
+
+    Controllers of several cells may write it, each as a field manager of its own, which owns what it has added. Names
+    with a ``/`` are left out: they name their namespace themselves.
+    """
+
+    def __init__(self, api: Api, manager: str) -> None:
+        self._api, self._manager = api, manager
+        self._applied: Mapping[str, str] | None = None
+        self._applied_s = 0.0
+        self._problem = ""
+
+    def write(self, homes: Mapping[str, str]) -> bool:
+        """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again."""
+        bare = {name: space for name, space in sorted(homes.items()) if "/" not in name}
+        now_s = time.monotonic()
+        if bare == self._applied and now_s - self._applied_s < _REPEAT_S:
+            return True
+        # An empty map in place of the last name would become null there, which the schema refuses.
+        spec = {"spec": {"names": {name: [space] for name, space in bare.items()}}} if bare else {}
+        body = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": NAMES_KIND,
+            "metadata": {"name": NAMES},
+            **spec,
+        }
+        try:
+            answer = self._api.call("PATCH", NAMES_PATH, body, (("fieldManager", self._manager),), APPLY)
+        except PlatformError as error:
+            _LOG.warning("the names of workloads: %s; they are written again", error)
+            return False
+        self._applied, self._applied_s = bare, now_s
+        problem = "" if answer.ok else answer.message or f"HTTP {answer.status}"
+        if problem and problem != self._problem:
+            remedy = "infra/kubernetes/crds.yaml and controller.yaml define it and grant it"
+            _LOG.warning("agents are not told whose the names of workloads are: %s; %s", problem, remedy)
+        self._problem = problem
+        return True
