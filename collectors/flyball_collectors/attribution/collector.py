@@ -14,6 +14,7 @@ from flyball_collectors.attribution.processes import ProcessOwners
 from flyball_collectors.attribution.shares import Shares, Uses, divide
 from flyball_collectors.attribution.units import Key, Unit, Units, key_of
 from flyball_collectors.attribution.usage import UsageMeter
+from flyball_collectors.attribution.users import JobUsers
 from flyball_collectors.base import Collector, KeyedReading, Parts, Reading
 from flyball_collectors.host.cgroup_v1 import hierarchy_of
 from flyball_collectors.nvml.readings.processes import Process
@@ -46,6 +47,7 @@ class AttributionCollector(Collector):
         self._owners = ProcessOwners(root, legacy=found is not None and found.legacy)
         self._units = Units(found.groups if found else None, settings.groups, without_devices=settings.without_devices)
         self._pods = PodNames(root / settings.pod_logs.lstrip("/"))
+        self._users = JobUsers(root)
         self._idle = IdlePower()
         self._meter = UsageMeter(root)
         self._reads = 0
@@ -107,14 +109,17 @@ class AttributionCollector(Collector):
     def _name(self, units: Mapping[Key, Unit], rows: Mapping[str, int], declared: Mapping[Key, Allocation]) -> None:
         """Name the units uniquely, unless nothing has changed since the last time."""
         pods = self._pods.find(unit for runtime, unit in units if runtime == "kubernetes")
-        facts = (dict(units), dict(rows), declared, dict(pods))
+        jobs = {key[1]: unit.folder for key, unit in units.items() if key[0] == "slurm" and unit.folder is not None}
+        job_users = self._users.find(jobs)
+        facts = (dict(units), dict(rows), declared, dict(pods), job_users)
         if facts == self._facts:
             return
         self._facts = facts
         self._names = {}
         taken: set[tuple[str, str]] = set()
         for key in sorted(units):
-            named = name_of(units[key].owner, self._node, pods.get(key[1]), self._settings.rules)
+            user = job_users.get(key[1], "") if key[0] == "slurm" else ""
+            named = name_of(units[key].owner, self._node, pods.get(key[1]), self._settings.rules, user)
             if key in declared:
                 named = named._replace(workload=declared[key].workload, replica=declared[key].replica)
             if named[:2] in taken:  # two pods of one name: the one is about to end, or a rule joins namespaces

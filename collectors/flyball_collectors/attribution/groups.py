@@ -1,4 +1,4 @@
-"""Pods and jobs that have a control group on this node, whether or not they use a device."""
+"""Pods and jobs that have a control group on this node, and the processes in it."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -6,6 +6,7 @@ from glob import glob
 from pathlib import Path
 
 from flyball_collectors.attribution.owner import Owner, owner_of_path
+from flyball_collectors.kernel import text_of
 
 _DEEPEST = 3  # of the folders between a pattern and a pod: kubelet.slice, kubepods, quality of service
 
@@ -18,6 +19,12 @@ def find_groups(mount: Path, patterns: Iterable[str]) -> dict[Owner, Path]:
         for top in sorted(glob(pattern, root_dir=mount))
         for owner, path in _inside(os.fspath(mount), f"/{top}", _DEEPEST)
     }
+
+
+def processes_in(group: Path) -> Iterator[int]:
+    """Numbers of the processes in a control group and below it."""
+    for folder, _, _ in os.walk(group):
+        yield from (int(pid) for pid in text_of(f"{folder}/cgroup.procs").split() if pid.isdecimal() and pid != "0")
 
 
 def _inside(mount: str, path: str, depth: int) -> Iterator[tuple[Owner, str]]:

@@ -46,8 +46,8 @@ def stem(pod: str) -> str:
     return pod
 
 
-def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[NamingRule] = ()) -> Named:
-    """Names of a unit on a node; an unknown pod is named by its UID."""
+def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[NamingRule] = (), user: str = "") -> Named:
+    """Names of a unit on a node; an unknown pod is named by its UID. ``user`` is the number of a job's user."""
     match owner.runtime:
         case "kubernetes" if pod is not None:
             labels = {"namespace": pod.namespace, "pod": pod.name, "uid": owner.unit}
@@ -56,7 +56,7 @@ def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[Nam
             labels = {"uid": owner.unit}
             workload, replica = f"pod/{owner.unit}", owner.unit
         case "slurm":
-            labels = {"job": owner.unit}
+            labels = {"job": owner.unit, **({"user": user} if user else {})}
             workload, replica = f"slurm/{owner.unit}", f"{owner.unit}.{node}"
         case "container":
             labels = {"container": owner.unit}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from flyball_collectors.attribution.naming import Pod, PodNames, matches, name_of
 from flyball_collectors.attribution.owner import Owner
 from flyball_collectors.attribution.processes import ProcessOwners
+from flyball_collectors.attribution.users import JobUsers
 from flyball_collectors.host.cgroup_v1 import hierarchy_of
 from flyball_collectors.parameters import AttributionParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica
@@ -18,10 +19,14 @@ _TERMS = {"kubernetes": "pod", "slurm": "job"}
 
 
 class Claimant(NamedTuple):
-    """A unit that reports under a workload's name; ``pod`` is its pod, if it is one with a known name."""
+    """A unit that reports under a workload's name; ``pod`` is its pod, if it is one with a known name.
+
+    ``user`` is the number of a job's user, empty if unknown.
+    """
 
     owner: Owner
     pod: Pod | None
+    user: str = ""
 
     def __str__(self) -> str:
         """The unit in the terms of its runtime."""
@@ -34,7 +39,7 @@ def claimant_of(found: DiscoveredReplica) -> Claimant:
     """The pod or job that announced a replica."""
     labels = dict(found.labels)
     if found.runtime == "slurm":
-        return Claimant(Owner("slurm", labels["job"]), None)
+        return Claimant(Owner("slurm", labels["job"]), None, labels.get("user", ""))
     return Claimant(Owner("kubernetes", labels["uid"]), Pod(labels["namespace"], labels["pod"]))
 
 
@@ -55,7 +60,7 @@ class WorkloadNames:
     def problem(self, workload: str, claimant: Claimant | None) -> str:
         """Why a unit must not report for a workload, ``None`` being an unknown one; empty if it may."""
         rules = [rule for rule in self._rules if rule.workload == workload]
-        own = None if claimant is None else name_of(claimant.owner, self._node, claimant.pod)
+        own = None if claimant is None else name_of(claimant.owner, self._node, claimant.pod, (), claimant.user)
         if rules:
             known = {} if claimant is None or own is None else {"runtime": claimant.owner.runtime, **own.labels}
             may = any(matches(rule, known) for rule in rules)
@@ -78,6 +83,8 @@ class Senders:
 
     def __init__(self, root: Path, section: AttributionConfig) -> None:
         settings, found = with_constants(AttributionParameters, section), hierarchy_of(root)
+        self._groups = found.groups if found is not None else None
+        self._users = JobUsers(root)
         self._owners = ProcessOwners(root, legacy=found is not None and found.legacy)
         self._pods = PodNames(root / settings.pod_logs.lstrip("/"))
 
@@ -91,4 +98,13 @@ class Senders:
             if self._owners.runs(pid):
                 owners.pop(pid, None)
         pods = self._pods.find(owner.unit for owner in owners.values() if owner.runtime == "kubernetes")
-        return {pid: Claimant(owner, pods.get(owner.unit)) for pid, owner in owners.items()}
+        jobs = {
+            owner.unit: self._groups / owner.path.lstrip("/")
+            for owner in owners.values()
+            if owner.runtime == "slurm" and owner.path and self._groups is not None
+        }
+        users = self._users.find(jobs)
+        return {
+            pid: Claimant(owner, pods.get(owner.unit), users.get(owner.unit, "") if owner.runtime == "slurm" else "")
+            for pid, owner in owners.items()
+        }

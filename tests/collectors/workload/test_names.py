@@ -9,25 +9,39 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.brokers.server import free_ports
-from tests.collectors.attribution.cgroup_tree import CgroupTree
+from tests.collectors.attribution.cgroup_tree import CgroupTree, write
 from tests.collectors.workload.test_slurm import ANNOUNCED, FAST, SCOPE, job
 from tests.collectors.workload.workload_server import until
 
+from flyball_collectors.attribution import AttributionCollector
 from flyball_collectors.parameters import WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_contracts.config import AttributionConfig
 from flyball_contracts.config.attribution import NamingRule
 
+ANN, BOB = os.getuid() or 1042, 1043
+"""Numbers of users. Only root may show processes as those of others; its own ones in a job are Slurm's."""
 RULES = AttributionConfig(
     rules=(
         NamingRule(match={"runtime": "slurm", "job": "7"}, workload="prod"),
         NamingRule(match={"namespace": "ml"}, workload="prod"),
         NamingRule(match={"unit": "train.service"}, workload="team/own"),
+        NamingRule(match={"runtime": "slurm", "user": str(ANN)}, workload="of-ann"),
     )
 )
 FDS = struct.pack("2i", 0, 0)
 SEND = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
+
+
+def belongs(tree: CgroupTree, user: int, *pids: int) -> None:
+    """Show processes as those of a user."""
+    for pid in pids:
+        folder = tree.root / f"proc/{pid}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.getuid() != user:
+            os.chown(folder, user, -1)
 
 
 def lines(*names: str) -> str:
@@ -41,8 +55,8 @@ def rows(collector: WorkloadCollector) -> set[str]:
 @pytest.mark.parametrize(
     ("group", "allowed"),
     [
-        (f"{SCOPE}/job_7/step_0/user/task_0", {"prod", "slurm/7", "free"}),
-        (f"{SCOPE}/job_8/step_0/user/task_0", {"slurm/8", "free"}),
+        (f"{SCOPE}/job_7/step_0/user/task_0", {"prod", "slurm/7", "of-ann", "free"}),
+        (f"{SCOPE}/job_8/step_0/user/task_0", {"slurm/8", "of-ann", "free"}),
         ("/system.slice/train.service", {"team/own", "process/train.service", "free"}),
         ("pod 0 of ml", {"prod", "ml/chat", "free"}),
         ("pod 1 of web", {"web/chat", "free"}),
@@ -51,7 +65,7 @@ def rows(collector: WorkloadCollector) -> set[str]:
 )
 def test_a_line_speaks_for_the_unit_of_its_sender(tmp_path: Path, group: str, allowed: set[str]) -> None:
     tree, everything = CgroupTree(tmp_path / "host"), {
-        "prod", "slurm/7", "slurm/8", "team/own", "process/train.service", "ml/chat", "web/chat", "free",
+        "prod", "slurm/7", "slurm/8", "team/own", "process/train.service", "ml/chat", "web/chat", "of-ann", "free",
     }  # fmt: skip
     if group.startswith("pod"):
         number, namespace = int(group.split()[1]), group.split()[-1]
@@ -59,6 +73,9 @@ def test_a_line_speaks_for_the_unit_of_its_sender(tmp_path: Path, group: str, al
         group = tree.pod_path(number)
     if group:
         tree.process(os.getpid(), group)
+        belongs(tree, ANN, os.getpid())
+    if "job_" in group:
+        write(tree.group(group) / "cgroup.procs", f"{os.getpid()}\n")
     path = f"{tmp_path}/t.sock"
     collector = WorkloadCollector(WorkloadsParameters(listen=f"unix://{path}"), "n1", root=tree.root, attribution=RULES)
     try:
@@ -141,5 +158,37 @@ def test_a_job_announces_no_workload_of_others(tmp_path: Path) -> None:
         until(lambda: rows(collector) == {"prod", "slurm/7", "free"})
         found = {(one.workload, one.labels["job"]) for one in collector.parts().allocations}
         assert found == {("prod", "7"), ("slurm/7", "7"), ("free", "8")}
+    finally:
+        collector.close()
+
+
+def test_a_job_is_its_users(tmp_path: Path) -> None:
+    tree = CgroupTree(tmp_path)
+    folder = tree.root / "run/jobs"
+    folder.mkdir(parents=True)
+    users = {1: (ANN,)} if os.getuid() else {1: (ANN,), 2: (BOB,), 3: (ANN, BOB), 4: (0,), 5: (0, ANN)}
+    expected = {
+        1: ("of-ann", str(ANN)), 2: ("slurm/2", str(BOB)), 3: ("slurm/3", None), 4: ("slurm/4", None),
+        5: ("of-ann", str(ANN)),
+    }  # fmt: skip
+    for number, owners in users.items():
+        pids = [10 * number + place for place in range(len(owners))]
+        job(tree, number, *pids)
+        for pid, owner in zip(pids, owners, strict=True):
+            belongs(tree, owner, pid)
+        said = ANNOUNCED | {"FLYBALL_WORKLOAD": "of-ann", "FLYBALL_METRICS_PORT": str(number)}
+        file = folder / f"{number}.0"
+        file.write_text("".join(f"{key}={value}\n" for key, value in said.items()))
+        os.chown(file, owners[-1], -1)
+    config = WorkloadsParameters(period_s=60.0, discover=("slurm",), slurm=FAST)
+    collector = WorkloadCollector(config, "n1", root=tree.root, attribution=RULES, environ={})
+    units = AttributionCollector(replace(RULES, without_devices=True), "n1", tree.root)
+    try:
+        until(lambda: rows(collector) == {"of-ann"})
+        of_ann = {str(job) for job in users if expected[job][0] == "of-ann"}
+        assert {one.labels["job"] for one in collector.parts().allocations} == of_ann
+        units.read(0, 1)
+        named = {one.labels["job"]: (one.workload, one.labels.get("user")) for one in units.parts().allocations}
+        assert named == {str(job): expected[job] for job in users}
     finally:
         collector.close()

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from flyball_collectors.attribution.groups import find_groups
+from flyball_collectors.attribution.groups import find_groups, processes_in
+from flyball_collectors.attribution.users import JobUsers, user_of
 from flyball_collectors.kernel import text_of
 from flyball_collectors.parameters import SlurmParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, Watch
@@ -42,8 +43,8 @@ def find_jobs(root: Path) -> dict[str, Path]:
     return {owner.unit: folder for owner, folder in found.items() if owner.runtime == "slurm"}
 
 
-def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator[DiscoveredReplica]:
-    """The replicas of a job, one for each port, whichever process announced it."""
+def replicas_of(job: str, node: str, announced: Iterable[Variables], user: str = "") -> Iterator[DiscoveredReplica]:
+    """The replicas of a job of a user, one for each port, whichever process announced it."""
     by_page = {
         (one["FLYBALL_WORKLOAD"], one.get("FLYBALL_METRICS_PORT", "")): one
         for one in announced
@@ -57,7 +58,7 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables]) -> Iterator
             runtime="slurm",
             workload=workload,
             replica=name if names.count(name) == 1 else f"{name}.{port}",
-            labels=(("job", job),),
+            labels=(("job", job), *((("user", user),) if user else ())),
             url=f"http://127.0.0.1:{port}{path}" if usable else "",
             server=one.get("FLYBALL_SERVER", ""),
             work=one.get("FLYBALL_WORK", "requests"),
@@ -77,6 +78,7 @@ class JobWatch(Watch):
         self._node = node
         self._query = NodeQuery(settings, node)
         self._root = root
+        self._users = JobUsers(root)
         self._folder = root / settings.folder.lstrip("/")
         super().__init__("slurm-jobs", settings.period_s, 1.0)
 
@@ -93,21 +95,22 @@ class JobWatch(Watch):
 
     def _look_for_jobs(self) -> tuple[tuple[DiscoveredReplica, ...], str]:
         jobs = find_jobs(self._root)
+        job_users = self._users.find(jobs)
         written = self._written()
         opened = False
         found: list[DiscoveredReplica] = []
         foreign: list[str] = []
         for job, group in sorted(jobs.items()):
-            processes = [f"{self._root}/proc/{pid}" for pid in _processes(group)]
+            processes = [f"{self._root}/proc/{pid}" for pid in processes_in(group)]
             environs = [text_of(f"{process}/environ", _MOST_BYTES) for process in processes]
             opened = opened or any(environs)
             files = (written or {}).get(job, [])
-            users = {_owner(process) for process in processes} if files else set[int | None]()
+            users = {user_of(process) for process in processes} if files else set[int | None]()
             announced = [variables for owner, variables in files if owner in users]
             if processes and len(announced) < len(files):
                 foreign.append(job)
             announced += [variables_of(text) for text in environs]
-            found += replicas_of(job, self._node, announced)
+            found += replicas_of(job, self._node, announced, job_users.get(job, ""))
         if len(found) > _MOST_REPLICAS:
             return tuple(found[:_MOST_REPLICAS]), f"{len(found)} replicas; those after {_MOST_REPLICAS} are left out"
         if foreign:
@@ -127,20 +130,7 @@ class JobWatch(Watch):
             return None
         announced: dict[str, list[tuple[int, dict[str, str]]]] = {}
         for file in files:
-            job, owner = os.path.basename(file).partition(".")[0], _owner(file)
+            job, owner = os.path.basename(file).partition(".")[0], user_of(file)
             if owner is not None:
                 announced.setdefault(job, []).append((owner, variables_of(text_of(file, _MOST_BYTES))))
         return announced
-
-
-def _owner(path: str) -> int | None:
-    """User of a file, or of a process by its folder; ``None`` if it is gone."""
-    try:
-        return os.lstat(path).st_uid
-    except OSError:
-        return None
-
-
-def _processes(group: Path) -> Iterator[int]:
-    for folder, _, _ in os.walk(group):
-        yield from (int(pid) for pid in text_of(f"{folder}/cgroup.procs").split() if pid.isdecimal() and pid != "0")

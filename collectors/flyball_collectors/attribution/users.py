@@ -1,0 +1,38 @@
+"""The users of Slurm jobs."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from flyball_collectors.attribution.groups import processes_in
+
+_ROOT = 0  # Slurm's own processes in a job, and processes that hide their user from others
+
+
+class JobUsers:
+    """Users of jobs by the kernel: a job is its only user's, in whose name alone it has processes beside root's.
+
+    A user is known for as long as the job is looked up at every call.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._proc = f"{root}/proc"
+        self._known: dict[str, str] = {}
+
+    def find(self, jobs: Mapping[str, Path]) -> dict[str, str]:
+        """The number of each job's user; left out while the processes in its control group do not show it."""
+        found = {job: self._known.get(job) or self._user_of(group) for job, group in jobs.items()}
+        self._known = {job: user for job, user in found.items() if user}
+        return self._known
+
+    def _user_of(self, group: Path) -> str:
+        users = {user_of(f"{self._proc}/{pid}") for pid in processes_in(group)} - {None, _ROOT}
+        return str(users.pop()) if len(users) == 1 else ""
+
+
+def user_of(path: str) -> int | None:
+    """User of a file, or of a process by its folder; ``None`` if it is gone."""
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
