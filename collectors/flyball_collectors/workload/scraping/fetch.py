@@ -47,6 +47,8 @@ class Fetcher:
                     raise
                 # the server had closed the kept connection meanwhile
                 return self._request(path, accept, where)
+        except MissingError:  # a whole answer
+            raise
         except FetchError:
             self.close()
             raise
