@@ -42,7 +42,7 @@ def inventories_of(
     """
     by_node: dict[str, list[tuple[Pod, str]]] = defaultdict(list)
     for pod in pods:
-        if pod.requests or workloads.declare(pod):
+        if pod.requests or workloads.is_declared(pod):
             by_node[pod.node].append((pod, workloads.of(pod)))
     changed: list[Inventory] = []
     names: set[str] = set()

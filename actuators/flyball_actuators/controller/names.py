@@ -48,6 +48,8 @@ class NamesWriter:
         problem = "" if answer.ok else answer.message or f"HTTP {answer.status}"
         if problem and problem != self._problem:
             remedy = "infra/kubernetes/crds.yaml and controller.yaml define it and grant it"
-            _LOG.warning("agents are not told whose the names of workloads are: %s; %s", problem, remedy)
+            _LOG.warning(
+                "agents are not told which namespaces the names of workloads belong to: %s; %s", problem, remedy
+            )
         self._problem = problem
         return True

@@ -98,7 +98,7 @@ class WorkloadNames:
         self._workloads = workloads
         self._homes = homes
 
-    def declare(self, pod: Pod) -> bool:
+    def is_declared(self, pod: Pod) -> bool:
         """Whether a pod or its controller has a declared workload."""
         return bool(pod.workload) or pod.owner in self._workloads
 

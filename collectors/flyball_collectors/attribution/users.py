@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from flyball_collectors.attribution.groups import processes_in
 
+_MOST = 256  # processes of a job; one that does not show its user is looked at again at every tick
 _ROOT = 0  # Slurm's own processes in a job, and processes that hide their user from others
 
 
@@ -26,7 +28,13 @@ class JobUsers:
         return self._known
 
     def _user_of(self, group: Path) -> str:
-        users = {user_of(f"{self._proc}/{pid}") for pid in processes_in(group)} - {None, _ROOT}
+        users: set[int] = set()
+        for pid in islice(processes_in(group), _MOST):
+            user = user_of(f"{self._proc}/{pid}")
+            if user is not None and user != _ROOT:
+                users.add(user)
+            if len(users) > 1:
+                break
         return str(users.pop()) if len(users) == 1 else ""
 
 

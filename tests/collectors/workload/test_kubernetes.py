@@ -178,7 +178,7 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
             api.respond(NAMES_PATH, names(chat=["web"]))
             until(lambda: counted() == ["chat-b", "t"])
             api.respond(NAMES_PATH, "{}", status=403)
-            until(lambda: shows("without get on workloadnames it is not seen to whom the names of workloads belong"))
+            until(lambda: shows("without get on workloadnames no name is kept for the namespace that declares it"))
             api.respond(NAMES_PATH, "[]")
             until(lambda: shows("no names of workloads"))
             assert counted() == ["chat-b", "t"], "what was known stays"

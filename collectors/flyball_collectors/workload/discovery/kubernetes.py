@@ -1,4 +1,4 @@
-"""Discovery of this node's pods by their annotations, whose their names are, and whether the node takes more.
+"""Discovery of this node's pods by their annotations, the owners of names, and whether the node takes more.
 
 A pod takes part when it is annotated ``prometheus.io/scrape: "true"`` and ``flyball.dev/workload: NAME``,
 and ``flyball.dev/server`` names whose series it has. Further annotations: ``flyball.dev/work``
@@ -9,8 +9,8 @@ models on the page it is). The replica is named after the pod.
 A node takes no more while it is cordoned, not ready, or has a taint by which it is about to leave. Taints that reserve
 it for some pods close nothing: what it runs tolerates them.
 
-Whose the names of workloads are, the controller writes to the object ``WorkloadNames``. Without a controller there is
-none, and names without a ``/`` are free.
+The controller writes to the object ``WorkloadNames`` which namespaces names belong to. Without a controller there is no
+such object, and names without a ``/`` are free.
 """
 
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ def homes_of(body: bytes) -> Mapping[str, tuple[str, ...]]:
 class PodWatch(Watch):
     """Queries the API server. Raises :class:`ConfigError` without one."""
 
-    warning = "pods of this node, whose their names are, or its state cannot be read: %s; what was found before is kept"
+    warning = "pods of this node, the owners of names, or its state cannot be read: %s; what was found before is kept"
 
     def __init__(self, settings: KubernetesParameters, node: str, timeout_s: float, environ: Mapping[str, str]) -> None:
         name = quote(settings.node or node, safe="")
@@ -159,7 +159,7 @@ class PodWatch(Watch):
         except MissingError:
             homes = {}
         except FetchError as error:
-            return f"{error}; without get on workloadnames it is not seen to whom the names of workloads belong"
+            return f"{error}; without get on workloadnames no name is kept for the namespace that declares it"
         if homes != self.homes:
             self.homes = homes
         return ""
