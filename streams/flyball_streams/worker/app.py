@@ -18,6 +18,7 @@ from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.worker.credentials import credentials
 from flyball_streams.worker.fetch import Fetch
 from flyball_streams.worker.host import LANE_OF, LaneHost
+from flyball_streams.worker.stacks import stacks
 from flyball_streams.worker.transport import BatchConsumer, BatchTransport
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ class Worker:
         return self._joined and (consumer.placed or not consumer.assignment())
 
     def progress(self) -> int:
-        """Return a counter that rises with each batch."""
-        return self.host.progress
+        """Return a counter that rises with each tick that a lane closes, and with each step."""
+        return self.host.progress()
 
     def lag(self) -> int:
         """Messages of our partitions that no lane has used."""
@@ -104,6 +105,10 @@ class Worker:
             done = self.host.offset(tp.topic, tp.partition)
             waiting += max(0, (consumer.highwater(tp) or 0) - done) if done is not None else 0
         return waiting
+
+    def stacks(self) -> str:
+        """Where the threads of this process and the tasks of its event loop stand."""
+        return stacks(self.app.loop)
 
     def resume(self, assigned: Collection[TP]) -> Mapping[TP, int]:
         """Offsets from which assigned partitions with known state resume; called in a thread."""

@@ -17,18 +17,22 @@ BEAT_S = 2.0
 
 
 class Watched(Protocol):
-    """The interface of a worker to its watchdog, which calls all three from its own thread."""
+    """The interface of a worker to its watchdog, which calls all four from its own thread."""
 
     def joined(self) -> bool:
         """Whether the consumer group has assigned partitions to this process, possibly none."""
         ...
 
     def progress(self) -> int:
-        """Return a counter that rises with each batch."""
+        """Return a counter that rises with each tick that a lane closes, and with each step."""
         ...
 
     def lag(self) -> int:
         """Number of waiting messages."""
+        ...
+
+    def stacks(self) -> str:
+        """Where its threads and tasks stand."""
         ...
 
 
@@ -65,7 +69,7 @@ class Watchdog(threading.Thread):
             self._well_s = now_s
             self._health_file.touch()
         elif now_s - self._well_s > self._limit_s:
-            log.critical("worker ends: for %.0f s %s", self._limit_s, why)
+            log.critical("worker ends: for %.0f s %s; it stands here:\n%s", self._limit_s, why, self._watched.stacks())
             self._end(STUCK)
 
     def stop(self) -> None:

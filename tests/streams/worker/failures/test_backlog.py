@@ -52,6 +52,17 @@ def test_who_is_far_ahead_of_one_with_a_backlog_waits(host: LaneHost) -> None:
     assert host.ahead({FIRST: much, SECOND: BACKLOG}) == set()
 
 
+def test_a_step_through_a_backlog_is_progress_with_each_tick(host: LaneHost) -> None:
+    agent, ticks = Agent(inventory("node-0")), WORKER.lane_lateness_ticks(PERIOD_NS) + 60
+    host.directory.apply(agent.inventory)
+    frames = [f._replace(partition=FIRST.partition) for i in range(ticks) for f in agent.frames(i, schemas=[1])]
+    before = host.progress()
+    host.step([(FIRST, [f._replace(offset=i) for i, f in enumerate(frames)])])
+    closed = host.stats()[f"node/{FIRST.partition}"].ticks
+    assert closed > 50
+    assert host.progress() - before == closed + 1
+
+
 def test_cells_that_ended_hold_nobody(host: LaneHost) -> None:
     late = WORKER.lane_lateness_ticks(PERIOD_NS)
     ends = {FIRST: {"gone": 20, "there": 4 * late + 60}, SECOND: {"gone": 2 * late + 50, "there": 3 * late + 50}}

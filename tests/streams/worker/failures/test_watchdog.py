@@ -20,6 +20,9 @@ class Worker:
     def lag(self) -> int:
         return self.waiting
 
+    def stacks(self) -> str:
+        return "thread lanes"
+
 
 class IncidentHarness:
     """A watchdog over a made-up worker and clock."""
@@ -64,6 +67,7 @@ def test_lag_without_progress_ends_the_worker(harness: IncidentHarness, caplog: 
     assert not harness.beats(10.1 + LIMIT_S)
     assert harness.ended == [STUCK]
     assert "7 messages waited" in caplog.text
+    assert "thread lanes" in caplog.text
 
 
 def test_progress_in_time_saves_it(harness: IncidentHarness) -> None:

@@ -1,0 +1,36 @@
+"""Where the threads and tasks of a process stand, for the log of a worker that is ended because it is stuck."""
+
+import asyncio
+import sys
+import threading
+import traceback
+from typing import Any
+
+
+def stacks(loop: asyncio.AbstractEventLoop) -> str:
+    """Return the stacks of all threads and of the tasks of ``loop``, innermost calls last; for any thread."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    threads = [
+        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    ]
+    return "\n".join(threads + [f"task {task.get_name()}:\n{_waits(task.get_coro())}" for task in _tasks(loop)])
+
+
+def _tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
+    try:
+        return sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+    except RuntimeError:  # the loop began and ended tasks all the while
+        return []
+
+
+def _waits(coroutine: Any) -> str:
+    """Each coroutine that the one before awaits, to the last one."""
+    lines: list[str] = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_qualname}\n')
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    return "".join(lines)
