@@ -16,7 +16,7 @@ from flyball_contracts.config import Config
 from flyball_contracts.errors import FlyballError, Stopped
 from flyball_contracts.topics import DEMAND, EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.worker.credentials import credentials
-from flyball_streams.worker.fetch import Fetch
+from flyball_streams.worker.fetch import MOST, Fetch
 from flyball_streams.worker.host import LANE_OF, LaneHost
 from flyball_streams.worker.stacks import stacks
 from flyball_streams.worker.transport import BatchConsumer, BatchTransport
@@ -37,7 +37,7 @@ FAILED = 70
 class Worker:
     """The Faust app of one worker process; the watchdog reads its progress.
 
-    There is one agent for each source topic. All lanes run in one thread beside the event loop: it steps through all
+    There is one agent for each source topic. All lanes run in one thread beside the event loop: it steps through
     pending batches and then waits once until the broker has acknowledged their output. Nothing raises: bad data become
     dead letters in the lanes. If the broker refuses the output the process ends, as acknowledging the batches would
     lose them. Faust keeps only its identity in ``scratch``.
@@ -176,8 +176,10 @@ class Worker:
             self._take(events)
 
     def _take(self, events: list[Any]) -> None:
-        while not self._waiting.empty():
+        messages = sum(len(event.message.value) for event in events)
+        while messages < MOST and not self._waiting.empty():
             events.append(self._waiting.get_nowait())
+            messages += len(events[-1].message.value)
 
     async def _gather(self) -> None:
         """Wait for the other batches of a fetch: partitions that advance together share their event time."""

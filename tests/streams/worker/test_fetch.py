@@ -1,4 +1,4 @@
-"""The tables are asked for when all messages of a fetch are here, however long a process stood still among them."""
+"""A fetch is bounded, and the tables are asked for when all of it is here, however long a process stood still in it."""
 
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ from tests.streams.worker.rig import PARTITIONS
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.topics import TELEMETRY
-from flyball_streams.worker.fetch import Fetch
+from flyball_streams.worker.fetch import MOST, Fetch
 
 PLACE = TP(TELEMETRY.name, 0)
 
@@ -56,3 +56,20 @@ def test_the_tables_are_requested_for_after_the_last_message_of_a_fetch() -> Non
     sent = [m.value for m in taken[PLACE]]
     assert sent == [b"before", b"while it stood still"]
     assert happened == ["before", "while it stood still", "tables asked for"]
+
+
+def test_a_backlog_comes_in_parts_and_whole() -> None:
+    sent = [str(i).encode() for i in range(3 * MOST)]
+    with EmbeddedBroker(PARTITIONS) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for value in sent:
+            producer.produce(PLACE.topic, value, partition=PLACE.partition)
+        assert producer.flush(10.0) == 0
+        fetch = Fetch(KafkaConfig(bootstrap=broker.bootstrap), "test", "test")
+        fetch.begin({PLACE: 0})
+        parts: list[list[bytes | None]] = []
+        while sum(map(len, parts)) < len(sent):
+            parts += [[m.value for m in batch] for batch in fetch.take(lambda: None).batches.values()]
+        fetch.close()
+    assert max(map(len, parts)) <= MOST
+    assert [value for part in parts for value in part] == sent
