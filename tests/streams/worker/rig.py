@@ -27,7 +27,7 @@ from flyball_streams.engine import Engine, Incoming
 PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}
 SOURCES = (TELEMETRY.name, EVENTS.name, DEMAND.name, PROPOSALS.name)
 START_NS = 1_750_000_000_000_000_000
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0
 
 
 class Received(msgspec.Struct):

@@ -17,7 +17,7 @@ from flyball_contracts.topics import DEAD_LETTERS, DEMAND, TELEMETRY
 NODES = tuple(f"node-{i}" for i in range(1, 9))
 TICKS = 4000
 BEAT_S = 0.25
-PER_BEAT = 12
+PER_BEAT = 6
 JOINED_S = 1.5
 RESUMED_S = 6.0
 PAUSED_S = 12.0
