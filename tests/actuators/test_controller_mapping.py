@@ -6,13 +6,14 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from flyball_actuators.controller.homes import homes_of
 from flyball_actuators.controller.nodes import devices_of, node_of
 from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of, gpu_requests_of, pod_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.taints import is_for_any, tolerations_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
 from flyball_contracts.nodes.kubernetes import Taint
-from flyball_contracts.records import Inventory
+from flyball_contracts.records import Inventory, WorkloadSpec
 
 GPU = "nvidia.com/gpu"
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
@@ -367,3 +368,22 @@ def test_the_order_of_lists_changes_nothing(order: list[int]) -> None:
     found = plan([deployment({})], [made[i] for i in order], "eu-1", {})
     assert found.specs["ml/chat"].max_replicas == 2
     assert msgspec.structs.asdict(found.specs["ml/chat"])["time_ns"] == 0
+
+
+def test_a_name_that_only_pods_bear_belongs_to_who_bore_it_first() -> None:
+    older, younger = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    mine = [pod(name, {}, created=older) for name in ("a", "b")]
+    other = [one._replace(namespace="web", created=younger) for one in mine]
+    found = homes_of({}, [*other, *mine], {}, {})
+    assert found.homes == {"chat": "ml"}
+    told = "workload chat belongs to namespace ml; choose another name in flyball.dev/workload"
+    assert found.strangers == {"pods of namespace web that bear chat": told}
+    renewed = [one._replace(created="2026-01-03T00:00:00Z") for one in mine]
+    assert homes_of({}, [*other, *renewed], {"chat": ("ml",)}, {}).homes == {"chat": "ml"}, "its pods were replaced"
+    assert homes_of({}, other, {"chat": ("ml",)}, {}).homes == {"chat": "web"}, "no pod of ml bears it any more"
+    spec = WorkloadSpec(workload="chat", cell="eu-1", time_ns=1, kind="inference", tenant="web")
+    assert homes_of({}, [*mine, *other], {"chat": ("ml",)}, {"chat": spec}).homes == {"chat": "web"}
+    gone = msgspec.structs.replace(spec, removed=True)
+    assert homes_of({}, [*mine, *other], {"chat": ("ml",)}, {"chat": gone}).homes == {"chat": "ml"}
+    assert homes_of({"chat": "dev"}, mine, {}, {"chat": spec}).homes == {"chat": "dev"}, "an object declares it"
+    assert homes_of({}, [mine[0]._replace(workload="ml/x"), mine[0]._replace(workload="")], {}, {}).homes == {}

@@ -67,18 +67,18 @@ class Observer:
 
 @contextmanager
 def controlling(
-    observer: Observer, ahead_s: float = 0.0, beside: tuple[str, ...] = ()
+    observer: Observer, ahead_s: float = 0.0, beside: tuple[str, ...] = (), *, whole: bool = False
 ) -> Generator[list[ControllerReport]]:
     """A controller of its own with the shipped rights, and a clock; its report comes when it has ended.
 
-    It reads the observer's namespace and those ``beside`` it.
+    It reads the observer's namespace and those ``beside`` it, or the ``whole`` cluster.
     """
     config = Config(
         kafka=KafkaConfig(bootstrap=observer.bootstrap),
         controller=ControllerParameters(
             cell="eu-1",
             kubeconfig=str(observer.cluster.plane.kubeconfig(CONTROLLER)),
-            namespaces=(observer.cluster.namespace, *beside),
+            namespaces=() if whole else (observer.cluster.namespace, *beside),
             period_s=0.1,
         ),
     )

@@ -281,7 +281,7 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(ruled: ControlP
         policy(observer.cluster, "WorkloadPolicy", "one", targetRef=target),
         policy(observer.cluster, "CarbonPolicy", "two", targetRefs=[target]),
     )
-    with controlling(observer):
+    with controlling(observer, whole=True):
         observer.until("one", ("False", "TargetNotFound"), "False")
         observer.until("two", ("False", "TargetNotFound"), "False", "carbonpolicies")
     granted = {right for right in rights_in(RIGHTS) if right[0] not in OF_OTHERS}

@@ -8,9 +8,10 @@ import pytest
 from tests.actuators.carry_out import carried_out, ended
 from tests.actuators.samples import migrate, preempt, scale
 from tests.kubernetes.cluster import RIGHTS, Cluster, pod
+from tests.kubernetes.observer import RIGHTS as WITH_CONTROLLER
 from tests.kubernetes.test_check import begun, clear, end
 
-from flyball_actuators.platforms import Done
+from flyball_actuators.platforms import Done, Rejected
 from flyball_contracts.config import CheckConfig
 from flyball_contracts.records import Resources
 
@@ -37,7 +38,8 @@ def rights_in(documents: Iterable[dict[str, Any]]) -> set[Right]:
 
 
 def granted() -> set[Right]:
-    return {right for right in rights_in(RIGHTS) if right[0] not in OF_OTHERS}
+    of_names = [one for one in WITH_CONTROLLER if one["metadata"]["name"] == "flyball-names"]
+    return {right for right in rights_in([*RIGHTS, *of_names]) if right[0] not in OF_OTHERS}
 
 
 def right_of(call: dict[str, Any]) -> Right:
@@ -84,6 +86,8 @@ def test_the_rights_that_are_shipped_are_the_calls_that_are_made(cluster: Cluste
     end(cluster, running, 0, "")
     assert isinstance(ended(checks, checking), Done)
     clear(cluster)
+    cluster.deploy("twin", 1, workload="chat")
+    assert isinstance(cluster.platform().observe(scale("t", time_ns=now_ns)), Rejected)  # whose is the name?
     spaces = (cluster.namespace, "flyball-check")
     calls = [call["objectRef"] | {"verb": call["verb"]} for call in cluster.plane.calls()]
     mine = [

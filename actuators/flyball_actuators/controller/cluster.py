@@ -21,6 +21,8 @@ class Cluster:
 
     def __init__(self, api: Api, config: ControllerConfig, changed: Event) -> None:
         spaces: Sequence[str] = config.namespaces or ("",)
+        self.is_whole = not config.namespaces
+        """Whether the objects of all namespaces are read."""
         self._nodes: Watch[Node] = Watch(api, "/api/v1/nodes", partial(node_of, cell=config.cell), changed)
         self._pods: Watch[Pod] = Watch(api, "/api/v1/pods", pod_of, changed, _WITH_NODE)
         self._objects: list[Watch[Declared]] = [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.kubernetes.api import APPLY, Api
+from flyball_actuators.platforms.kubernetes.names import read_names
 from flyball_contracts.declared.names import GROUP, NAMES, NAMES_KIND, NAMES_PATH, VERSION
 
 _LOG = logging.getLogger(__name__)
@@ -24,6 +25,14 @@ class NamesWriter:
         self._applied: Mapping[str, str] | None = None
         self._applied_s = 0.0
         self._problem = ""
+
+    def read(self) -> Mapping[str, tuple[str, ...]] | None:
+        """The namespaces that the object has for each name now; ``None`` if that has to be tried again."""
+        try:
+            return read_names(self._api)
+        except PlatformError as error:
+            _LOG.warning("the names of workloads: %s; they are read again", error)
+            return None
 
     def write(self, homes: Mapping[str, str]) -> bool:
         """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Event
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import msgspec
 
 from flyball_actuators.controller.cluster import Cluster
 from flyball_actuators.controller.conditions import status_after
+from flyball_actuators.controller.homes import homes_of
 from flyball_actuators.controller.machines import inventories_of
 from flyball_actuators.controller.names import NamesWriter
 from flyball_actuators.controller.pods import WorkloadNames
@@ -89,6 +90,7 @@ class _Controller:
         self._api, self._cluster, self._topics, self._cell, self._clock = api, cluster, topics, cell, clock
         self._source = f"{CONTROLLERS}{cell}"
         self._names = NamesWriter(api, f"{MANAGER}/{cell}"[:_LONGEST_MANAGER])
+        self._known_homes: Mapping[str, Collection[str]] | None = None
         self._problems: dict[str, str] = {}
         self._refused: dict[str, str] = {}
 
@@ -99,19 +101,36 @@ class _Controller:
         objects = self._cluster.objects()
         policies = self._cluster.policies()
         planned = plan(objects, policies, self._cell, self._topics.tables.workloads)
-        if self._cluster.machines_known and self._cluster.workloads_known:
+        homes = self._homes(planned)
+        if homes is not None and self._cluster.machines_known and self._cluster.workloads_known:
             declared = [one for one in objects if planned.homes.get(one.workload) == one.namespace]
-            names = WorkloadNames({one.object: one.workload for one in declared}, planned.homes)
+            names = WorkloadNames({one.object: one.workload for one in declared}, homes)
             tolerations = sorted({one.tolerations for one in declared}, key=sorted)
             changes = inventories_of(
                 self._cluster.nodes(), tolerations, self._cluster.pods(), names, self._topics, self._source, now_ns
             )
             self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone
-            self.needs_retry |= not self._names.write(planned.homes)
+            self.needs_retry |= homes is None or not self._names.write(homes)
             unpublished = self._publish_workloads(planned, now_ns)
             self._write_statuses(policies, planned, unpublished, now_ns)
         self._log_rejected(planned)
+
+    def _homes(self, planned: Plan) -> Mapping[str, str] | None:
+        """The namespaces of names; ``None`` while it is not known which belong to pods.
+
+        Only who reads all objects knows the names that none of them declares.
+        """
+        if not self._cluster.is_whole:
+            return planned.homes
+        if self._known_homes is None:
+            self._known_homes = self._names.read()
+        if self._known_homes is None or not (self._cluster.machines_known and self._cluster.workloads_known):
+            return None
+        found = homes_of(planned.homes, self._cluster.pods(), self._known_homes, self._topics.tables.workloads)
+        self._known_homes = {name: (home,) for name, home in found.homes.items()}
+        planned.strangers.update(found.strangers)
+        return found.homes
 
     def _publish_machines(self, changed: Sequence[Inventory], gone: Sequence[str]) -> None:
         if changed or gone:

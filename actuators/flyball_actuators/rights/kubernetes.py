@@ -112,7 +112,7 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
             "flyball.dev", ("workloadnames",), ("create",),
             why="Which namespaces the names of workloads belong to, for the agents; there is one object.",
         ),
-        Rule("flyball.dev", ("workloadnames",), ("patch",), (NAMES,)),
+        Rule("flyball.dev", ("workloadnames",), ("get", "patch"), (NAMES,)),
     ),
     "flyball-agent": (
         Rule("", ("pods",), ("list",)),
@@ -120,6 +120,7 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
         Rule("flyball.dev", ("workloadnames",), ("get",), (NAMES,), why="Which namespaces names belong to."),
     ),
     "flyball-controller-machines": (Rule("", ("nodes", "pods"), _FOLLOWED),),
+    "flyball-names": (Rule("flyball.dev", ("workloadnames",), ("get",), (NAMES,)),),
 }  # fmt: skip
 """Rules of each ClusterRole, by its name; tests on real API servers hold them to the calls that are made."""
 FILES = ("actuator", "agent", "autoscaler", "controller", "karpenter", "kueue")

@@ -70,8 +70,8 @@ class WorkloadNames:
             homes = (home,) if slash else self.homes.get(workload, ())
             in_home = claimant is not None and claimant.pod is not None and claimant.pod.namespace in homes
             may = not homes or in_home or (own is not None and own.workload == workload)
-            other = "or to the unit that has this name by default" if slash else "where an object declares it"
-            whose = f"pods of namespace {' or '.join(map(repr, homes))}, {other}"
+            other = ", or to the unit that has this name by default" if slash else ", as the controller says"
+            whose = f"pods of namespace {' or '.join(map(repr, homes))}{other}"
         if may:
             return ""
         remedy = "choose another name" if claimant is not None else f"choose another, or {_KNOWN}"

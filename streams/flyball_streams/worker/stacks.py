@@ -1,20 +1,21 @@
 """Where the threads and tasks of a process stand, for the log of a worker that is ended because it is stuck."""
 
 import asyncio
-import sys
+import faulthandler
+import tempfile
 import threading
-import traceback
 from typing import Any
 
 
 def stacks(loop: asyncio.AbstractEventLoop) -> str:
-    """Return the stacks of all threads and of the tasks of ``loop``, innermost calls last; for any thread."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    threads = [
-        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
-        for ident, frame in sys._current_frames().items()
-    ]
-    return "\n".join(threads + [f"task {task.get_name()}:\n{_waits(task.get_coro())}" for task in _tasks(loop)])
+    """Return where all threads are, innermost calls first, and what each task of ``loop`` awaits, innermost last."""
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        threads = file.read()
+    for thread in threading.enumerate():
+        threads = threads.replace(f"0x{thread.ident:016x}", thread.name)
+    return "\n".join([threads, *(f"Task {task.get_name()}:\n{_waits(task.get_coro())}" for task in _tasks(loop))])
 
 
 def _tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:

@@ -169,16 +169,14 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
         try:
             collector.read(0, 1)
             until(lambda: counted() == ["chat-a"])
-            owners = (
-                "workload 'chat' belongs to pods of namespace 'ml', where an object declares it; choose another name"
-            )
+            owners = "workload 'chat' belongs to pods of namespace 'ml', as the controller says; choose another name"
             assert f"pod web/chat-b: {owners}" in caplog.text
             assert "belongs to pods of namespace 'ml' or 'lab'" in caplog.text
             assert collector.problems()["kubernetes"] == ""
             api.respond(NAMES_PATH, names(chat=["web"]))
             until(lambda: counted() == ["chat-b", "t"])
             api.respond(NAMES_PATH, "{}", status=403)
-            until(lambda: shows("without get on workloadnames no name is kept for the namespace that declares it"))
+            until(lambda: shows("without get on workloadnames no name is kept for the namespace that it belongs to"))
             api.respond(NAMES_PATH, "[]")
             until(lambda: shows("no names of workloads"))
             assert counted() == ["chat-b", "t"], "what was known stays"

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.actuators.carry_out import carried_out
+from tests.actuators.samples import scale
 from tests.kubernetes.agents.test_agent import RIGHTS
 from tests.kubernetes.cluster import Cluster, pod
 from tests.kubernetes.controlplane import AGENT, CONTROLLER, ControlPlane
@@ -12,6 +13,7 @@ from tests.kubernetes.observer import Observer, controlling
 
 from flyball_actuators.controller.names import NamesWriter
 from flyball_actuators.controller.service import MANAGER
+from flyball_actuators.platforms import Done, Rejected
 from flyball_actuators.platforms.kubernetes.api import Api
 from flyball_collectors.parameters import KubernetesParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
@@ -19,6 +21,33 @@ from flyball_contracts.declared.names import NAMES_PATH
 
 pytestmark = pytest.mark.integration
 NODE = "gpu-2"
+
+
+def agent(plane: ControlPlane, folder: Path) -> WorkloadCollector:
+    """An agent on the node, with the rights that are shipped."""
+    plane.apply(*(d for d in RIGHTS if d["kind"].startswith("ClusterRole")))
+    (folder / "token").write_text(AGENT)
+    settings = KubernetesParameters(
+        url=plane.url, period_s=0.1, token_file=str(folder / "token"), ca_file=str(plane.authority)
+    )
+    return WorkloadCollector(WorkloadsParameters(discover=("kubernetes",), kubernetes=settings), NODE, environ={})
+
+
+def names_on(plane: ControlPlane) -> dict[str, list[str]]:
+    """The namespaces of names, as everybody reads them."""
+    status, found = plane.request("GET", NAMES_PATH)
+    return dict(found.get("spec", {}).get("names", {})) if status == 200 else {}
+
+
+def counting(collector: WorkloadCollector, *clusters: Cluster) -> Callable[[], bool]:
+    """Whether the agent counts a pod of each of these namespaces, and no other, under the name chat."""
+
+    def so() -> bool:
+        collector.read(0, 1)
+        counted = [one.labels["namespace"] for one in collector.parts().allocations if one.workload == "chat"]
+        return sorted(counted) == sorted(one.namespace for one in clusters)
+
+    return so
 
 
 def deploy(cluster: Cluster, *, declared: bool) -> None:
@@ -36,25 +65,13 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(
     observer: Observer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster, other = observer.cluster, Cluster(observer.cluster.plane)
-    plane = cluster.plane
-    plane.apply(*(d for d in RIGHTS if d["kind"].startswith("ClusterRole")))
-    (tmp_path / "token").write_text(AGENT)
-    settings = KubernetesParameters(
-        url=plane.url, period_s=0.1, token_file=str(tmp_path / "token"), ca_file=str(plane.authority)
-    )
-    collector = WorkloadCollector(WorkloadsParameters(discover=("kubernetes",), kubernetes=settings), NODE, environ={})
+    plane, collector = cluster.plane, agent(cluster.plane, tmp_path)
 
-    def names() -> dict[str, Any]:
-        status, found = plane.request("GET", NAMES_PATH)
-        return found.get("spec", {}).get("names", {}) if status == 200 else {}
+    def names() -> dict[str, list[str]]:
+        return names_on(plane)
 
     def counts(*clusters: Cluster) -> Callable[[], bool]:
-        def so() -> bool:
-            collector.read(0, 1)
-            counted = [one.labels["namespace"] for one in collector.parts().allocations if one.workload == "chat"]
-            return sorted(counted) == sorted(one.namespace for one in clusters)
-
-        return so
+        return counting(collector, *clusters)
 
     try:
         other.grant()
@@ -83,6 +100,67 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(
     finally:
         collector.close()
         other.remove()
+
+
+def test_a_name_that_only_pods_bear_belongs_to_the_namespace_that_bore_it_first(
+    observer: Observer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, other = observer.cluster, Cluster(observer.cluster.plane)
+    plane, collector = cluster.plane, agent(cluster.plane, tmp_path)
+    plane.request("DELETE", NAMES_PATH)
+
+    def belongs_to(home: Cluster) -> Callable[[], bool]:
+        return lambda: names_on(plane).get("chat") == [home.namespace]
+
+    try:
+        other.grant()
+        deploy(cluster, declared=False)
+        with controlling(observer, whole=True):
+            cluster.until(belongs_to(cluster), "it belongs to the namespace of its pod")
+            deploy(other, declared=False)
+            cluster.until(counting(collector, cluster), "the stranger's pod does not count")
+            told = f"pods of namespace {other.namespace} that bear chat: workload chat belongs to namespace"
+            cluster.until(lambda: told in caplog.text, "the stranger is told")
+        (pod,) = cluster.pods("chat")
+        plane.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/{pod['metadata']['name']}")
+        cluster.until(
+            lambda: [one["metadata"]["uid"] for one in cluster.pods("chat")] not in ([], [pod["metadata"]["uid"]]),
+            "its pod was replaced, and is younger than the stranger's",
+        )
+        with controlling(observer, whole=True):
+            cluster.until(lambda: caplog.text.count(told) == 2, "a controller that was started again has looked")
+            assert belongs_to(cluster)(), "and leaves the name there"
+            assert counting(collector, cluster)()
+            plane.request("DELETE", f"{cluster.deployments('server')}?propagationPolicy=Foreground")
+            cluster.until(belongs_to(other), "no pod there bears it any more")
+            cluster.until(counting(collector, other), "what its pods report counts from then on")
+    finally:
+        collector.close()
+        other.remove()
+
+
+def test_a_decision_goes_to_the_namespace_that_the_name_belongs_to(ruled: ControlPlane, cluster: Cluster) -> None:
+    other = Cluster(ruled)
+    ruled.request("DELETE", NAMES_PATH)
+    spaces = (cluster.namespace, other.namespace)
+    try:
+        other.grant()
+        for one in (cluster, other):
+            one.deploy("server", 1, workload="chat")
+        platform = cluster.platform(namespaces=spaces)
+        unknown = platform.observe(scale(before=1, after=2))
+        assert isinstance(unknown, Rejected)
+        assert (unknown.code, "both claim workload 'chat'" in unknown.detail) == ("invalid", True)
+        names = NamesWriter(Api(str(ruled.kubeconfig(CONTROLLER)), 10.0, "test"), f"{MANAGER}/eu-1")
+        for home in (cluster, other):
+            assert names.write({"chat": home.namespace})
+            assert isinstance(carried_out(platform, scale(home.namespace, before=1, after=2)), Done)
+            assert ruled.get(home.deployments("server"))["spec"]["replicas"] == 2
+        assert names.write({"chat": "elsewhere"})
+        assert isinstance(platform.observe(scale("late", before=2, after=3)), Rejected)
+    finally:
+        other.remove()
+        ruled.request("DELETE", NAMES_PATH)
 
 
 def test_controllers_of_several_cells_share_the_names(ruled: ControlPlane) -> None:

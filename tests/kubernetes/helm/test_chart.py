@@ -154,6 +154,10 @@ def test_the_rights_are_those_of_infra_kubernetes(whole: list[Object]) -> None:
         ("RoleBinding", "flyball-keeper", "ml"): [("flyball-actuator", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller", ""): [("flyball-controller", NAMESPACE)],
         ("ClusterRoleBinding", "flyball-controller-machines", ""): [("flyball-controller", NAMESPACE)],
+        ("ClusterRoleBinding", "flyball-names", ""): [
+            ("flyball-actuator", NAMESPACE),
+            ("flyball-autoscaler", NAMESPACE),
+        ],
         ("RoleBinding", "flyball-actuator-checks", "flyball-check"): [("flyball-actuator", NAMESPACE)],
         ("RoleBinding", "flyball-actuator", "ml"): [("flyball-actuator", NAMESPACE)],
         ("RoleBinding", "flyball-actuator", "apps"): [("flyball-actuator", NAMESPACE)],

@@ -32,9 +32,9 @@ def test_the_stacks_show_what_each_task_awaits_and_where_each_thread_is() -> Non
         return found
 
     text = asyncio.run(seen())
-    _, task = text.split("task waiter:\n")
+    _, task = text.split("Task waiter:\n")
     assert task.index("in outer") < task.index("in inner") < task.index("in Event.wait")
-    _, thread = text.split("thread blocked:\n")
+    _, thread = text.split("Thread blocked (most recent call first):\n")
     assert "in blocks" in thread
 
 
@@ -42,6 +42,6 @@ def test_without_tasks_there_are_threads() -> None:
     loop = asyncio.new_event_loop()
     text = stacks(loop)
     loop.close()
-    assert "thread MainThread:\n" in text
+    assert "thread MainThread (most recent call first):\n" in text
     assert "test_without_tasks_there_are_threads" in text
-    assert "task " not in text.split("thread MainThread:\n")[0]
+    assert "Task " not in text

@@ -16,6 +16,7 @@ from flyball_actuators.platforms.kubernetes.kinds import (
     owner_of,
     phase_of,
 )
+from flyball_actuators.platforms.kubernetes.names import read_names
 from flyball_contracts.declared.names import ANNOTATION, foreign
 
 T = TypeVar("T")
@@ -55,7 +56,10 @@ class Targets:
         self._listed_s = -_RELIST_S
 
     def find(self, workload: str) -> tuple[Target, Object] | Rejected:
-        """Read the object that runs a workload; ``Rejected`` if there is none or more than one."""
+        """Read the object that runs a workload; ``Rejected`` if there is none or more than one.
+
+        Where objects of several namespaces claim it, it is that of the namespace that the controller says.
+        """
         with self._lock:
             if workload not in self._known or time.monotonic() - self._listed_s >= _RELIST_S:
                 problem = self._list()
@@ -72,6 +76,8 @@ class Targets:
             if slash and home not in self._namespaces:
                 remedy = f"name namespace {home} in actuator.platforms"
             return Rejected("unknown_target", f"no object in namespace {spaces} runs workload {workload!r}; {remedy}")
+        if len(found) > 1 and (homes := read_names(self._api).get(workload)):
+            found = [one for one in found if one.namespace in homes] or found
         if len(found) > 1:
             return Rejected(
                 "invalid",

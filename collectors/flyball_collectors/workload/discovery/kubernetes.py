@@ -159,7 +159,7 @@ class PodWatch(Watch):
         except MissingError:
             homes = {}
         except FetchError as error:
-            return f"{error}; without get on workloadnames no name is kept for the namespace that declares it"
+            return f"{error}; without get on workloadnames no name is kept for the namespace that it belongs to"
         if homes != self.homes:
             self.homes = homes
         return ""
