@@ -23,10 +23,10 @@ test: $(VENV)/.dev  ## run the tests that need no server (ARGS="tests/models -x"
 
 # What never ends is found, too: a signal would only make hypothesis try the same input again.
 fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECONDS=300 (ARGS="tests/contracts" for some)
-	@ends=$$(( $$(date +%s) + $(SECONDS) )); while [ $$(date +%s) -lt $$ends ]; do \
-	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_UNTIL=$$ends $(BIN)/pytest -q -m "hypothesis and not integration" --timeout-method=thread \
-	    $(or $(ARGS),-n 2) \
-	    || exit 1; done
+	@ends=$$(( $$(date +%s) + $(SECONDS) )); while now=$$(date +%s) && [ $$now -lt $$ends ]; do \
+	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_SEED=$$now FLYBALL_FUZZ_TIME=$$(( ends - now )) \
+	    $(BIN)/pytest -q -m "hypothesis and not integration" --timeout-method=thread \
+	    $(or $(ARGS),-n 2 $$(grep -rl --include='test_*.py' hypothesis tests)) || exit 1; done
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
 	@$(BIN)/pytest -m integration --timeout=600 --durations=15 --durations-min=5 $(ARGS)

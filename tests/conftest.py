@@ -49,8 +49,11 @@ FUZZ_VARIABLE = "FLYBALL_FUZZ"
 collect_ignore = [] if os.environ.get("FLYBALL_SUBSCRIBERS") else ["subscribers/test_subscribers.py"]
 # .ci/run says so where a machine lets nobody mount a small disk.
 collect_ignore_glob = ["*/test_full_disk.py"] if os.environ.get("FLYBALL_NO_SMALL_DISK") == "1" else []
-FUZZ_UNTIL_VARIABLE = "FLYBALL_FUZZ_UNTIL"
+FUZZ_SEED_VARIABLE = "FLYBALL_FUZZ_SEED"
+FUZZ_TIME_VARIABLE = "FLYBALL_FUZZ_TIME"
+"""Seconds from the end of the collection, which takes minutes on a busy machine; then no more tests begin."""
 FUZZ_TEST_S = 900
+_fuzz_ends_s = float("inf")
 # No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
 # and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
 settings.register_profile("same", deadline=None, derandomize=True, database=None)
@@ -117,8 +120,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that no process is left alone with them at the end; see `order`."""
-    if FUZZ_UNTIL_VARIABLE in os.environ:  # whatever there is time for; the seed is the same in all processes of a run
-        random.Random(os.environ[FUZZ_UNTIL_VARIABLE]).shuffle(items)
+    if FUZZ_SEED_VARIABLE in os.environ:  # whatever there is time for; the seed is the same in all processes of a run
+        random.Random(os.environ[FUZZ_SEED_VARIABLE]).shuffle(items)
         for item in items:  # the limits of some tests are longer than a run that explores
             item.add_marker(pytest.mark.timeout(FUZZ_TEST_S), append=False)
         return
@@ -130,6 +133,8 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    global _fuzz_ends_s
+    _fuzz_ends_s = time.monotonic() + float(os.environ.get(FUZZ_TIME_VARIABLE, "inf"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -140,9 +145,9 @@ def pytest_runtestloop() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Begin no more tests once the time of `make fuzz` is up; it is in seconds since 1970."""
+    """Begin no more tests once the time of `make fuzz` is up."""
     del item
-    return True if time.time() >= float(os.environ.get(FUZZ_UNTIL_VARIABLE, "inf")) else None
+    return True if time.monotonic() >= _fuzz_ends_s else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
