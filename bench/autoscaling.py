@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
     except FlyballError as error:
         console.print(f"error: {error}")
         return 1
-    pairs, thin = (CONFIGURATIONS[1:2], 4) if args.quick else (CONFIGURATIONS, 1)
+    pairs, thin = (CONFIGURATIONS[1:2], 8) if args.quick else (CONFIGURATIONS, 1)
     results: list[Result] = []
     others: list[Result] = []
     document: dict[str, Any] = {"quick": args.quick, "seeds": seeds, "machine": machine()}
