@@ -1,6 +1,6 @@
 """A sizer with its forecaster, driven tick by tick: what tests of its policies share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,7 +8,7 @@ from tests.streams.engine.scene import FORECAST
 
 from flyball_contracts.records import Demand, Tick, WorkloadSpec
 from flyball_streams.engine.parameters import ForecastParameters, SizingParameters
-from flyball_streams.engine.workload.forecast.forecaster import Forecaster
+from flyball_streams.engine.workload.forecast.forecaster import Forecaster, View
 from flyball_streams.engine.workload.sizing.sizer import IN_GPUS, Job, Sizer, TargetReplicas
 
 S = 1_000_000_000
@@ -33,14 +33,13 @@ class Worker:
         self.forecaster = Forecaster(forecast)
         self.sizer = Sizer(forecast, sizing, self.forecaster)
         self.index: dict[int, int] = {}
-        self.trusted = False
+        self.views: Mapping[str, View] = {}
 
     def ticks(
         self, demands: Sequence[Demand], period_s: int = 5, missing: tuple[str, ...] = ()
     ) -> list[TargetReplicas | None]:
         """One tick after the last one."""
-        views = self.forecaster.step({d.workload: _work(d) for d in demands})
-        self.trusted = any(view.trusted for view in views.values())
+        views = self.views = self.forecaster.step({d.workload: _work(d) for d in demands})
         index = self.index.setdefault(period_s, FIRST * 5 // period_s)
         self.index[period_s] += 1
         jobs = [
@@ -49,6 +48,11 @@ class Worker:
             for spec in (self.specs[d.workload],)
         ]
         return self.sizer.step(Tick(index=index, period_ns=period_s * S, missing=missing), jobs)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a forecast of the last tick is trusted; forecasts are made once they are read."""
+        return any(view.trusted for view in self.views.values())
 
     def one(self, work: float | None, n: int, queued: float = 0.0, **how: Any) -> TargetReplicas | None:
         """One tick of the only workload, in which a request is a unit of work."""

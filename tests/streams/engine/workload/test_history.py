@@ -1,7 +1,5 @@
 """Forecasts that start from a recording: season and calibration are known at once, and a snapshot knows better."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -173,8 +171,3 @@ def test_a_load_that_changes_its_unit_is_left_out_aloud(tmp_path: Path, caplog: 
     (message,) = [each.getMessage() for each in caplog.records]
     assert "serve" in message
     assert "capacity_per_replica" in message
-
-
-def test_statsmodels_is_not_loaded_without_a_history() -> None:
-    code = "import sys, flyball_streams.worker.run; sys.exit('statsmodels' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

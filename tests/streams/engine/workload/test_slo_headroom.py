@@ -83,8 +83,8 @@ def test_the_worker_does_what_the_backtest_does(name: Any, delay_s: float, objec
     reported = spec(cold_start_s=15.0, objective=Objective(delay_s=delay_s, attainment=objective))
     sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=0.5)
     random, rate = np.random.default_rng(3), list[float]()
-    for k in range(1000):
-        mean = 8.0 * (1.4 + math.sin(k / 150)) * (3.0 if 600 < k < 660 else 1.0)
+    for k in range(600):
+        mean = 8.0 * (1.4 + math.sin(k / 90)) * (3.0 if 360 < k < 420 else 1.0)
         rate.append(float(random.gamma(20, mean / 20)))
     policy = policy_of(name, objective, 0.5, reported, delay_s)
     raised = both(policy, reported, rate, sizing, FORECAST if trusting else BLIND)
@@ -110,7 +110,7 @@ def test_the_worker_does_what_the_backtest_does_on_any_demand(
     reported = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
     sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=eta, stabilization_window_s=keep_s)
     random = np.random.default_rng(seed)
-    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 400 // len(jumps)) for jump in jumps])
+    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 240 // len(jumps)) for jump in jumps])
     policy = policy_of(name, reported.objective.attainment if reported.objective else 1.0, eta, reported, delay_s)
     policy = policy._replace(knobs=tuple(keep_s / 60 if i == HOLD[name] else x for i, x in enumerate(policy.knobs)))
     both(policy, reported, [float(x) for x in rate], sizing, FORECAST)
