@@ -7,18 +7,19 @@ import pytest
 from bench.anomalies import record_ratio
 from hypothesis import given, settings, strategies as st
 
-N = 16
+N = 64
 Floats = np.ndarray[Any, Any]
 CONFIG = record_ratio.Config(bins=4, hold=7, warmup=6, decay=0.99)
+"""That of the tests of all models: another one, or another number of series, is compiled anew."""
 
 
-def scores_of(x: Floats, mask: Floats | None = None, config: record_ratio.Config = CONFIG) -> tuple[Floats, Floats]:
-    state = record_ratio.init(x.shape[1], config)
+def scores_of(x: Floats, mask: Floats | None = None) -> tuple[Floats, Floats]:
+    state = record_ratio.init(x.shape[1], CONFIG)
     scores: list[Floats] = []
     expected: list[Floats] = []
     for t, row in enumerate(x):
         here = np.ones(x.shape[1], np.bool_) if mask is None else mask[t]
-        state, out = record_ratio.step(state, row, here, np.array(t // 3 % config.bins, np.int32), config)
+        state, out = record_ratio.step(state, row, here, np.array(t // 3 % CONFIG.bins, np.int32), CONFIG)
         scores.append(np.asarray(out.score))
         expected.append(np.asarray(out.expected))
     return np.stack(scores), np.stack(expected)
@@ -144,10 +145,9 @@ def test_a_constant_metric_that_moves_is_an_anomaly() -> None:
 
 def test_a_spike_scores_far_above_noise_and_does_not_move_the_expectation() -> None:
     rng = np.random.default_rng(4)
-    config = record_ratio.Config()
     x = rng.normal(100, 2, (600, N)).astype(np.float32)
     x[500, :8] = 200.0
-    scores, expected = scores_of(x, config=config)
+    scores, expected = scores_of(x)
     assert (scores[500, :8] > 0.8).all()
     assert scores[500, :8].min() > scores[400:500].max()
     # Clipped at 6 sd of 2: one value moves the level by at most 12 / 500, not by 100 / 500.
@@ -156,13 +156,12 @@ def test_a_spike_scores_far_above_noise_and_does_not_move_the_expectation() -> N
 
 def test_a_value_wrong_for_its_time_of_day_is_seen() -> None:
     rng = np.random.default_rng(9)
-    config = record_ratio.Config(bins=4, hold=0)
     t = np.arange(400)
     usual = np.where(t // 3 % 4 == 2, 100.0, 0.0)[:, None]
     x = (usual + rng.normal(0, 1, (400, N))).astype(np.float32)
     x[398] = 100.0  # bin 0, where 0 is usual; 100 is common at another time
     assert 398 // 3 % 4 == 0
-    scores, _ = scores_of(x, config=config)
+    scores, _ = scores_of(x)
     assert (scores[398] > 0.9).all()
 
 

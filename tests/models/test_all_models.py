@@ -10,12 +10,15 @@ import pytest
 from bench.anomalies import record_ratio
 from hypothesis import given, settings, strategies as st
 from tests.models.forecast.stepping import (
+    BANDS,
+    DAMPED,
     LAST,
     PROFILE,
     RLS,
     SEASONAL,
     SEASONS,
     SHORT,
+    WEIGHTS,
     WINTERS,
     banded,
     blended,
@@ -44,9 +47,7 @@ METRICS = 3
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-CONFORMAL = conformal.Config(horizons=5, lead=2, levels=(0.1, 0.5, 0.9, 0.99))
-WEIGHTING = weighting.Config(experts=2, judged=(1, 3), horizons=5)
-RECORDS = record_ratio.Config(bins=3, hold=4, warmup=5)
+RECORDS = record_ratio.Config(bins=4, hold=7, warmup=6, decay=0.99)
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,13 @@ class Model:
 
 
 def _conformal(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
-    forecast = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
-    return banded(state, x, mask, forecast, CONFORMAL)
+    forecast = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), BANDS.horizons, axis=1)
+    return banded(state, x, mask, forecast, BANDS)
 
 
 def _weighting(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
-    near = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), 5, axis=1)
-    return blended(
-        state, x, mask, np.stack([near, np.where(near > 20, np.nan, 2 * near)]).astype(np.float32), WEIGHTING
-    )
+    near = np.repeat(np.where(np.isfinite(x), x, 7.0)[:, None] * np.float32(1.1), WEIGHTS.horizons, axis=1)
+    return blended(state, x, mask, np.stack([near, np.where(near > 20, np.nan, 2 * near)]).astype(np.float32), WEIGHTS)
 
 
 def _features(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
@@ -87,7 +86,7 @@ def _persist(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:
 
 
 MODELS = [
-    Model("damped", damped.init, lambda s, x, m, t: step(damped, s, x, m), damped.ahead),
+    Model("damped", lambda n: damped.init(n, DAMPED), lambda s, x, m, t: step(damped, s, x, m, DAMPED), damped.ahead),
     Model(
         "last",
         lambda n: last.init(n, LAST),
@@ -124,7 +123,7 @@ MODELS = [
     ),
     Model(
         "conformal",
-        lambda n: conformal.init(n, CONFORMAL),
+        lambda n: conformal.init(n, BANDS),
         _conformal,
         conformal.around,
         ("tick", "issued", "bound", "newest"),
@@ -138,7 +137,7 @@ MODELS = [
     ),
     Model(
         "weighting",
-        lambda n: weighting.init(n, WEIGHTING),
+        lambda n: weighting.init(n, WEIGHTS),
         _weighting,
         weighting.combine,
         ("tick", "issued"),
@@ -256,9 +255,9 @@ def test_series_do_not_see_each_other(model: Model, seed: int) -> None:
     assert_same_bits([column[:, order] for column in out], shuffled)
 
 
-COSTLY = ("conformal", "ensemble", "rls", "weighting")
-"""Compiling them takes seconds for each size."""
-SIZES = [(f, size) for f in MODELS for size in ((256,) if f.name in COSTLY else (256, 4096))]
+CHEAP = ("damped", "last", "seasonal", "features", "persist")
+"""Compiling the others takes a second or more for each size."""
+SIZES = [(f, size) for f in MODELS for size in ((256, 4096) if f.name in CHEAP else (256,))]
 
 
 @pytest.mark.parametrize(("model", "size"), SIZES, ids=lambda x: str(x) if isinstance(x, int) else x.name)

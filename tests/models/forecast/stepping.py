@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flyball_models._arrays import Input
 from flyball_models.forecast import (
     conformal,
+    damped,
     ensemble,
     holt_winters,
     last,
@@ -20,13 +21,17 @@ from flyball_models.forecast import (
 from flyball_models.forecast._scale import as_logs, in_units
 
 LAST = last.Config((1.0, 0.5, 0.05), 5)
+DAMPED = damped.Config(0.6, 0.05, 0.8, 5)
 SEASONAL = seasonal.Config(6, 5)
 WINTERS = holt_winters.Config(season=6, horizons=5)
 SEASONS = multi_seasonal.Config(season=6, seasons=2, horizons=5)
-RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5)
+RLS = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=5, prior=0.5, forgetting=0.98)
+BANDS = conformal.Config(horizons=6, lead=3, levels=(0.1, 0.5, 0.9, 0.95))
+WEIGHTS = weighting.Config(experts=2, judged=(1, 3), horizons=5)
 PROFILE = profile.Config(season=8, groups=((1,), (2,), (1, 2)), horizons=5)
 _SHORT: dict[str, Any] = {
     "ewma": LAST,
+    "damped": DAMPED,
     "seasonal": SEASONAL,
     "holt_winters": WINTERS,
     "holt_winters_slow": WINTERS._replace(alpha=0.1, gamma=0.05),

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.models.forecast.stepping import step
+from tests.models.forecast.stepping import RLS, step
 
 from flyball_models._arrays import as_array, full
 from flyball_models.forecast import rls
 
 N = 64
 Floats = np.ndarray[Any, Any]
-SMALL = rls.Config(season=6, seasons=2, judged=(1, 3), horizons=4, prior=0.5, forgetting=0.98)
 
 
 def played(y: Floats, config: rls.Config, mask: Floats | None = None) -> tuple[rls.State, Floats]:
@@ -84,8 +83,8 @@ def test_it_is_the_recursion_written_out(share: float) -> None:
     t = np.arange(60)
     y = np.exp(4 + 0.5 * np.sin(2 * np.pi * t / 6) + 0.2 * rng.normal(size=60)).astype(np.float32)
     mask = rng.random(60) < share
-    _, out = played(y, SMALL, mask)
-    np.testing.assert_allclose(out, np.array(slow(y, mask, SMALL)), rtol=5e-3)
+    _, out = played(y, RLS, mask)
+    np.testing.assert_allclose(out, np.array(slow(y, mask, RLS)), rtol=5e-3)
 
 
 def test_without_forgetting_and_clipping_it_is_ridge_regression() -> None:
@@ -105,11 +104,11 @@ def test_without_forgetting_and_clipping_it_is_ridge_regression() -> None:
 
 
 def test_it_fits_a_season_that_the_last_value_cannot_know() -> None:
-    t = np.arange(40 * 12)
-    y = 100 * np.exp(0.8 * np.sin(2 * np.pi * t / 12))
-    _, out = played(y, rls.Config(season=12, seasons=2, judged=(1, 4), horizons=4))
-    last = np.abs(y[204:] - y[200:-4]).mean()
-    assert np.abs(y[204:] - out[200:-4, 3]).mean() < 0.2 * last
+    t = np.arange(40 * RLS.season)
+    y = 100 * np.exp(0.8 * np.sin(2 * np.pi * t / RLS.season))
+    _, out = played(y, RLS)
+    last = np.abs(y[103:] - y[100:-3]).mean()
+    assert np.abs(y[103:] - out[100:-3, 2]).mean() < 0.2 * last
 
 
 def test_a_level_shift_and_a_gap_are_no_error_for_long() -> None:
@@ -118,33 +117,33 @@ def test_a_level_shift_and_a_gap_are_no_error_for_long() -> None:
     y[150:] *= 50
     mask = np.ones(300, np.bool_)
     mask[200:230] = False
-    state, out = played(y, SMALL, mask)
+    state, out = played(y, RLS, mask)
     assert (out[160:] > 1000).all()
     assert (out[160:] < 50_000).all()
     assert np.isfinite(np.asarray(state.weights)).all()
 
 
 def test_a_quiet_series_does_not_wind_up() -> None:
-    config = rls.Config(season=6, seasons=1, judged=(1, 3), horizons=3, forgetting=0.9, trace=2.0)
-    y = np.full(500, 40.0)
-    state, out = played(y, config)
+    y = np.full(300, 40.0)
+    state, out = played(y, RLS)
     trace = np.einsum("ffjn->jn", np.asarray(state.covariance))
-    assert (trace <= 2.0 * 11 * 1.001).all()
-    np.testing.assert_allclose(out, np.full((500, 3), 40.0), rtol=1e-4)
+    assert RLS.prior * 11 / RLS.forgetting ** len(y) > 10 * RLS.trace * 11  # as it would be without the cap
+    assert (trace <= RLS.trace * 11 * 1.001).all()
+    np.testing.assert_allclose(out, np.full((300, RLS.horizons), 40.0), rtol=1e-4)
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-10, 2.0**60, width=32)), min_size=1, max_size=30))
 @settings(deadline=None, max_examples=40)
 def test_forecasts_are_bounded_and_there_from_the_first_value_on(values: list[float | None]) -> None:
     y = np.array([np.nan if v is None else v for v in values], np.float32)
-    state, out = played(y, SMALL)
+    state, out = played(y, RLS)
     newest = np.nan
     for value, row in zip(y, out, strict=True):
         newest = max(float(value), 0.0) if np.isfinite(value) else newest
         assert np.isnan(row).all() == np.isnan(newest)
         if np.isfinite(newest):
             assert (row >= 0).all()
-            assert (np.log1p(row) <= np.log1p(newest) + np.log(SMALL.growth) + 1e-3).all()
+            assert (np.log1p(row) <= np.log1p(newest) + np.log(RLS.growth) + 1e-3).all()
     assert (np.einsum("ffjn->fjn", np.asarray(state.covariance)) > 0).all()
 
 
