@@ -75,7 +75,7 @@ def test_what_the_whole_service_does_is_no_fault(service: Service) -> None:
     service.speed[:] = 0.4
     assert service.run(120) == []
     service.share[:] = 0.02
-    assert service.run(600) == []
+    assert service.run(360) == []
     service.share[:] = 0.8
     assert service.run(60) == []
 
@@ -113,9 +113,9 @@ def test_one_of_three_is_named_and_does_not_hide_itself() -> None:
 
 def test_a_slowness_that_stays_is_accepted_and_a_further_one_is_not(service: Service) -> None:
     service.speed[5] = 1.0 / 1.5
-    minutes = [minute for minute, _, _ in service.run(DAY)]
+    minutes = [minute for minute, _, _ in service.run(560)]
     assert max(minutes) < 60 + latency.DEFAULT.accept_s / PERIOD_S
-    assert service.run(DAY) == []
+    assert service.run(400) == []
     service.speed[5] = 1.0 / 4.0
     assert {slot for _, _, slot in service.run(90)} == {5}
 
@@ -143,7 +143,7 @@ def test_two_replicas_are_no_peers() -> None:
 
 
 @given(
-    arrays.arrays(np.float32, (30, 6), elements=st.floats(width=32)),
+    arrays.arrays(np.float32, (12, 6), elements=st.floats(width=32)),
     arrays.arrays(np.int32, 6, elements=st.integers(-1, 9)),
     arrays.arrays(np.bool_, 6),
 )

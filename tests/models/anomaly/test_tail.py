@@ -21,13 +21,16 @@ def fed(peaks: np.ndarray, per_day: float, rate: float, config: tail.Config = ta
 @pytest.mark.parametrize("every", [20.0, 200.0])
 def test_peaks_pass_as_often_as_requested_for(every: float) -> None:
     """200 peaks a day, of which one in a number of days may pass; an exponential tail, and one of shape 0.2."""
-    share, rate = np.random.default_rng(5).uniform(size=(8000, 5)), 1.0 / (every * DAY_S)
-    peaks = np.stack([-np.log(share), (share**-0.2 - 1.0) / 0.2], axis=1)  # five of each tail end in each step
+    share, rate = np.random.default_rng(5).uniform(size=40_000), 1.0 / (every * DAY_S)
+    peaks = np.stack([-np.log(share), (share**-0.2 - 1.0) / 0.2])
     state, passed = tail.init(4, rate), np.zeros(2, np.int64)  # series with peers are the first half of the strata
-    stratum, day = np.repeat(np.arange(2), 5), DAY_S * np.array([1.0, 1.0, 0.0, 0.0])
-    for both in peaks:
+    day = DAY_S * np.array([1.0, 1.0, 0.0, 0.0])
+    ends = np.r_[5:2000:5, 2000:40_000:20]  # five of each tail end in a step, and 20 once the tail is known
+    for both in np.split(peaks, ends, axis=1):
+        n = both.shape[1]
         passed += (both > state.limit[:2, None]).sum(axis=1)
-        state = tail.step(state, stratum, both.ravel(), day / 40.0, 60.0, rate, 10)  # apart: as many events
+        stratum = np.repeat(np.arange(2), n)
+        state = tail.step(state, stratum, both.ravel(), day * n / 200.0, 60.0, rate, 2 * n)  # apart: as many events
     requested = share.size / 200.0 / every
     assert (requested / 4 <= passed + 0.5).all()
     assert (passed + 0.5 <= 3 * requested + 3).all()
@@ -50,20 +53,26 @@ def test_the_limit_comes_down_while_nothing_happens() -> None:
     assert (state.limit < before).all()
 
 
-def test_one_huge_peak_counts_as_one_at_the_limit() -> None:
-    peaks = np.random.default_rng(3).exponential(size=2000)
-    rate = 1e-3 / DAY_S
-    calm, _ = fed(peaks, 200.0, rate)
-    huge, _ = fed(np.append(peaks, 1e6), 200.0, rate)
-    at_limit, _ = fed(np.append(peaks, calm.limit[0]), 200.0, rate)
+RATE = 1e-3 / DAY_S
+
+
+@pytest.fixture(scope="module")
+def calm() -> tail.State:
+    """What ten days of 200 peaks leave, of which one in a thousand days may pass."""
+    return fed(np.random.default_rng(3).exponential(size=2000), 200.0, RATE)[0]
+
+
+def test_one_huge_peak_counts_as_one_at_the_limit(calm: tail.State) -> None:
+    nobody, exposure = np.zeros(1, np.int64), np.array([DAY_S / 200.0, 0.0])
+    huge, at_limit = (
+        tail.step(calm, nobody, np.array([peak]), exposure, 60.0, RATE, 1) for peak in (1e6, calm.limit[0])
+    )
     assert huge.limit[0] == at_limit.limit[0] < 2 * calm.limit[0]
 
 
-def test_the_rate_at_the_limit_is_the_one_requested_for() -> None:
-    rate = 1e-3 / DAY_S
-    state, _ = fed(np.random.default_rng(3).exponential(size=2000), 200.0, rate)
-    found = tail.rates(state, np.array([0, 1]), state.limit)
-    np.testing.assert_allclose(found, rate, rtol=1e-6)
+def test_the_rate_at_the_limit_is_the_one_requested_for(calm: tail.State) -> None:
+    found = tail.rates(calm, np.array([0, 1]), calm.limit)
+    np.testing.assert_allclose(found, RATE, rtol=1e-6)
 
 
 def test_strata_that_move_together_may_each_be_reported_more_often() -> None:

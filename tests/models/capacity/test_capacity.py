@@ -42,8 +42,13 @@ def bursts() -> Floats:
     return simulate(SERVER, REPLICAS, load((600, 0.4), (240, 1.2), (600, 0.4), (240, 1.2)), seed=1)
 
 
-def test_online_finds_capacity_after_saturation(bursts: Floats) -> None:
-    last = observe(bursts)[-1]
+@pytest.fixture(scope="module")
+def after_bursts(bursts: Floats) -> State:
+    return observe(bursts)[-1]
+
+
+def test_online_finds_capacity_after_saturation(after_bursts: State) -> None:
+    last = after_bursts
     assert last.online.windows[0] >= 10
     assert last.latest.values[ONLINE, 0] == pytest.approx(SERVER.capacity, rel=0.06)
     assert last.latest.errors[ONLINE, 0] < 0.15
@@ -133,12 +138,12 @@ def test_a_promised_pace_lowers_what_is_sustained() -> None:
     assert state.latest.values[ONLINE, 0] == pytest.approx(batch / allowed, rel=0.2)
 
 
-def test_missing_ticks_teach_nothing(bursts: Floats) -> None:
+def test_missing_ticks_teach_nothing(bursts: Floats, after_bursts: State) -> None:
     holed = bursts[600:660].copy()
     holed[::3, 1] = np.nan  # a third of the work is unknown
     assert observe(holed)[-1].online.windows[0] == 0
     nothing = np.full((60, len(FIELDS)), np.nan)
-    before = observe(bursts)[-1]
+    before = after_bursts
     after = observe(nothing, state=before)[-1]
     np.testing.assert_array_equal(after.latest.values, before.latest.values)
     assert after.online.variance[0] > before.online.variance[0]  # time passed
