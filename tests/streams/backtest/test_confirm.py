@@ -29,7 +29,7 @@ def demand_of(hours: float) -> Demand:
 
 @pytest.fixture(scope="module")
 def both() -> Study:
-    return study([demand_of(2)], StudyConfig(KEYS, "hpa", 0.97, Scenario(60.0, (5,)), thin=4, engine="both"))
+    return study([demand_of(2)], StudyConfig(KEYS, "hpa", 0.97, Scenario(60.0, (5,)), thin=8, engine="both"))
 
 
 @pytest.fixture(scope="module")

@@ -41,9 +41,10 @@ SEEING = [
 loads = st.lists(st.floats(0, 60), min_size=1, max_size=40)
 
 
-def seen(t_s: float, load: float, replicas: float, stale_s: float, reported: float) -> Observation:
+def seen(t_s: float, load: float, replicas: int, stale_s: float, reported: float) -> Observation:
+    """All are floats, as in the other tests: policies are compiled anew for each combination of types."""
     waits = max(0.0, load - replicas)
-    return Observation._make([t_s, replicas, 0.0, *[load] * 8, waits, stale_s, reported, reported, load])
+    return Observation._make([t_s, float(replicas), 0.0, *[load] * 8, waits, stale_s, reported, reported, load])
 
 
 @settings(max_examples=100, deadline=None)

@@ -149,7 +149,7 @@ def test_percent_shows_what_matters_near_all() -> None:
 
 @pytest.mark.parametrize("key", sorted({*POLICY_GROUPS}))
 def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
-    settings = POLICY_GROUPS[key].settings(Conditions(PreparedDemand(demand_of(0.1, 0)), 300.0, 5))
+    settings = POLICY_GROUPS[key].settings(Conditions(PreparedDemand(demand_of(1 / 24, 0)), 300.0, 5))
     budget = BUDGET // 2 if key == "shadow_selection" else BUDGET
     assert len(settings) == budget
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= budget - 10
