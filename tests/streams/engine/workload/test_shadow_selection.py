@@ -86,7 +86,7 @@ def test_the_worker_does_what_the_backtest_does_on_any_demand(
 ) -> None:
     reported = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
     random = np.random.default_rng(seed)
-    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 240 // len(jumps)) for jump in jumps])
+    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 300 // len(jumps)) for jump in jumps])
     both(reported, [float(x) for x in rate], msgspec.structs.replace(LEARNED, price_rate=eta))
 
 

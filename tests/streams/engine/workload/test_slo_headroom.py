@@ -110,7 +110,7 @@ def test_the_worker_does_what_the_backtest_does_on_any_demand(
     reported = spec(cold_start_s=cold_start_s, objective=Objective(delay_s=delay_s, attainment=1.0 - late))
     sizing = msgspec.structs.replace(SIZING, policy=name, headroom_rate=eta, stabilization_window_s=keep_s)
     random = np.random.default_rng(seed)
-    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 240 // len(jumps)) for jump in jumps])
+    rate = np.concatenate([random.gamma(shape, 6.0 * jump / shape, 400 // len(jumps)) for jump in jumps])
     policy = policy_of(name, reported.objective.attainment if reported.objective else 1.0, eta, reported, delay_s)
     policy = policy._replace(knobs=tuple(keep_s / 60 if i == HOLD[name] else x for i, x in enumerate(policy.knobs)))
     both(policy, reported, [float(x) for x in rate], sizing, FORECAST)
