@@ -185,7 +185,7 @@ def test_it_says_who_leads_and_who_is_next() -> None:
     reported = spec(cold_start_s=150.0, objective=Objective(delay_s=5, attainment=0.99))
     worker = Worker(reported, sizing=msgspec.structs.replace(SIZING, policy="shadow_selection"), forecast=BLIND)
     found = dict[str, TargetReplicas]()
-    for k, work in enumerate(demand(900, 8)):
+    for k, work in enumerate(demand(1500, 8)):
         want = worker.one(work, 8, queued=200.0 if k % 600 < 10 else 0.0)
         if want is not None:
             found["present" if "now, or did" in want.reason else "start" if "known for" in want.reason else "led"] = (
