@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from io import FileIO
 from pathlib import Path
@@ -41,6 +42,12 @@ _HEADER = re.compile(rb"flyball-audit 1 ([0-9a-f]{16})\n")
 _encoder = msgspec.json.Encoder()
 
 
+@cache
+def _version() -> str:
+    """Version of the package; its metadata are read and parsed once."""
+    return version("flyball")
+
+
 def header_of(raw: bytes) -> tuple[bytes, str] | None:
     """First line of a trail's file, and the trail's name; ``None`` for any other file."""
     found = _HEADER.match(raw)
@@ -67,7 +74,7 @@ class Trail:
         self._about = {
             "actuator": actuator,
             "mode": config.mode,
-            "version": version("flyball"),
+            "version": _version(),
             "config": hashlib.sha256(_encoder.encode(config)).hexdigest(),
         }
         self._turn = Lock()

@@ -1,6 +1,7 @@
 """Configuration sections extended by constants that no file can set."""
 
 import typing
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,9 +17,14 @@ def with_constants(kind: type[T], section: msgspec.Struct) -> T:
     """
     if isinstance(section, kind):
         return section
-    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    types = _types(kind)
     values = {name: getattr(section, name) for name in section.__struct_fields__}
     return kind(**{name: _extended(types[name], value) for name, value in values.items()})
+
+
+@cache
+def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _extended(kind: Any, value: Any) -> Any:
