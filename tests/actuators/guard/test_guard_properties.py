@@ -19,25 +19,41 @@ class Call(NamedTuple):
     running: dict[str, int]
 
 
+MOST = 12
+"""Replicas of a workload."""
+LENGTHS = st.integers(1, 40)
+TIMES = st.sampled_from(
+    [(step * S, early * S) for step in (0, 0, 1, 7, 30, 101, -20) for early in range(-2, 3)]
+)  # clocks are also set back
+IDS, WORKLOADS = st.sampled_from([f"d{i}" for i in range(31)]), st.sampled_from([*NAMES, "ghost"])
+BEFORE, AFTER = st.integers(0, MOST), st.integers(-1, 22)
+RUNNING = st.integers(0, (MOST + 1) ** len(NAMES) - 1)
+KINDS = st.sampled_from(["scale", "scale", "resize", "resize", "preempt", "defer", "migrate", "rescue"])
+
+
+def decision(kind: str, id_: str, name: str, before: int, after: int, decided: int) -> AnyDecision:
+    if kind == "scale":
+        return scale(id_, workload=name, before=before, after=after, time_ns=decided)
+    if kind == "resize":
+        return scale(id_, workload=name, before=before, after=before, time_ns=decided, resources=Resources(cpu=1.0))
+    if kind in ("preempt", "defer"):
+        return preempt(id_, workload=name, before=before, after=after, until_s=3600 if kind == "defer" else None)
+    device = "G" if kind == "rescue" else ""
+    return migrate(id_, workload=name, replica=f"r{before}", time_ns=decided, from_device=device)
+
+
 @st.composite
 def calls(draw: st.DrawFn) -> list[Call]:
+    """Few draws for each call: they take longer than the guard."""
     made: list[Call] = []
     now = NOW
-    for _ in range(draw(st.integers(1, 40))):
-        now += draw(st.sampled_from([0, 0, S, 7 * S, 30 * S, 101 * S, -20 * S]))  # clocks are also set back
-        decided = now + draw(st.integers(-2, 2)) * S
-        id_ = f"d{draw(st.integers(0, 30))}"
-        name = draw(st.sampled_from([*NAMES, "ghost"]))
-        before, after = draw(st.integers(0, 12)), draw(st.integers(-1, 22))
-        kinds: list[AnyDecision] = [
-            scale(id_, workload=name, before=before, after=after, time_ns=decided),
-            scale(id_, workload=name, before=before, after=before, time_ns=decided, resources=Resources(cpu=1.0)),
-            preempt(id_, workload=name, before=before, after=after, until_s=draw(st.sampled_from([None, 3600]))),
-            migrate(
-                id_, workload=name, replica=f"r{before}", time_ns=decided, from_device=draw(st.sampled_from(["", "G"]))
-            ),
-        ]
-        made.append(Call(draw(st.sampled_from(kinds)), now, {n: draw(st.integers(0, 12)) for n in NAMES}))
+    for _ in range(draw(LENGTHS)):
+        step, early = draw(TIMES)
+        now += step
+        given = draw(KINDS), draw(IDS), draw(WORKLOADS), draw(BEFORE), draw(AFTER)
+        counts = draw(RUNNING)
+        running = {name: counts // (MOST + 1) ** i % (MOST + 1) for i, name in enumerate(NAMES)}
+        made.append(Call(decision(*given, now + early), now, running))
     return made
 
 
