@@ -138,8 +138,8 @@ def fleet(**faults: Any) -> FleetConfig:
     sort = Batch(name="sort", pools=("pool",), replicas=4, nominal_replicas=4, duration_s=1e6)
     none: dict[str, Any] = {"failing": (), "straggling": ()}
     return FleetConfig(
-        cell=CELL, tick_s=5.0, zones=(GridZone(name="z"),), pools=(pool,), trainings=(gang,), services=(), notebooks=(),
-        batches=(sort,), **(none | faults),
+        cell=CELL, tick_s=10.0, zones=(GridZone(name="z"),), pools=(pool,), trainings=(gang,), services=(),
+        notebooks=(), batches=(sort,), **(none | faults),
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ class Watched(ClosedLoop):
 def test_a_link_fails_and_its_node_is_out_until_it_is_mended_and_checked(link: int | None, cause: str) -> None:
     faulty = FailingLink(workload="train", replica=1, from_s=40.0, link=link, lasts_s=300.0)
     loop = Watched(fleet(links=(faulty,)))
-    loop.run(200)
+    loop.run(100)
     one = loop.incidents[-1]
     assert (one.cause, one.status) == (cause, "resolved")
     assert {incident.id for incident in loop.incidents} == {one.id}
@@ -185,7 +185,7 @@ def test_a_link_fails_and_its_node_is_out_until_it_is_mended_and_checked(link: i
 
 def test_a_gpu_that_stays_dead_stays_out() -> None:
     loop = Watched(fleet(failing=(FailingGpu(workload="train", replica=1, from_s=40.0),)))
-    loop.run(260)
+    loop.run(130)
     made = [d for d in loop.decisions if isinstance(d, Check)]
     assert [d.attempt for d in made] == [1, 2]
     assert {loop.conditions[-1].condition} == {"drained"}
@@ -204,7 +204,7 @@ def test_no_more_nodes_are_checked_than_may_be_out() -> None:
     faults = tuple(FailingLink(workload=name, replica=0, from_s=20.0, link=1, lasts_s=9e9) for name in names)
     config = msgspec.structs.replace(fleet(links=faults), pools=(pool,), trainings=(), batches=jobs)
     loop = Watched(config)
-    loop.run(100)
+    loop.run(50)
     checked = {d.node for d in loop.decisions if isinstance(d, Check)}
     out = {c.node for c in loop.conditions if c.condition == "cordoned"}
     assert len(out) == 2

@@ -16,7 +16,7 @@ from flyball_streams.engine.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLE = load_config(ROOT / "infra/examples/racks.yaml", FleetConfig)
-TICK_S, FAILS_S, LASTS_S = 5.0, 600.0, 300.0
+TICK_S, FAILS_S, LASTS_S, SETTLES_S = 10.0, 300.0, 300.0, 700.0
 
 
 class Loop(ClosedLoop):
@@ -60,14 +60,18 @@ def test_it_is_one_incident_at_its_place_and_nobody_is_moved(fault: str) -> None
     struck = {n.node for n in loop.fleet.nodes if expected[1] in (n.rack, n.leaf)}
     assert struck <= set(one.nodes)
     assert one.gpus_affected >= 8 * len(struck)
-    loop.run(round(900.0 / TICK_S))
+    loop.run(round(SETTLES_S / TICK_S))
     assert {i.status for i in loop.said.values()} <= {"resolved", "merged"}, "it is over once nothing shows it"
     assert not [d for d in loop.decisions if isinstance(d, Migrate)]
 
 
 def test_the_example_has_one_incident_of_a_rack_and_one_of_a_switch() -> None:
-    loop = Loop(replace(EXAMPLE, tick_s=10.0))
-    loop.run(480)
+    """Its faults follow each other without the hours in which nothing happens."""
+    (rack,), (leaf,) = EXAMPLE.rack_faults, EXAMPLE.leaf_faults
+    rack = replace(rack, from_s=FAILS_S)
+    leaf = replace(leaf, from_s=FAILS_S + rack.lasts_s + SETTLES_S)
+    loop = Loop(replace(EXAMPLE, tick_s=TICK_S, rack_faults=(rack,), leaf_faults=(leaf,)))
+    loop.run(round((leaf.from_s + leaf.lasts_s + SETTLES_S) / TICK_S))
     found = sorted((i.level, i.domain, i.cause, i.status) for i in loop.said.values() if i.status != "merged")
     assert found == [
         ("leaf", "gpu-a-leaf-01", "network", "resolved"), ("rack", "gpu-a-rack-02", "power", "resolved"),

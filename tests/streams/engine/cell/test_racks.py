@@ -255,7 +255,7 @@ def test_a_silent_node_goes_on_being_reported_over_a_restart_and_ends_after_it_s
     cell.restart()
     cell.run(150, 700, 3)
     assert [i.id for i in cell.open] == [one.id]
-    cell.run(700, 1400)
+    cell.run(700, 1300)
     assert cell.open == []
     assert cell.found[one.id].status == "resolved"
 

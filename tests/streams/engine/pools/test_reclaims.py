@@ -12,20 +12,21 @@ from flyball_simulator import Fleet
 from flyball_streams.engine.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[4]
-EXAMPLE = load_config(ROOT / "infra/examples/spot.yaml", FleetConfig)
+LOADED = load_config(ROOT / "infra/examples/spot.yaml", FleetConfig)
+FIRST = msgspec.structs.replace(LOADED.reclaims[0], from_s=300.0)
+EXAMPLE = msgspec.structs.replace(LOADED, reclaims=(FIRST,), tick_s=2.0)
 
 
 def test_what_has_notice_of_a_reclaim_is_moved_in_time_and_loses_nothing() -> None:
     loop, alone = ClosedLoop(EXAMPLE, Parameters()), Fleet(EXAMPLE, START_NS)
-    (first, *_) = EXAMPLE.reclaims
-    gone_s = first.from_s + first.notice_s
+    gone_s = FIRST.from_s + FIRST.notice_s
     for _ in range(int(gone_s / EXAMPLE.tick_s)):
         alone.tick(alone.plant.index)
     loop.run(int(gone_s / EXAMPLE.tick_s))
-    assert not [n for n in loop.fleet.nodes if n.node == first.node and n.allocations], "it is empty when it goes"
-    assert [n for n in alone.nodes if n.node == first.node and n.allocations]
+    assert not [n for n in loop.fleet.nodes if n.node == FIRST.node and n.allocations], "it is empty when it goes"
+    assert [n for n in alone.nodes if n.node == FIRST.node and n.allocations]
     moves = [d for d in loop.decisions if isinstance(d, Migrate)]
-    assert {d.from_node for d in moves} == {first.node}
+    assert {d.from_node for d in moves} == {FIRST.node}
     loop.run(60)
     for _ in range(60):
         alone.tick(alone.plant.index)
@@ -37,10 +38,9 @@ def test_a_node_that_the_platform_refuses_is_followed_by_another_within_the_noti
     """Nobody has told the worker that the gang may not run in the pool whose nodes would fit it best."""
     spot, owned = EXAMPLE.pools
     other = msgspec.structs.replace(owned, name="gpu-0", nodes=2)
-    (first, *_) = EXAMPLE.reclaims
     loop = ClosedLoop(msgspec.structs.replace(EXAMPLE, pools=(other, spot, owned)), Parameters())
-    loop.run(int((first.from_s + first.notice_s) / EXAMPLE.tick_s))
-    assert not [n for n in loop.fleet.nodes if n.node == first.node and n.allocations], "it is empty when it goes"
+    loop.run(int((FIRST.from_s + FIRST.notice_s) / EXAMPLE.tick_s))
+    assert not [n for n in loop.fleet.nodes if n.node == FIRST.node and n.allocations], "it is empty when it goes"
     moves = [d for d in loop.decisions if isinstance(d, Migrate) and d.workload == "llm-pretrain"]
     ends = {o.decision: o for o in loop.outcomes if o.final}
     refused, *others = moves
