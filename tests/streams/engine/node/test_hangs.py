@@ -114,7 +114,7 @@ def test_steps_that_stop_while_the_gpus_are_busy_are_found_later_than_an_evaluat
 @pytest.mark.parametrize(("kind", "still"), [("training", GONE), ("inference", IDLE), (None, IDLE)])
 def test_ended_processes_servers_and_work_that_nobody_knows_do_not_hang(kind: Any, still: dict[str, float]) -> None:
     course = worked(kind, STEPS if kind == "training" else {"flyball.workload.request.rate": 5.0})
-    assert course.hangs(900, still, {}) == []
+    assert course.hangs(600, still, {}) == []
 
 
 def test_idle_ranks_whose_node_writes_are_at_a_checkpoint() -> None:

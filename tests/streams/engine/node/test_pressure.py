@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from tests.streams.engine.scene import CONFIG, PERIOD_NS, START_NS, Cell, Out, Values, inventory, spec
+from tests.streams.engine.scene import CONFIG, PERIOD_NS, START_NS, Agent, Cell, Out, Values, inventory, spec
 
 from flyball_contracts.codec import Message
-from flyball_contracts.metrics import USAGE
+from flyball_contracts.metrics import GPU, HOST, USAGE, WORKLOAD
 from flyball_contracts.records import Allocation, Anomaly, Incident
 from flyball_streams.engine import Incoming
 from flyball_streams.engine.node.detectors.pressure import LASTS_S, MOST
@@ -16,6 +16,8 @@ CPU, IO = (f"system.linux.psi.total_time{{resource={kind},stall=some}}" for kind
 PORT = "system.network.errors{direction=receive}"
 WELL = {CPU: 0.03, IO: 0.01, PORT: 0.0}
 WARM = 320
+EVERY = 5
+"""Seconds of a tick; what hosts wait for, and errors of ports, are sums over it."""
 
 
 def scene(*, free: bool = False) -> Cell:
@@ -24,14 +26,31 @@ def scene(*, free: bool = False) -> Cell:
     return Cell(*nodes, records=[spec("train", kind="training", max_replicas=2)], config=CONFIG)
 
 
+def frames(agent: Agent, index: int, values: Values) -> list[Incoming]:
+    """Frames of a tick of ``EVERY`` seconds; ``values`` are those of a second."""
+    made: list[Incoming] = []
+    held, sums = agent.inventory, (CPU, IO, PORT)
+    for layout, rows, shown in (
+        (GPU, len(held.devices), values.gpu),
+        (HOST, 1, values.host),
+        (WORKLOAD, len(held.allocations), values.workload),
+    ):
+        block = np.full((rows, len(layout)), np.nan, np.float32)
+        for key, value in shown.items():
+            block[:, layout.column(key)] = value * EVERY if key in sums else value
+        made.append(agent.frame(index, block, layout.schema, agent.seq, period_ns=EVERY * PERIOD_NS))
+        agent.seq += 1
+    return made
+
+
 def run(cell: Cell, first: int, last: int, shown: Mapping[str, float], step_s: float = 1.0) -> Out:
     """Node 1 shows this, node 0 is well; steps take so long on both."""
     messages: list[Message] = []
-    for index in range(first, last):
+    for index in range(first, last, EVERY):
         batch: list[Incoming] = []
         for agent, host in zip(cell.agents, (WELL, {**WELL, **shown}), strict=True):
             step = {"flyball.workload.step.time": step_s}
-            batch += agent.frames(index, Values({"hw.power": 500.0}, {"system.cpu.utilization": 0.3, **host}, step))
+            batch += frames(agent, index, Values({"hw.power": 500.0}, {"system.cpu.utilization": 0.3, **host}, step))
         messages += cell.engine.feed(batch)
     return Out(messages)
 
@@ -53,7 +72,7 @@ def test_a_node_that_waits_is_the_incident_of_the_gang_that_slows_down(shown: di
     assert (one.level, one.node, one.cause, one.strength) == ("node", "node-1", cause, "sign")
     assert {s.detector for s in one.symptoms} >= {"step_time"}
     assert out.proposals() == [] or all(p.action != "migrate" for p in out.proposals())
-    assert one.onset_ns >= START_NS + (WARM - 1) * PERIOD_NS
+    assert one.onset_ns >= START_NS + (WARM - EVERY) * PERIOD_NS
 
 
 def test_what_is_short_small_usual_or_on_a_node_without_work_is_not_told() -> None:
@@ -90,12 +109,12 @@ def test_who_holds_few_gpus_and_most_of_the_cpu_is_the_neighbour(cpus: tuple[flo
     cell = Cell(inventory("node-1", 4, held), records=[spec("train", kind="training"), spec("b", kind="batch")])
     (agent,) = cell.agents
     found: list[Incident] = []
-    for index in range(WARM + 100):
+    for index in range(0, WARM + 100, EVERY):
         host = WELL | ({CPU: 0.5} if index >= WARM else {})
         used = np.full((2, len(USAGE)), np.nan, np.float32)
-        used[:, USAGE.column("container.cpu.time")] = cpus
-        batch = agent.frames(index, Values({"hw.power": 500.0}, {"system.cpu.utilization": 0.3, **host}))
-        batch.append(agent.frame(index, used, USAGE.schema, agent.seq))
+        used[:, USAGE.column("container.cpu.time")] = np.multiply(cpus, EVERY)
+        batch = frames(agent, index, Values({"hw.power": 500.0}, {"system.cpu.utilization": 0.3, **host}))
+        batch.append(agent.frame(index, used, USAGE.schema, agent.seq, period_ns=EVERY * PERIOD_NS))
         agent.seq += 1
         found += Out(cell.engine.feed(batch)).of(Incident)
     assert {(one.level, one.node, one.cause) for one in found} == {("node", "node-1", cause)}

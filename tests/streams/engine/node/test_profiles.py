@@ -39,7 +39,7 @@ from flyball_streams.engine.parameters import RightsizingParameters
 
 H100 = "NVIDIA H100 80GB HBM3"
 GIB = 2**30
-EVERY = 5
+EVERY = 10
 """Seconds of a tick: each is a sample of the signals."""
 EMPTY: Mapping[str, float] = {}
 CHOSEN = msgspec.structs.replace(CONFIG, profile_every_ticks=6)
