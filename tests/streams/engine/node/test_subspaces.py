@@ -1,6 +1,9 @@
 """A host that leaves the way in which its series vary together is reported once, with what does not fit."""
 
+import copy
+
 import numpy as np
+import pytest
 from tests.streams.engine.scene import CELL, cell_tick, inventory
 
 from flyball_contracts.metrics import HOST
@@ -57,11 +60,25 @@ class Hosts:
         return other
 
 
-def test_a_host_that_reads_what_its_load_does_not_explain_is_reported_once() -> None:
+@pytest.fixture(scope="module")
+def learnt() -> Hosts:
+    """What is learnt in some hours; tests go on from a copy."""
     hosts = Hosts()
     assert hosts.run(LEARNT) == []
-    other, together, new = hosts.again(), hosts.again(), hosts.again()
-    found = hosts.run(30, reads=25.0)
+    return hosts
+
+
+@pytest.fixture(scope="module")
+def day(learnt: Hosts) -> Hosts:
+    """What is learnt in a day; tests go on from a copy."""
+    hosts = learnt.again()
+    hosts.run(DAY - LEARNT)
+    return hosts
+
+
+def test_a_host_that_reads_what_its_load_does_not_explain_is_reported_once(learnt: Hosts) -> None:
+    other, together, new = learnt.again(), learnt.again(), learnt.again()
+    found = copy.deepcopy(learnt).run(30, reads=25.0)
     assert {(a.detector, a.subject, a.evidence[0].name) for a in found} == {
         (DETECTOR, "node-1", "system.disk.io{direction=read}")
     }
@@ -101,17 +118,15 @@ def test_other_work_of_the_same_kind_settles_within_the_hour_and_other_kinds_sta
     assert {a.subject for a in found} == {"node-1"}
 
 
-def test_the_first_work_of_a_host_that_idled_starts_it_again() -> None:
-    hosts = Hosts()
-    hosts.run(DAY)
+def test_the_first_work_of_a_host_that_idled_starts_it_again(day: Hosts) -> None:
+    hosts = day.again()
     hosts.detector.change_work({1: "training"})
     assert hosts.run(60, reads=200.0, hosts=(1,)) == []
     assert hosts.detector.model.usual.seen_s[1] == 60.0 * 60
 
 
-def test_who_was_silent_behind_another_of_its_work_is_reported_when_that_one_is_well() -> None:
-    hosts = Hosts()
-    hosts.run(DAY)
+def test_who_was_silent_behind_another_of_its_work_is_reported_when_that_one_is_well(day: Hosts) -> None:
+    hosts = day.again()
     both = hosts.run(60, reads=(200.0, 30.0), hosts=(1, 2))
     assert {a.subject for a in both} == {"node-1"}
     later = hosts.run(200, reads=30.0, hosts=(2,))

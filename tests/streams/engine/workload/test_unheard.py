@@ -119,12 +119,12 @@ def test_of_a_silent_lane_those_are_missed_that_did_not_stop_on_purpose_and_they
     scene = Scene(idle=ended)
     scene.run(0, 20, *NAMES)
     scene.stop(19, *ended)
-    found = scene.run(20, 400, *OTHERS)
+    found = scene.run(20, 200, *OTHERS)
     assert named(found) == {crashed}
     before = set(found)
-    scene.start_again(400, *ended)
-    scene.run(400, 420, *OTHERS, *ended)
-    assert set(scene.run(420, 640, *OTHERS)) > before
+    scene.start_again(200, *ended)
+    scene.run(200, 220, *OTHERS, *ended)
+    assert set(scene.run(220, 400, *OTHERS)) > before
     assert named(scene.found) == set(ALONE)
 
 
@@ -143,10 +143,10 @@ def test_a_node_that_comes_back_from_a_stop_may_send_its_first_frame_late() -> N
     scene.run(0, 20, *NAMES)
     scene.stop(19, OTHERS[0])
     there = (*OTHERS[1:], *ALONE)
-    scene.run(20, 320, *there)
-    scene.start_again(320, OTHERS[0])
-    scene.run(320, 323, *there)
-    assert scene.run(323, 340, *NAMES) == {}
+    scene.run(20, 220, *there)
+    scene.start_again(220, OTHERS[0])
+    scene.run(220, 223, *there)
+    assert scene.run(223, 240, *NAMES) == {}
 
 
 def test_a_rack_in_one_partition_that_is_silent_is_one_incident() -> None:
@@ -160,6 +160,6 @@ def test_lanes_that_are_back_in_time_or_never_spoke_or_stop_with_all_others_are_
     scene = Scene()
     scene.run(0, 20, *NAMES)
     assert scene.run(20, 110, *OTHERS) == {}
-    assert scene.run(110, 300, *NAMES) == {}
+    assert scene.run(110, 250, *NAMES) == {}
     assert scene.run(900, 920, *NAMES) == {}, "nobody was heard for ten minutes"
     assert Scene().run(0, 200, *OTHERS) == {}, "who never spoke may be long gone"
