@@ -68,7 +68,7 @@ def test_demand_does_not_depend_on_the_length_of_a_tick(tick_s: float) -> None:
 
 def test_demand_has_a_day() -> None:
     calm = tuple(
-        replace(s, bursts=(), random_bursts_per_hour=0.0, noise_share=0.0, wave_share=0.0) for s in CONFIG.services
+        replace(s, bursts=(), random_bursts_per_hour=0.0, noise_share=0.0, wave_share=0.0) for s in CONFIG.services[:1]
     )
     day = demand(replace(CONFIG, services=calm, tick_s=600.0), 86_400)[:, 0]
     assert day[0] == pytest.approx(0.6 * 2_000 * 12, rel=1e-3)
@@ -94,7 +94,7 @@ def test_the_share_in_time_follows_from_the_queue() -> None:
         fleet.apply(scale("chat-api", replicas))
         services = fleet.plant.services
         seen: list[tuple[float, float]] = []
-        for i in range(160):
+        for i in range(100):
             fleet.tick(i)
             seen.append((float(services.in_time[0]), float(services.arrived[0])))
         return (seen[-1][0] - seen[40][0]) / (seen[-1][1] - seen[40][1])
@@ -110,11 +110,14 @@ def test_a_replica_on_a_slow_gpu_takes_longer_for_its_requests() -> None:
     mean = WORKLOAD.column("flyball.workload.latency{stat=mean}")
     latencies: list[list[float]] = []
     for i in range(400):
+        sent = fleet.tick(i)
+        if i not in (4, 399):
+            continue
         rows = {n.node: [a.workload == "chat-api" for a in n.allocations] for n in fleet.nodes}
-        frames = [decode_frame(m.value or b"") for m in fleet.tick(i) if m.topic == TELEMETRY.name]
+        frames = [decode_frame(m.value or b"") for m in sent if m.topic == TELEMETRY.name]
         shown = [f.values[rows[f.node], mean] for f in frames if f.schema == WORKLOAD.schema]
         latencies.append(sorted(np.concatenate(shown).tolist()))
-    before, after = latencies[4], latencies[-1]
+    before, after = latencies
     assert before[-1] == pytest.approx(before[0])
     *others, slowest = [x for x in after if np.isfinite(x)]
     assert others[-1] == pytest.approx(others[0])
