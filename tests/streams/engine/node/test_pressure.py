@@ -16,7 +16,7 @@ CPU, IO = (f"system.linux.psi.total_time{{resource={kind},stall=some}}" for kind
 PORT = "system.network.errors{direction=receive}"
 WELL = {CPU: 0.03, IO: 0.01, PORT: 0.0}
 WARM = 320
-EVERY = 5
+EVERY = 10
 """Seconds of a tick; what hosts wait for, and errors of ports, are sums over it."""
 
 
