@@ -143,10 +143,10 @@ def test_a_node_that_comes_back_from_a_stop_may_send_its_first_frame_late() -> N
     scene.run(0, 20, *NAMES)
     scene.stop(19, OTHERS[0])
     there = (*OTHERS[1:], *ALONE)
-    scene.run(20, 220, *there)
-    scene.start_again(220, OTHERS[0])
-    scene.run(220, 223, *there)
-    assert scene.run(223, 240, *NAMES) == {}
+    scene.run(20, 320, *there)
+    scene.start_again(320, OTHERS[0])
+    scene.run(320, 323, *there)
+    assert scene.run(323, 340, *NAMES) == {}
 
 
 def test_a_rack_in_one_partition_that_is_silent_is_one_incident() -> None:
