@@ -469,8 +469,7 @@ def test_a_public_trace_is_imported_alike_twice(
 ) -> None:
     report = IMPORTERS[name].convert(data_dir / name, tmp_path / "again.parquet")
     assert report.messages == sum(report.topics.values())
-    a, b = (list(Recording.open(path).messages()) for path in (imported(name), report.path))
-    assert a == b
+    assert imported(name).read_bytes() == report.path.read_bytes()
 
 
 def test_alibaba_work_is_the_duty_of_all_pods(imported: Callable[[str], Path], data_dir: Path) -> None:
