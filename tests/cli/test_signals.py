@@ -59,8 +59,14 @@ def interrupted(module: str, number: signal.Signals, *arguments: str) -> tuple[i
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("module", ["click", "flyball_cli.commands.setup.topics_command", "confluent_kafka"])
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        *(("click", number) for number in SIGNALS),
+        ("flyball_cli.commands.setup.topics_command", signal.SIGTERM),
+        ("confluent_kafka", signal.SIGINT),
+    ],
+)
 def test_while_modules_are_imported(module: str, number: signal.Signals) -> None:
     assert interrupted(module, number, "topics", "--create") == (STATUS[number], "")
 
