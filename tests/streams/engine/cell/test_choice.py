@@ -98,7 +98,7 @@ class Cloud(Cell):
             each = work / max(1, len(self.running))
             shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": each}
             values = Values({"hw.gpu.utilization{task=general}": 0.7}, {}, shown)
-            got = self.feed([f for agent in self.agents for f in agent.frames(index, values)])
+            got = self.feed([f for agent in self.agents for f in agent.frames(index, values, schemas=(1, 3))])
             out.messages.extend(got.messages)
             for scale in got.of(Scale):
                 self.obey(scale)
@@ -346,7 +346,9 @@ def test_two_workloads_never_get_more_than_there_is_in_one_workload_lane_or_two(
     for index in range(12):
         shown = {"flyball.workload.request.rate": 1.0, "flyball.workload.work.rate": 180.0}
         values = Values({"hw.gpu.utilization{task=general}": 0.9}, {}, shown)
-        out.messages.extend(cloud.feed([f for agent in cloud.agents for f in agent.frames(index, values)]).messages)
+        out.messages.extend(
+            cloud.feed([f for agent in cloud.agents for f in agent.frames(index, values, schemas=(1, 3))]).messages
+        )
     latest: dict[str, dict[str, int]] = {"chat": {"od": 2}, other: {"od": 1}}
     for scale in out.of(Scale):
         assert scale.cell == CELL
