@@ -1,8 +1,7 @@
 """Importers on small traces with names of our own, and on the public traces where the data folder is."""
 
 import datetime as dt
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -54,23 +53,20 @@ def column(records: Decoded, col: int, row: int = 0, node: str = "", schema: int
 
 
 def total(records: Decoded, col: int, workload: str = "") -> dict[int, float]:
-    """Sum over the replicas of a workload (or of all) by time; NaN counts as nothing."""
+    """Sum over the replicas of a workload (or of all) by time, in order; NaN counts as nothing."""
     sums: dict[int, float] = {}
-    for (time_ns, name), part in totals(records, col).items():
+    for (time_ns, name), part in totals(records, col):
         if workload in name:
             sums[time_ns] = sums.get(time_ns, 0.0) + part
-    return sums
-
-
-def totals(records: Decoded, col: int) -> dict[tuple[int, str], float]:
-    """Sum over the replicas by time, in order, and workload; NaN counts as nothing."""
-    held = {(r.node, r.epoch): [a.workload for a in r.allocations] for r in records if isinstance(r, Inventory)}
-    sums: dict[tuple[int, str], float] = {}
-    for f in frames(records, WORKLOAD.schema):
-        names, values = held[f.node, f.inventory_epoch], f.values[:, col].tolist()
-        for name, value in zip(names, values, strict=True):
-            sums[f.time_ns, name] = sums.get((f.time_ns, name), 0.0) + (0.0 if math.isnan(value) else value)
     return dict(sorted(sums.items()))
+
+
+def totals(records: Decoded, col: int) -> Iterator[tuple[tuple[int, str], float]]:
+    """What each replica shows, by time and workload; NaN is nothing."""
+    held = {(r.node, r.epoch): [a.workload for a in r.allocations] for r in records if isinstance(r, Inventory)}
+    for f in frames(records, WORKLOAD.schema):
+        values = np.nan_to_num(f.values[:, col].astype(np.float64)).tolist()
+        yield from zip(((f.time_ns, name) for name in held[f.node, f.inventory_epoch]), values, strict=True)
 
 
 def played(path: Path) -> Decoded:
@@ -96,12 +92,8 @@ def alibaba(tmp_path: Path) -> Path:
     rows: list[tuple[str, int, float | None, float]] = [
         (pod, 600 + 57 * k, 10.0 * i, 1000.0) for i, pod in enumerate(pods) for k in range(5)
     ]
-    rows += [
-        ("q", 600, 50.0, 60_000.0),
-        ("q", 657, 100.0, 60_000.0),
-        ("q", 714, None, 60_000.0),
-        ("z", 771, 101.0, 5.0),
-    ]
+    rows += [("q", t_s, duty, 60_000.0) for t_s, duty in ((600, 50.0), (657, 100.0), (714, None))]
+    rows += [("z", 771, 101.0, 5.0)]
     schema = {"pod": pl.Categorical(), "t_s": pl.Int64(), "gpu_duty_pct": pl.Float32(), "gpu_mem_mib": pl.Float32()}
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(folder / "pod_metrics.parquet")
     qps = [("q", 600, 0.5), ("q", 657, 1.5), ("nobody", 600, 9.0), ("q", 99, 9.0)]
@@ -390,12 +382,8 @@ def test_carbon_hours_are_published_when_they_are_over(carbon: Path, tmp_path: P
     found = [r for r in decoded(report.path) if isinstance(r, Signal)]
     assert [s.published_ns for s in found] == sorted(s.published_ns for s in found)
     signals = sorted(found, key=lambda s: (s.published_ns, s.zone))
-    assert [(s.zone, s.p50, s.estimated) for s in signals] == [
-        ("A", (100.0,), False),
-        ("B", (100.0,), False),
-        ("A", (102.0,), True),
-        ("B", (102.0,), True),
-    ]
+    expected = [(zone, (g,), estimated) for g, estimated in ((100.0, False), (102.0, True)) for zone in "AB"]
+    assert [(s.zone, s.p50, s.estimated) for s in signals] == expected
     assert all(s.published_ns == s.end_ns and not s.forecast for s in signals)
     assert report.left_out == {"hours without a value": 2}
 
@@ -507,7 +495,7 @@ def test_servegen_load_is_the_sum_over_clients(imported: Callable[[str], Path], 
         pl.read_parquet(source / "rates.parquet").group_by("model").agg(pl.col("rate_rps").cast(pl.Float64()).sum())
     )
     found: dict[str, float] = {}
-    for (_, workload), part in totals(records, REQUESTS).items():
+    for (_, workload), part in totals(records, REQUESTS):
         found[workload] = found.get(workload, 0.0) + part
     for model, rate in expected.iter_rows():
         assert found[f"servegen-{model}"] == pytest.approx(rate, rel=1e-5)
