@@ -1,5 +1,6 @@
 """What the controller makes of nodes, pods, annotations and policies, without a server."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,9 @@ from flyball_actuators.controller.pods import Pod, WorkloadNames, allocations_of
 from flyball_actuators.controller.policies import plan, policy_of
 from flyball_actuators.controller.taints import is_for_any, tolerations_of
 from flyball_actuators.controller.workloads import SIZES, Declared, declared_by, spec_of
+from flyball_actuators.platforms.kubernetes.api import Answer
+from flyball_actuators.platforms.kubernetes.names import read_names
+from flyball_contracts.declared.names import NAMES_PATH
 from flyball_contracts.nodes.kubernetes import Taint
 from flyball_contracts.records import Inventory, WorkloadSpec
 
@@ -387,3 +391,14 @@ def test_a_name_that_only_pods_bear_belongs_to_who_bore_it_first() -> None:
     assert homes_of({}, [*mine, *other], {"chat": ("ml",)}, {"chat": gone}).homes == {"chat": "ml"}
     assert homes_of({"chat": "dev"}, mine, {}, {"chat": spec}).homes == {"chat": "dev"}, "an object declares it"
     assert homes_of({}, [mine[0]._replace(workload="ml/x"), mine[0]._replace(workload="")], {}, {}).homes == {}
+
+
+@pytest.mark.parametrize(("status", "warned"), [(404, False), (403, True)])
+def test_names_that_may_not_be_read_are_told_and_none_are_known(
+    status: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = Answer(status, {"message": "workloadnames is forbidden"}, "")
+    api: Any = SimpleNamespace(get={NAMES_PATH: refused}.__getitem__)
+    assert read_names(api) == {}
+    told = "workloadnames is forbidden; infra/kubernetes/controller.yaml grants it"
+    assert [record.getMessage() for record in caplog.records] == [told] * warned

@@ -45,6 +45,7 @@ def test_agents_that_restart_count_anew_and_those_that_are_late_lose_nothing() -
 
 
 def test_only_nodes_that_die_are_silent() -> None:
+    # With this seed an hour has a death, and more restarts than kills.
     found = silent_nodes(replace(SMALL, seed=1469), anomaly.START_NS, incoming, 1.0, ONE)
     dead = sum(s.kind == "death" for mine in schedule(4, 3600.0, 1469) for s in mine)
     assert found["deaths"] == found["deaths_found"] == dead > 0

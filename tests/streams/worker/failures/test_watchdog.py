@@ -1,3 +1,4 @@
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,21 @@ def test_no_partitions_for_too_long_ends_the_worker(harness: IncidentHarness, ca
     assert not harness.beats(100.1 + LIMIT_S)
     assert harness.ended == [STUCK]
     assert "no partitions" in caplog.text
+
+
+def test_a_worker_whose_stacks_cannot_be_read_ends_all_the_same(
+    harness: IncidentHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_a_full_disk() -> str:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(harness.worker, "stacks", on_a_full_disk)
+    assert harness.beats(10.0)
+    harness.worker.waiting = 7
+    with pytest.raises(OSError, match="No space left"):
+        harness.beats(10.1 + LIMIT_S)
+    assert harness.ended == [STUCK]
+    assert "7 messages waited" in caplog.text
 
 
 def test_needs_no_health_file() -> None:
