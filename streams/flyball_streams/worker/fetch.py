@@ -19,7 +19,7 @@ from flyball_streams.engine.lane import Incoming
 log = logging.getLogger(__name__)
 MOST = 2_000
 """Messages of a fetch, and about those of a step: in a backlog, a member of the group that is in a step for long is
-removed, and a worker that joins would wait for it. Steps of 10,000 are not faster (``bench/spine.py``)."""
+removed, and a worker that joins would wait for it."""
 WAIT_S = 0.2
 PACE_S = 0.001
 """A burst ends after this time without messages: the frames of a tick come together."""
