@@ -18,12 +18,12 @@ from flyball_actuators.guard.state import (
     Placed as Placed,
     Verdict as Verdict,
     World as World,
+    owner_of as owner_of,
     urgency_of as urgency_of,
 )
 from flyball_actuators.guard.sums import (
+    UNDECLARED as UNDECLARED,
     Spot as Spot,
     Sums as Sums,
-    gpus_of as gpus_of,
     spots_of as spots_of,
-    tenant_of as tenant_of,
 )

@@ -113,7 +113,7 @@ class Guard:
         context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
         context = context._replace(signature=signature)
         after, verdict = self._judge(context)
-        return (self._granted(context) if verdict.status == "accepted" else after), verdict
+        return (self._granted(context._replace(state=after)) if verdict.status == "accepted" else after), verdict
 
     def still(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
         """Why a decision that waits may no longer be carried out; ``None`` if it may."""
@@ -157,7 +157,7 @@ class Guard:
         return _seen(context.state, context.decision), _ACCEPTED
 
     def _granted(self, context: Context) -> GuardState:
-        state, decision = _seen(context.state, context.decision), context.decision
+        state, decision = context.state, context.decision
         at_ns = state.clock(decision.cell, context.now_ns)
         grant = Grant(
             cell=decision.cell,

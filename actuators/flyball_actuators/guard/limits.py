@@ -21,7 +21,8 @@ def rate(context: Context) -> Verdict | None:
     decision, limits = context.decision, context.config
     now_ns = context.state.clock(decision.cell, context.now_ns)
     granted = _same_urgency(context)
-    of_target = [grant for grant in granted if grant.target == decision.target]
+    target = decision.target
+    of_target = [grant for grant in granted if grant.target == target]
     verdict = _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
         granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
     )

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 
 from flyball_actuators.guard.scope import Signature
-from flyball_actuators.guard.sums import Gpu as Gpu, Sums, gpus_of, spots_of
+from flyball_actuators.guard.sums import Gpu as Gpu, Owner, Sums, spots_of
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import GuardPolicy, PoolConfig
 from flyball_contracts.records import (
@@ -76,14 +76,14 @@ class World(NamedTuple):
         """Sums over all inventories; computed, unless the world was made with them."""
         if self.sums is not None:
             return self.sums
-        sums = Sums()
+        sums = Sums(owners={name: owner_of(spec) for name, spec in self.workloads.items()})
         for cell, workloads in self.placed.items():
             for workload, replicas in workloads.items():
-                sums = sums.holding(cell, self.tenant(workload), len(replicas), gpus_of(workload, self.workloads))
+                sums = sums.holding(cell, sums.of(workload), len(replicas))
         for node, gpus in self.gpus.items():
             of = self.nodes.get(node)
             if of is not None and of.schedulable:
-                sums = sums.offering(of.cell, node, (), spots_of(gpus, self.workloads))
+                sums = sums.offering(of.cell, node, (), spots_of(gpus, sums.owners))
         return sums
 
     def stopped(self, cell: str) -> str:
@@ -162,7 +162,8 @@ class GuardState(NamedTuple):
     def without(self, decision: AnyDecision) -> Self:
         """State without the grant of a decision that had no effect."""
         granted = self.grants.get(decision.cell, ())
-        left = [g for g in granted if g.decision != decision.id]
+        id_ = decision.id
+        left = [g for g in granted if g.decision != id_]
         if len(left) == len(granted):
             return self
         return self._replace(grants={**self.grants, decision.cell: tuple(left)})
@@ -238,6 +239,11 @@ class Context(NamedTuple):
 Check = Callable[[Context], Verdict | None]
 
 
+def owner_of(spec: WorkloadSpec) -> Owner:
+    """Tenant and GPUs of a declared workload."""
+    return spec.tenant, float(spec.gpus_per_replica)
+
+
 def refuse(code: RefusalCode, detail: str, policy: str = "", allowed: int | None = None) -> Verdict:
     """A refusal."""
     return Verdict("refused", code, detail, policy, allowed=allowed)
@@ -293,7 +299,7 @@ def added_usd_per_hour(context: Context) -> float:
         return max(0.0, expected, starts * pool.price_usd_per_hour)
     of_all = abs(expected / stated) * starts if stated and starts > max(0, stated) else 0.0
     cheapest = context.world.usd_per_gpu_hour.get(decision.cell, 0.0)
-    return max(0.0, expected, of_all, starts * gpus_of(decision.workload, context.world.workloads) * cheapest)
+    return max(0.0, expected, of_all, starts * context.world.summed().gpus(decision.workload) * cheapest)
 
 
 def adds_unknown_cost(context: Context) -> bool:
@@ -305,5 +311,5 @@ def adds_unknown_cost(context: Context) -> bool:
         and decision.replicas > decision.starts_from(context.observed)
         and decision.expected.cost_usd_per_hour is None
         and decision.cell not in world.usd_per_gpu_hour
-        and gpus_of(decision.workload, world.workloads) > 0
+        and world.summed().gpus(decision.workload) > 0
     )

@@ -3,10 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from flyball_contracts.records import WorkloadSpec
-
 _FREE: frozenset[str | None] = frozenset({None})
 _NONE: Mapping[str, None] = {}
+
+
+Owner = tuple[str, float]
+"""Tenant of a workload, empty if it has none, and the GPUs that a replica of it requests."""
+UNDECLARED: Owner = ("", 1.0)
+Owners = Mapping[str, Owner]
+"""By workload; one that is missing is ``UNDECLARED``."""
 
 
 class Gpu(NamedTuple):
@@ -34,12 +39,28 @@ class Sums(NamedTuple):
 
     held: Mapping[str, Mapping[str, tuple[int, float]]] = {}
     spots: Mapping[str, Mapping[Spot, Mapping[str, None]]] = {}
+    owners: Mapping[str, Owner] = {}
 
-    def holding(self, cell: str, tenant: str, replicas: int, gpus_per_replica: float) -> "Sums":
-        """With that many replicas more (or fewer, below 0) of a tenant."""
-        of_cell = self.held.get(cell, {})
+    def of(self, workload: str) -> Owner:
+        """Tenant and GPUs of a workload."""
+        return self.owners.get(workload, UNDECLARED)
+
+    def gpus(self, workload: str) -> float:
+        """GPUs that a replica of a workload requests."""
+        return self.of(workload)[1]
+
+    def owned(self, workload: str, owner: Owner) -> "Sums":
+        """With another owner of a workload."""
+        if self.of(workload) == owner:
+            return self
+        owners = {name: of for name, of in self.owners.items() if name != workload}
+        return self._replace(owners=owners if owner == UNDECLARED else {**owners, workload: owner})
+
+    def holding(self, cell: str, owner: Owner, replicas: int) -> "Sums":
+        """With that many replicas more (or fewer, below 0) of a workload with that owner."""
+        of_cell, (tenant, gpus) = self.held.get(cell, {}), owner
         had, used = of_cell.get(tenant, (0, 0.0))
-        held = {**of_cell, tenant: (had + replicas, used + replicas * gpus_per_replica)}
+        held = {**of_cell, tenant: (had + replicas, used + replicas * gpus)}
         return self._replace(held={**self.held, cell: held})
 
     def offering(self, cell: str, node: str, before: Iterable[Spot], after: Iterable[Spot]) -> "Sums":
@@ -57,30 +78,18 @@ class Sums(NamedTuple):
         return self._replace(spots={**self.spots, cell: spots})
 
 
-def tenant_of(workload: str, specs: Mapping[str, WorkloadSpec]) -> str:
-    """Tenant of a workload, empty if it is not declared."""
-    spec = specs.get(workload)
-    return "" if spec is None else spec.tenant
-
-
-def gpus_of(workload: str, specs: Mapping[str, WorkloadSpec]) -> float:
-    """GPUs that a replica requests; one, if its workload is not declared."""
-    spec = specs.get(workload)
-    return 1.0 if spec is None else float(spec.gpus_per_replica)
-
-
-def may_come(gpu: Gpu, takes_part: bool, specs: Mapping[str, WorkloadSpec]) -> bool:
+def may_come(gpu: Gpu, takes_part: bool, owners: Owners) -> bool:
     """Whether the platform may put a replica, of a whole GPU or of a part, on a GPU, beside those that are on it."""
     if gpu.shared or not takes_part:
         return gpu.shared
-    return len(gpu.workloads) != 1 or not gpus_of(gpu.workloads[0], specs).is_integer()
+    return len(gpu.workloads) != 1 or not owners.get(gpu.workloads[0], UNDECLARED)[1].is_integer()
 
 
-def spots_of(gpus: Iterable[Gpu], specs: Mapping[str, WorkloadSpec]) -> frozenset[Spot]:
+def spots_of(gpus: Iterable[Gpu], owners: Owners) -> frozenset[Spot]:
     """Spots on the GPUs of a node."""
     return frozenset(
         Spot(gpu.shared, tenant)
         for gpu in gpus
-        if may_come(gpu, takes_part=True, specs=specs)
-        for tenant in {tenant_of(name, specs) for name in gpu.workloads} or _FREE
+        if may_come(gpu, takes_part=True, owners=owners)
+        for tenant in {owners.get(name, UNDECLARED)[0] for name in gpu.workloads} or _FREE
     )

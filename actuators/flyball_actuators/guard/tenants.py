@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
 from flyball_actuators.guard.state import Context, Gpu, Verdict, refuse
-from flyball_actuators.guard.sums import gpus_of, may_come, tenant_of
+from flyball_actuators.guard.sums import UNDECLARED, may_come
 
 
 def tenant_mixed(context: Context) -> Verdict | None:
@@ -17,7 +17,7 @@ def tenant_mixed(context: Context) -> Verdict | None:
     as another tenant's.
     """
     named, world = context.starts_on, context.world
-    if context.pool is not None or named is None or not gpus_of(context.decision.workload, world.workloads):
+    if context.pool is not None or named is None or not world.summed().gpus(context.decision.workload):
         return None
     found = _beside_shown_on(context, named) if named else _beside_shown(context)
     return next(found, None) or next(_beside_started(context, named), None)
@@ -48,17 +48,18 @@ def _beside_started(context: Context, named: str) -> Iterator[Verdict]:
     if not (spots or named):
         return
     granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
-    mine, specs = world.tenant(context.decision.workload), world.workloads
-    together: dict[tuple[str, bool], str] = {}  # most grants start replicas on the same: any node
+    mine, owner_of = world.tenant(context.decision.workload), world.summed().owners.get
+    together: dict[str, dict[float, str]] = {}  # most grants start the same on the same: any node
     for grant in granted:
-        other, starts = grant.workload, grant.starts
-        if starts is None or tenant_of(other, specs) == mine or not (uses := gpus_of(other, specs)):
+        tenant, uses = owner_of(grant.workload, UNDECLARED)
+        if tenant == mine or grant.starts is None or not uses:
             continue
-        there = starts, not uses.is_integer()
-        if there not in together:
-            together[there] = _together_on(context, named, *there)
-        if node := together[there]:
-            who = f"a replica of {other!r} of {_whose(context, other)}, by decision {grant.decision}, may come to"
+        there = together.setdefault(grant.starts, {})
+        if uses not in there:
+            there[uses] = _together_on(context, named, grant.starts, not uses.is_integer())
+        if node := there[uses]:
+            whose = f"{grant.workload!r} of {_whose(context, grant.workload)}"
+            who = f"a replica of {whose}, by decision {grant.decision}, may come to"
             yield _refusal(context, who, node, "wait until the inventories show it, divide")
 
 
@@ -72,7 +73,7 @@ def _together_on(context: Context, named: str, theirs: str, they_take_part: bool
         if named or (of is not None and of.cell == cell and of.schedulable):
             for gpu in world.gpus.get(node, ()):
                 mine = _may_come(context, gpu) or (named and len(gpu.workloads) > 1)
-                if mine and may_come(gpu, they_take_part, world.workloads):
+                if mine and may_come(gpu, they_take_part, world.summed().owners):
                     return node
         return ""
     both = _takes_part(context) and they_take_part
@@ -91,12 +92,12 @@ def _refusal(context: Context, who: str, node: str, remedy: str) -> Verdict:
 
 
 def _may_come(context: Context, gpu: Gpu) -> bool:
-    return may_come(gpu, _takes_part(context), context.world.workloads)
+    return may_come(gpu, _takes_part(context), context.world.summed().owners)
 
 
 def _takes_part(context: Context) -> bool:
     """Whether a replica of the decision's workload requests a part of a GPU."""
-    return not gpus_of(context.decision.workload, context.world.workloads).is_integer()
+    return not context.world.summed().gpus(context.decision.workload).is_integer()
 
 
 def _is_of_another(context: Context, other: str) -> bool:

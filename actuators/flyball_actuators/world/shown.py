@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from flyball_actuators.guard import Gpu, NodeInfo, Placed, Spot, Sums, gpus_of, spots_of, tenant_of
+from flyball_actuators.guard import UNDECLARED, Gpu, NodeInfo, Placed, Spot, Sums, owner_of, spots_of
 from flyball_contracts.records import Allocation, Device, Inventory, WorkloadSpec
 
 _Key = tuple[str, str]
@@ -18,7 +18,6 @@ class Shown:
         self.gpus: Mapping[str, tuple[Gpu, ...]] = {}
         self.placed: Placed = {}
         self.sums = Sums()
-        self._specs: dict[str, WorkloadSpec] = {}
         self._prices: dict[str, tuple[str, float]] = {}
         self._cheapest: Mapping[str, float] | None = None
         self._rank: dict[str, int] = {}
@@ -68,15 +67,13 @@ class Shown:
 
     def declare(self, workload: str, spec: WorkloadSpec | None) -> None:
         """Apply a new specification, ``None`` for the end of one."""
-        was = _of(workload, self._specs)
-        now = ("", 1.0) if spec is None else (spec.tenant, float(spec.gpus_per_replica))
-        keys = [(cell, workload) for cell in self.placed if workload in self.placed[cell]] if was != now else []
+        owner = UNDECLARED if spec is None else owner_of(spec)
+        if self.sums.of(workload) == owner:
+            return
+        keys = [(cell, workload) for cell in self.placed if workload in self.placed[cell]]
         for key in keys:
             self._count(key, -1)
-        if spec is None:
-            self._specs.pop(workload, None)
-        else:
-            self._specs[workload] = spec
+        self.sums = self.sums.owned(workload, owner)
         for key in keys:
             self._count(key, 1)
             for node in self._parts[key]:
@@ -120,8 +117,7 @@ class Shown:
         cell, workload = key
         replicas = sign * len(self.placed.get(cell, {}).get(workload, {}))
         if replicas:
-            tenant, gpus = _of(workload, self._specs)
-            self.sums = self.sums.holding(cell, tenant, replicas, gpus)
+            self.sums = self.sums.holding(cell, self.sums.of(workload), replicas)
 
     def _offer(self, node: str) -> None:
         """Bring the spots of a node up to date."""
@@ -129,16 +125,12 @@ class Shown:
         info = self.nodes.get(node)
         after = frozenset[Spot]()
         if info is not None and info.schedulable:
-            after = spots_of(self.gpus.get(node, ()), self._specs)
+            after = spots_of(self.gpus.get(node, ()), self.sums.owners)
         if info is None or cell != info.cell:
             self.sums, before = self.sums.offering(cell, node, before, ()), frozenset[Spot]()
         if info is not None:
             self.sums = self.sums.offering(info.cell, node, before, after)
             self._spots[node] = (info.cell, after)
-
-
-def _of(workload: str, specs: Mapping[str, WorkloadSpec]) -> tuple[str, float]:
-    return tenant_of(workload, specs), gpus_of(workload, specs)
 
 
 def _replicas_of(inventory: Inventory | None) -> dict[_Key, tuple[str, ...]]:

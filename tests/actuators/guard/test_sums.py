@@ -72,8 +72,9 @@ def test_sums_that_are_kept_are_those_of_a_walk(seed: int) -> None:
                 ), cell
 
 
-def tidy(world: World) -> tuple[object, object]:
+def tidy(world: World) -> tuple[object, ...]:
     """Sums without what is empty."""
     sums = world.summed()
     held = {(cell, tenant): had for cell, of in sums.held.items() for tenant, had in of.items() if had != (0, 0.0)}
-    return held, {(cell, spot): set(nodes) for cell, of in sums.spots.items() for spot, nodes in of.items()}
+    owners = {name: sums.of(name) for name in NAMES}
+    return held, owners, {(cell, spot): set(nodes) for cell, of in sums.spots.items() for spot, nodes in of.items()}

@@ -6,7 +6,7 @@ from math import ceil
 from flyball_actuators.guard.limits import least_of, remedy, within
 from flyball_actuators.guard.policies.matching import counted, shown
 from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, adds_unknown_cost, refuse
-from flyball_actuators.guard.sums import tenant_of
+from flyball_actuators.guard.sums import UNDECLARED
 from flyball_contracts.config import GuardPolicy, Limit
 
 _TAKEN = "replicas taken away"
@@ -104,12 +104,12 @@ def _counted(context: Context, policy: GuardPolicy, limit: Limit) -> list[Grant]
     now_ns = context.state.clock(decision.cell, context.now_ns)
     granted = within(context.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
     if limit.per == "workload":
-        granted = [grant for grant in granted if grant.workload in ("", name)]
+        granted = [grant for grant in granted if not grant.workload or grant.workload == name]
     elif limit.per == "target":
         granted = [grant for grant in granted if not grant.workload or grant.target == name]
     elif limit.per == "tenant":
-        specs = world.workloads
-        granted = [grant for grant in granted if not grant.workload or tenant_of(grant.workload, specs) == name]
+        owner_of = world.summed().owners.get
+        granted = [g for g in granted if not g.workload or owner_of(g.workload, UNDECLARED)[0] == name]
     return counted(policy, granted, world)
 
 

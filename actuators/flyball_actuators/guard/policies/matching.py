@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from flyball_actuators.guard.state import Grant, World, urgency_of
-from flyball_actuators.guard.sums import tenant_of
 from flyball_contracts.config import ActuatorConfig, GuardPolicy
 from flyball_contracts.records import AnyDecision
 
@@ -51,11 +50,11 @@ def shown(policy: GuardPolicy, cell: str, world: World, tenant: str | None = Non
     if names == policy.tenants == _ANY:
         held = world.summed().held.get(cell, {})
         return sum(map(len, placed.values())) if tenant is None else held.get(tenant, (0, 0.0))[0]
-    specs = world.workloads
+    of = world.summed().of
     if tenant is None:
-        within = (name for name in placed if _any(policy.tenants, tenant_of(name, specs)))
+        within = (name for name in placed if _any(policy.tenants, of(name)[0]))
     else:
-        within = (name for name in placed if tenant_of(name, specs) == tenant)
+        within = (name for name in placed if of(name)[0] == tenant)
     return sum(len(placed[name]) for name in within if _any(names, name))
 
 

@@ -2,7 +2,7 @@
 
 from flyball_actuators.guard.limits import UNSEEN_S, within
 from flyball_actuators.guard.state import Context, Verdict, refuse
-from flyball_actuators.guard.sums import gpus_of, tenant_of
+from flyball_actuators.guard.sums import UNDECLARED
 from flyball_contracts.records import SetsReplicas
 
 ROUNDING = 1e-6
@@ -26,7 +26,7 @@ def over_quota(context: Context) -> Verdict | None:
     replicas, gpus = _held(context, tenant)
     replicas, gpus = (
         replicas + decision.replicas,
-        gpus + decision.replicas * gpus_of(decision.workload, world.workloads),
+        gpus + decision.replicas * world.summed().gpus(decision.workload),
     )
     for name, quota in quotas:
         for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
@@ -46,11 +46,12 @@ def _held(context: Context, tenant: str) -> tuple[int, float]:
     granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
     newest = {grant.workload: grant.replicas for grant in granted if grant.replicas is not None}
     fell = {workload: most for (of, workload), most in world.held.items() if of == cell}
-    replicas, gpus = world.summed().held.get(cell, {}).get(tenant, (0, 0.0))
-    specs, placed = world.workloads, world.placed.get(cell, {})
-    for workload, count in (fell | newest | {own: 0}).items():
-        shown = len(placed.get(workload, ()))
-        more = -shown if workload == own else count - shown
-        if workload == own or (more > 0 and tenant_of(workload, specs) == tenant):
-            replicas, gpus = replicas + more, gpus + more * gpus_of(workload, specs)
+    sums, placed = world.summed(), world.placed.get(cell, {})
+    owner_of, shown = sums.owners.get, len(placed.get(own, ()))
+    replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))
+    replicas, gpus = replicas - shown, gpus - shown * sums.gpus(own)
+    for workload, count in (fell | newest).items():
+        owner, each = owner_of(workload, UNDECLARED)
+        if owner == tenant and (more := count - len(placed.get(workload, ()))) > 0 and workload != own:
+            replicas, gpus = replicas + more, gpus + more * each
     return replicas, gpus
