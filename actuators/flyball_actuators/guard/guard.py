@@ -1,10 +1,12 @@
 """The checks in their fixed order, and the state that the guard keeps."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
+from flyball_actuators.guard.grants import Recent
 from flyball_actuators.guard.limits import blast_radius, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.part import granted_by, room
@@ -77,6 +79,7 @@ class Guard:
 
     def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
         self._keeps_to_node = keeps_to_node
+        self._recent: defaultdict[str, Recent] = defaultdict(Recent)
         self._made: tuple[tuple[object, ...], Sums] = ((), Sums())
         self._config = with_constants(ActuatorParameters, config)
 
@@ -137,7 +140,8 @@ class Guard:
         policies = matching(self._config, decision, world)
         pool = pool_in(self._config, decision)
         keeps = self._keeps_to_node(decision)
-        return Context(self._config, state, decision, now_ns, world, observed, assumed, policies, pool, keeps)
+        recent = self._recent[decision.cell]
+        return Context(self._config, state, decision, now_ns, world, recent, observed, assumed, policies, pool, keeps)
 
     def _summed(self, world: World) -> Sums:
         """Sums of a world that has none; made once for tables that stay the same."""

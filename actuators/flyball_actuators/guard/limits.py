@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import floor
 from operator import attrgetter
 
+from flyball_actuators.guard.grants import Recent
 from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, unproven, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
@@ -97,6 +98,14 @@ def longest_s(section: ActuatorConfig) -> float:
     return max(
         config.per_target.window_s, config.per_cell.window_s, config.blast_radius.window_s, UNSEEN_S, *of_policies
     )
+
+
+def recent_of(context: Context) -> Recent:
+    """Grants of the decision's cell in the last ``UNSEEN_S`` seconds, which inventories may not show yet."""
+    cell = context.decision.cell
+    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
+    context.recent.turn_to(granted, context.world.summed().owners)
+    return context.recent
 
 
 def within(grants: Sequence[Grant], now_ns: int, window_s: float) -> Sequence[Grant]:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple, Self
 
-import msgspec
-
+from flyball_actuators.guard.grants import Grant as Grant, Recent
 from flyball_actuators.guard.scope import Signature
 from flyball_actuators.guard.sums import Gpu as Gpu, Owner, Sums, spots_of
 from flyball_actuators.parameters import ActuatorParameters
@@ -113,33 +112,6 @@ class World(NamedTuple):
         return next((name for name, replicas in shown.items() if replica in replicas), "")
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was let through, as the limits count it.
-
-    ``subject`` is what a later decision would supersede, ``decided_ns`` the decision's time,
-    ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
-    :func:`urgency_of`), and so have dry runs. ``type`` is the decision's type, ``usd_per_hour`` the cost it expected
-    to add, ``starts`` the node on which it starts replicas, empty for any of the cell and ``None`` if it starts none,
-    and ``replicas`` how many the workload has after it, ``None`` if that is unknown or stays; lines of older versions
-    lack these four and ``workload``.
-    """
-
-    cell: str
-    target: str
-    subject: str
-    decided_ns: int
-    at_ns: int
-    taken: int
-    decision: str = ""
-    urgency: Urgency = "normal"
-    dry_run: bool = False
-    workload: str = ""
-    type: str = ""
-    usd_per_hour: float = 0.0
-    starts: str | None = None
-    replicas: int | None = None
-
-
 class GuardState(NamedTuple):
     """The guard's state: recent grants of each cell, and the time of the newest decision on each subject."""
 
@@ -218,6 +190,7 @@ class Context(NamedTuple):
     decision: AnyDecision
     now_ns: int
     world: World
+    recent: Recent
     observed: SubjectState | None = None
     assumed: tuple[int, ...] = ()
     policies: tuple[GuardPolicy, ...] = ()

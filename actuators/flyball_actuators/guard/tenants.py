@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from flyball_actuators.guard.limits import UNSEEN_S, within
+from flyball_actuators.guard.limits import recent_of
 from flyball_actuators.guard.state import Context, Gpu, Verdict, refuse
-from flyball_actuators.guard.sums import UNDECLARED, may_come
+from flyball_actuators.guard.sums import may_come
 
 
 def tenant_mixed(context: Context) -> Verdict | None:
@@ -47,17 +47,14 @@ def _beside_started(context: Context, named: str) -> Iterator[Verdict]:
     spots = [spot for spot in world.summed().spots.get(cell, {}) if spot.shared or takes_part]
     if not (spots or named):
         return
-    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
-    mine, owner_of = world.tenant(context.decision.workload), world.summed().owners.get
-    together: dict[str, dict[float, str]] = {}  # most grants start the same on the same: any node
-    for grant in granted:
-        tenant, uses = owner_of(grant.workload, UNDECLARED)
-        if tenant == mine or grant.starts is None or not uses:
-            continue
-        there = together.setdefault(grant.starts, {})
-        if uses not in there:
-            there[uses] = _together_on(context, named, grant.starts, not uses.is_integer())
-        if node := there[uses]:
+    mine, recent = world.tenant(context.decision.workload), recent_of(context)
+    together: dict[tuple[str, float, str | None], str] = {}
+    for tenant, starts in recent.starts.items():
+        for theirs, gpus in starts:
+            if tenant != mine and gpus and (node := _together_on(context, named, theirs, not gpus.is_integer())):
+                together[tenant, gpus, theirs] = node
+    for grant in recent.grants if together else ():
+        if node := together.get((*world.summed().of(grant.workload), grant.starts), ""):
             whose = f"{grant.workload!r} of {_whose(context, grant.workload)}"
             who = f"a replica of {whose}, by decision {grant.decision}, may come to"
             yield _refusal(context, who, node, "wait until the inventories show it, divide")

@@ -1,6 +1,6 @@
 """Quota of a tenant."""
 
-from flyball_actuators.guard.limits import UNSEEN_S, within
+from flyball_actuators.guard.limits import recent_of
 from flyball_actuators.guard.state import Context, Verdict, refuse
 from flyball_actuators.guard.sums import UNDECLARED
 from flyball_contracts.records import SetsReplicas
@@ -43,15 +43,13 @@ def over_quota(context: Context) -> Verdict | None:
 def _held(context: Context, tenant: str) -> tuple[int, float]:
     """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
     world, cell, own = context.world, context.decision.cell, context.decision.workload
-    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
-    newest = {grant.workload: grant.replicas for grant in granted if grant.replicas is not None}
-    fell = {workload: most for (of, workload), most in world.held.items() if of == cell}
     sums, placed = world.summed(), world.placed.get(cell, {})
-    owner_of, shown = sums.owners.get, len(placed.get(own, ()))
+    owner_of = sums.owners.get
+    fell = {name: most for (of, name), most in world.held.items() if of == cell and sums.of(name)[0] == tenant}
+    granted, shown = recent_of(context).replicas.get(tenant, {}), len(placed.get(own, ()))
     replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))
     replicas, gpus = replicas - shown, gpus - shown * sums.gpus(own)
-    for workload, count in (fell | newest).items():
-        owner, each = owner_of(workload, UNDECLARED)
-        if owner == tenant and (more := count - len(placed.get(workload, ()))) > 0 and workload != own:
-            replicas, gpus = replicas + more, gpus + more * each
+    for workload, count in (fell | granted).items():
+        if (more := count - len(placed.get(workload, ()))) > 0 and workload != own:
+            replicas, gpus = replicas + more, gpus + more * owner_of(workload, UNDECLARED)[1]
     return replicas, gpus

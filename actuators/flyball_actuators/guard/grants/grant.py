@@ -1,0 +1,32 @@
+"""What the limits count."""
+
+import msgspec
+
+from flyball_contracts.records.commands.kinds.base import Urgency
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that was let through, as the limits count it.
+
+    ``subject`` is what a later decision would supersede, ``decided_ns`` the decision's time,
+    ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
+    :func:`~flyball_actuators.guard.state.urgency_of`), and so have dry runs. ``type`` is the decision's type,
+    ``usd_per_hour`` the cost it expected to add, ``starts`` the node on which it starts replicas, empty for any of the
+    cell and ``None`` if it starts none, and ``replicas`` how many the workload has after it, ``None`` if that is
+    unknown or stays; lines of older versions lack these four and ``workload``.
+    """
+
+    cell: str
+    target: str
+    subject: str
+    decided_ns: int
+    at_ns: int
+    taken: int
+    decision: str = ""
+    urgency: Urgency = "normal"
+    dry_run: bool = False
+    workload: str = ""
+    type: str = ""
+    usd_per_hour: float = 0.0
+    starts: str | None = None
+    replicas: int | None = None

@@ -1,0 +1,63 @@
+"""Grants of a cell by tenant, kept from one judgement to the next, as most add one grant to those before."""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from operator import attrgetter
+
+from flyball_actuators.guard.grants.grant import Grant
+from flyball_actuators.guard.sums import UNDECLARED, Owners
+
+_at_ns = attrgetter("at_ns")
+Start = tuple[str, float]
+"""Node on which a grant starts replicas, empty for any, and the GPUs that each requests."""
+
+
+class Recent:
+    """Grants that inventories may not show yet, and what a walk over them gives. Not thread-safe.
+
+    ``grants`` are in the order of time. ``replicas[tenant][workload]`` is how many replicas the newest of them gives a
+    workload; ``starts[tenant][start]`` is how many of them start such replicas.
+    """
+
+    def __init__(self) -> None:
+        self.grants: Sequence[Grant] = ()
+        self._owners: Owners = {}
+        self._clear()
+
+    def turn_to(self, grants: Sequence[Grant], owners: Owners) -> None:
+        """Hold these grants, in the order of time, instead of those before."""
+        known = self.grants
+        gone = bisect_left(known, grants[0].at_ns, key=_at_ns) if grants else len(known)
+        stay = len(known) - gone
+        if owners is not self._owners or known[gone:] != grants[:stay]:
+            self._clear()
+            known, gone, stay = (), 0, 0
+        self.grants, self._owners = grants, owners
+        for grant in known[:gone]:
+            self._drop(grant)
+        for grant in grants[stay:]:
+            self._add(grant)
+
+    def _clear(self) -> None:
+        self.replicas: dict[str, dict[str, int]] = defaultdict(dict)
+        self.starts: dict[str, Counter[Start]] = defaultdict(Counter)
+        self._newest: dict[str, Grant] = {}
+
+    def _add(self, grant: Grant) -> None:
+        tenant, gpus = self._owners.get(grant.workload, UNDECLARED)
+        if grant.replicas is not None:
+            self._newest[grant.workload] = grant
+            self.replicas[tenant][grant.workload] = grant.replicas
+        if grant.starts is not None:
+            self.starts[tenant][grant.starts, gpus] += 1
+
+    def _drop(self, grant: Grant) -> None:
+        tenant, gpus = self._owners.get(grant.workload, UNDECLARED)
+        if self._newest.get(grant.workload) is grant:
+            del self._newest[grant.workload], self.replicas[tenant][grant.workload]
+        if grant.starts is not None:
+            starts = self.starts[tenant]
+            starts[grant.starts, gpus] -= 1
+            if not starts[grant.starts, gpus]:
+                del starts[grant.starts, gpus]
