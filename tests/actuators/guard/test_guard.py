@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.actuators.samples import CELL, NOW, S, migrate, preempt, scale, spec, world
 
-from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState
+from flyball_actuators.guard import CHECKS, Grant, Guard, GuardState, longest_s
 from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParameters, RateParameters
 from flyball_contracts.records import AnyDecision, Preempt, Resources, Scale, SubjectState
 
@@ -198,6 +198,17 @@ def test_the_window_slides() -> None:
         state, verdict = guard.authorise(state, scale(f"d{i}", time_ns=now), now, world())
         answers.append(verdict.code)
     assert answers == ["", "", "rate", "", "rate", ""]
+
+
+def test_grants_that_no_limit_can_count_any_more_are_forgotten() -> None:
+    config = ActuatorParameters(per_target=RateParameters(actions=1000, window_s=100.0))
+    guard, state = Guard(config), GuardState()
+    for i in range(20):
+        now = NOW + i * 100 * S
+        state, verdict = guard.authorise(state, scale(f"d{i}", time_ns=now), now, world())
+        assert verdict.status == "accepted"
+    ages_s = [(now - grant.at_ns) / S for grant in state.grants[CELL]]
+    assert max(ages_s) == pytest.approx(longest_s(config) - 100)
 
 
 def test_a_rate_refusal_says_when_there_is_room() -> None:

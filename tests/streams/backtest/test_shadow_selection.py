@@ -36,19 +36,22 @@ def waves(hours: int, seed: int, jump: float = 0.0) -> NDArray[np.float64]:
     return np.asarray(noise * (1.0 + 0.4 * np.sin(2 * np.pi * t / (2 * HOUR))) + jump * (t % HOUR < 300), np.float64)
 
 
-def policy(objective: float = 0.99, memory: float = FOREVER, eta: float = 0.0, margin: float = 0.0) -> Policy:
-    return shadow_selection.policy(objective, 120.0, 5.0, memory, margin, eta)
+def policy(
+    objective: float = 0.99, memory: float = FOREVER, eta: float = 0.0, margin: float = 0.0, cold_s: float = 120.0
+) -> Policy:
+    return shadow_selection.policy(objective, cold_s, 5.0, memory, margin, eta)
 
 
 def test_all_of_it_fits_into_the_state() -> None:
     assert shadow_selection.NEEDED <= STATE
 
 
-def test_a_shadow_costs_what_the_real_policy_does() -> None:
+@pytest.mark.parametrize("cold_s", [120.0, 1200.0])
+def test_a_shadow_costs_what_the_real_policy_does(cold_s: float) -> None:
     work = waves(24, 1, jump=15.0)
-    stays = policy(0.9, margin=1.0)  # with its first leader
+    stays = policy(0.9, margin=1.0, cold_s=cold_s)  # with its first leader
     of = shadow_selection.standing(shown(stays, work))
-    real = simulate(Demand("x", work, work), stays, Scenario(120.0))
+    real = simulate(Demand("x", work, work), stays, Scenario(cold_s))
     assert of.hours[of.leader] == pytest.approx(real.billed_hours(), rel=0.03)
     assert 0.005 < 1 - real.attainment() == pytest.approx(of.late[of.leader], rel=0.25)
 

@@ -95,6 +95,15 @@ def test_a_gang_on_two_models_is_two_groups_of_peers(partitions: int, each: int)
     assert found[0].evidence[0].expected == pytest.approx(OLD_HZ)
 
 
+@pytest.mark.parametrize(("partitions", "each"), [(3, 2), (1, 6)])
+def test_a_clock_that_is_a_little_lower_is_no_straggler(partitions: int, each: int) -> None:
+    site = Site(partitions, each)
+    slow = site.nodes[3]
+    little, more = {CLOCK: 0.975 * FULL_HZ}, {CLOCK: 0.95 * FULL_HZ}
+    assert Out([*site.run(0, 15), *site.run(15, 15, slow, **little)]).of(Anomaly) == []
+    assert {a.subject for a in Out(site.run(30, 15, slow, **more)).of(Anomaly)} == {f"{slow}/0"}
+
+
 def test_a_gang_that_is_slow_as_a_whole_has_no_straggler() -> None:
     site = Site(3)
     out = Out([*site.run(0, 15), *site.run(15, 25, "all")])
