@@ -20,12 +20,12 @@ EuroSys 2025). The old and the new replica are both paid for during a move: this
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
 Floats = NDArray[np.float64]
 MOST_POOLS = 6
@@ -202,8 +202,16 @@ def _few_pools(usable: list[int], options: Sequence[Option]) -> list[int]:
     return [i for i in usable if not options[i].pool or options[i].pool in kept]
 
 
+def load_solver() -> None:
+    """Import the solver, so that the first choice need not."""
+    import_module("scipy.optimize")
+
+
 def _solved(cost: Floats, least: Floats, most: Floats, rows: Floats, low: Floats, high: Floats) -> Floats | None:
     """Whole numbers of least `cost` from `least` to `most`, with `rows` of them from `low` to `high`."""
+    # Here: it is a third of what a worker imports, and only who chooses machines needs it.
+    from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
+
     found: Any = milp(
         cost,
         integrality=np.ones(len(cost)),

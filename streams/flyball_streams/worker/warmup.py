@@ -1,4 +1,4 @@
-"""Compile the models before the worker joins its group: a rebalance must not wait for a compiler."""
+"""Load and compile what ticks need before the worker joins its group: a rebalance must not wait for a compiler."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Allocation, Device, Inventory, Record, Signal, WorkloadSpec
 from flyball_contracts.topics import DEMAND, TELEMETRY, TOPICS
 from flyball_models import bucket
+from flyball_models.sizing.choice import load_solver
 from flyball_streams.engine import Directory, Engine, Incoming
 from flyball_streams.engine.gate import STAGGER
 from flyball_streams.engine.parameters import parameters
@@ -42,6 +43,9 @@ def warm_up(config: WorkerConfig, directory: Directory, partitions: Mapping[str,
     sizes = list(zip_longest(of_nodes, of_workloads, fillvalue=bucket(1)))
     for size in sizes:
         _run(config, *size)
+    choice = parameters(config).choice
+    if choice.offers and choice.mode != "off":
+        load_solver()
     return sizes
 
 

@@ -1,4 +1,6 @@
 import logging
+import subprocess
+import sys
 from typing import Any, cast
 
 import jax
@@ -64,3 +66,24 @@ def test_each_padded_size_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(300):
         directory.apply(WorkloadSpec(workload=f"w{i}", cell="c", time_ns=0, kind="batch"))
     assert warmup.warm_up(WorkerConfig(), directory, dict.fromkeys(PARTITIONS, 1)) == run == [(64, 64), (128, 384)]
+
+
+ONLY_WHERE_MACHINES_ARE_CHOSEN = """
+import sys
+from flyball_contracts.config import WorkerConfig, parse_config
+from flyball_streams.engine import Directory
+from flyball_streams.worker import run, warmup
+
+warmup._run = lambda *_: None
+offers = "choice: {offers: [{name: a, gpu_model: h100, price_usd_per_hour: 2.0}]"
+for text in ("", f"{offers}, mode: 'off'}}", f"{offers}, mode: advise}}"):
+    warmup.warm_up(parse_config(text, WorkerConfig), Directory(), {"flyball.telemetry.v1": 1, "flyball.demand.v1": 1})
+    print("scipy.optimize" in sys.modules)
+"""
+
+
+def test_the_solver_is_loaded_before_the_first_tick_and_only_where_machines_are_chosen() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", ONLY_WHERE_MACHINES_ARE_CHOSEN], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["False", "False", "True"]
