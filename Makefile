@@ -7,6 +7,7 @@ UV     := $(BIN)/uv
 SECONDS := 300
 # How many processes share the tests: two cores carry five, of which some wait; see tests/order.py.
 PROCESSES := 5
+FUZZERS := 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz integration check bench hashes clean
@@ -26,7 +27,7 @@ fuzz: $(VENV)/.dev  ## search for inputs that break the property tests, for SECO
 	@ends=$$(( $$(date +%s) + $(SECONDS) )); while now=$$(date +%s) && [ $$now -lt $$ends ]; do \
 	  FLYBALL_FUZZ=1 FLYBALL_FUZZ_SEED=$$now FLYBALL_FUZZ_TIME=$$(( ends - now )) \
 	    $(BIN)/pytest -q -m "hypothesis and not integration" --timeout-method=thread \
-	    $(or $(ARGS),-n 2 $$(grep -rl --include='test_*.py' hypothesis tests)) || exit 1; done
+	    $(or $(ARGS),-n $(FUZZERS) $$(grep -rl --include='test_*.py' hypothesis tests)) || exit 1; done
 
 integration: $(VENV)/.dev  ## run the tests on real servers; infra/kafka/fetch and infra/victoria/fetch get them
 	@$(BIN)/pytest -m integration --timeout=600 --durations=15 --durations-min=5 $(ARGS)

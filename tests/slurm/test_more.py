@@ -125,8 +125,12 @@ def test_nodes_that_are_off_are_machines_that_come_back(cluster: SlurmCluster, m
         begun = submitted(pools(cluster), scale("never", workload="pool:burst", before=0, after=1))
         assert isinstance(begun, Handle)
         assert isinstance(platform.poll(begun), Running)
-        cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=burnt")
-        cluster.until(lambda: "burnt" in cluster.run("sinfo", "-N", "-h", "-n", node, "-o", "%E"), "the reason")
+
+        def burnt() -> bool:  # requested again where Slurm's own reason, that the node is late, takes its place
+            cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=burnt")
+            return "burnt" in cluster.run("sinfo", "-N", "-h", "-n", node, "-o", "%E")
+
+        cluster.until(burnt, "the reason")
         last = platform.poll(begun)
         assert isinstance(last, Failed)
         assert f"node {node} did not come: burnt" in last.answer

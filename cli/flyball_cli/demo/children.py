@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import IO
 
-GRACE_S = 12.0
+GRACE_S = 30.0
+"""As Kubernetes gives it: a worker ends what it has begun, which takes its time on a busy machine."""
 ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
