@@ -189,16 +189,10 @@ def ran(job: Job, policy: Ours | Simple, starts: Starts) -> Ran:
 def optimum(job: Job, restart_s: float) -> float:
     """Least grams with perfect knowledge: exact in steps of ten minutes, for jobs at the declared pace."""
     steps = (job.hours + job.slack) * STEPS
-    carbon = np.repeat(job.grid.carbon[job.arrival : job.end], STEPS)[None].astype(np.float32)
-    found = on_off.plan(
-        carbon * np.float32(STEP_S / 3600.0),
-        np.ones((1, steps), np.int32),
-        np.array([job.hours * STEPS], np.int32),
-        np.array([round(restart_s / STEP_S)], np.int32),
-        np.zeros(1, bool),
-        most=steps,
-    )
-    return float(np.asarray(found.cost)[0])
+    carbon = np.repeat(job.grid.carbon[job.arrival : job.end], STEPS).astype(np.float32)
+    work = np.array((job.hours * STEPS, round(restart_s / STEP_S)), np.int32)
+    cost = carbon * np.float32(STEP_S / 3600.0)
+    return float(on_off.plan(cost, np.ones(steps, np.int32), work, np.array(False), most=steps).cost)
 
 
 def jobs_of(grid: Grid, kind: tuple[int, int], count: int, slowness: float = 1.0) -> list[Job]:

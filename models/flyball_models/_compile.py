@@ -31,8 +31,3 @@ def apart(values: R) -> R:
     """
     barrier = cast("Callable[[R], R]", jax.lax.optimization_barrier)  # pyright: ignore[reportUnknownMemberType]
     return barrier(values)
-
-
-def batched(function: Callable[P, R]) -> Callable[P, R]:
-    """Map a function of arrays over the first axis of all its arguments."""
-    return jax.vmap(function)

@@ -16,35 +16,30 @@ import jax
 import jax.numpy as jnp
 
 from flyball_models._arrays import Array, Input, arange, as_array
-from flyball_models._compile import batched, compiled_step
+from flyball_models._compile import compiled_step
 
 _TIE = 1e-6
 """Relative difference of cost that is a rounding error: of equal plans the earliest is taken."""
 
 
 class Plan(NamedTuple):
-    """run bool [B, T]; feasible bool [B]: the work ends in its window; cost float32 [B], infinite if it does not."""
+    """run bool [T]; feasible bool []: the work ends in its window; cost float32 [], infinite if it does not."""
 
     run: Array
     feasible: Array
     cost: Array
 
 
-def _plan(cost: Input, units: Input, need: Input, lost: Input, running: Input, most: int) -> Plan:
-    """Choose for each of B jobs when it runs.
+def _plan(cost: Input, units: Input, work: Input, running: Input, most: int) -> Plan:
+    """Choose when a job runs.
 
-    `cost` float32 [B, T] is per unit and known; `units` int32 [B, T] are what a slot holds, 0 outside a window (free);
-    `need`, `lost` int32 [B]; `running` bool [B] says that a job is on before slot 0. `most` is the largest number of
-    units that a window holds. A job that cannot end in its window runs at once and on to the end. Pad with need 0.
+    `cost` float32 [T] is per unit and known; `units` int32 [T] are what a slot holds, 0 outside a window (free); `work`
+    int32 [2] is what the job needs and what a start loses; `running` bool [] says that it is on before slot 0. `most`
+    is the largest number of units that a window holds. A job that cannot end in its window runs at once and on to the
+    end.
     """
-
-    def one(cost: Array, units: Array, need: Array, lost: Array, running: Array) -> Plan:
-        return _of_job(cost, units, need, lost, running, most)
-
-    return batched(one)(as_array(cost), as_array(units), as_array(need), as_array(lost), as_array(running))
-
-
-def _of_job(cost: Array, units: Array, need: Array, lost: Array, running: Array, most: int) -> Plan:
+    cost, units, running = as_array(cost), as_array(units), as_array(running)
+    need, lost = as_array(work)
     left = arange(0, most + 1)
     end = jnp.where(left == 0, 0.0, jnp.inf)
 
@@ -66,12 +61,12 @@ def _of_job(cost: Array, units: Array, need: Array, lost: Array, running: Array,
     least = jnp.where(need > most, jnp.inf, jnp.where(running, on[inside], off[inside]))
 
     def forth(now: tuple[Array, Array], slot: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        work, is_on = now
+        rest, is_on = now
         holds, stay, begin = slot
-        at = jnp.minimum(work, most)
-        run = (work > 0) & jnp.where(is_on, stay[at], begin[at])
-        work = jnp.where(run, jnp.maximum(0, work + jnp.where(is_on, 0, lost) - holds), work)
-        return (work, run), run
+        at = jnp.minimum(rest, most)
+        run = (rest > 0) & jnp.where(is_on, stay[at], begin[at])
+        rest = jnp.where(run, jnp.maximum(0, rest + jnp.where(is_on, 0, lost) - holds), rest)
+        return (rest, run), run
 
     _, run = jax.lax.scan(forth, (need, running), (units, goes_on, begins))
     return Plan(run, jnp.isfinite(least), least)

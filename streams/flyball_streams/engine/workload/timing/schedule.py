@@ -127,17 +127,12 @@ def _cheapest(job: Deferrable, cost: Floats, units: NDArray[np.int32], unit_s: f
     """Slots of the cheapest plan, bool[slots]; ``None`` when the work does not fit."""
     slots = len(cost)
     size = next(size for size in SIZES if slots <= size)
-    prices, holds = np.zeros((1, size), np.float32), np.zeros((1, size), np.int32)
-    prices[0, :slots], holds[0, :slots] = cost, units
-    found = on_off.plan(
-        prices,
-        holds,
-        np.array([min(math.ceil(job.remaining_s / unit_s - 1e-6), size * UNITS + 1)], np.int32),
-        np.array([min(math.ceil(job.restart_s / unit_s - 1e-6), size * UNITS + 1)], np.int32),
-        np.array([job.running]),
-        most=size * UNITS,
-    )
-    return np.asarray(found.run)[0, :slots] if np.asarray(found.feasible)[0] else None
+    prices, holds = np.zeros(size, np.float32), np.zeros(size, np.int32)
+    prices[:slots], holds[:slots] = cost, units
+    most = size * UNITS
+    need, lost = (min(math.ceil(s / unit_s - 1e-6), most + 1) for s in (job.remaining_s, job.restart_s))
+    found = on_off.plan(prices, holds, np.array((need, lost), np.int32), np.array(job.running), most=most)
+    return np.asarray(found.run)[:slots] if found.feasible else None
 
 
 def slot_of(plan: Plan, time_ns: int) -> int:
