@@ -7,6 +7,7 @@ UV     := $(BIN)/uv
 SECONDS := 300
 # How many processes share the tests: two cores carry five, of which some wait; see tests/order.py.
 PROCESSES := 5
+# How many processes fuzz.
 FUZZERS := 2
 
 .DEFAULT_GOAL := help

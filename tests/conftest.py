@@ -54,8 +54,8 @@ FUZZ_TIME_VARIABLE = "FLYBALL_FUZZ_TIME"
 """Seconds from the end of the collection, which takes minutes on a busy machine; then no more tests begin."""
 FUZZ_TEST_S = 900
 _fuzz_ends_s = float("inf")
-# No example has a deadline: time is never judged. The tests try the same examples on every run; `make fuzz` explores,
-# and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
+# No example has a deadline: time is never judged. The tests try the same examples on every run, so half of Hypothesis's
+# usual number; `make fuzz` explores, and keeps what it finds in .hypothesis, where the next `make fuzz` tries it first.
 settings.register_profile("same", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get(FUZZ_VARIABLE) == "1" else "same")

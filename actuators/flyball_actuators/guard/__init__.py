@@ -18,7 +18,7 @@ from flyball_actuators.guard.state import (
     Placed as Placed,
     Verdict as Verdict,
     World as World,
-    owner_of as owner_of,
+    declared_of as declared_of,
     urgency_of as urgency_of,
 )
 from flyball_actuators.guard.sums import (

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
-from flyball_actuators.guard.grants import Recent
+from flyball_actuators.guard.grants import RecentGrants
 from flyball_actuators.guard.limits import blast_radius, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.part import granted_by, room
@@ -71,7 +71,7 @@ def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
 
 
 class Guard:
-    """Authorises decisions one at a time; all state is passed in and returned.
+    """Authorises decisions one at a time; all state is passed in and returned, and what it keeps only saves work.
 
     ``keeps_to_node`` says whether the platform for a decision starts a replica on the node that it names, or not at
     all; else the replica may come to any node of the cell.
@@ -79,7 +79,7 @@ class Guard:
 
     def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
         self._keeps_to_node = keeps_to_node
-        self._recent: defaultdict[str, Recent] = defaultdict(Recent)
+        self._recent: defaultdict[str, RecentGrants] = defaultdict(RecentGrants)
         self._made: tuple[tuple[object, ...], Sums] = ((), Sums())
         self._config = with_constants(ActuatorParameters, config)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import floor
 from operator import attrgetter
 
-from flyball_actuators.guard.grants import Recent
+from flyball_actuators.guard.grants import RecentGrants
 from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, unproven, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
@@ -100,11 +100,11 @@ def longest_s(section: ActuatorConfig) -> float:
     )
 
 
-def recent_of(context: Context) -> Recent:
+def recent_of(context: Context) -> RecentGrants:
     """Grants of the decision's cell in the last ``UNSEEN_S`` seconds, which inventories may not show yet."""
     cell = context.decision.cell
     granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
-    context.recent.turn_to(granted, context.world.summed().owners)
+    context.recent.update(tuple(granted), context.world.summed().declared)
     return context.recent
 
 

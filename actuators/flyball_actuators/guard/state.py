@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple, Self
 
-from flyball_actuators.guard.grants import Grant as Grant, Recent
+from flyball_actuators.guard.grants import Grant as Grant, RecentGrants
 from flyball_actuators.guard.scope import Signature
-from flyball_actuators.guard.sums import Gpu as Gpu, Owner, Sums, spots_of
+from flyball_actuators.guard.sums import Declared, Gpu as Gpu, Sums, spots_of
 from flyball_actuators.parameters import ActuatorParameters
 from flyball_contracts.config import GuardPolicy, PoolConfig
 from flyball_contracts.records import (
@@ -75,14 +75,14 @@ class World(NamedTuple):
         """Sums over all inventories; computed, unless the world was made with them."""
         if self.sums is not None:
             return self.sums
-        sums = Sums(owners={name: owner_of(spec) for name, spec in self.workloads.items()})
+        sums = Sums(declared={name: declared_of(spec) for name, spec in self.workloads.items()})
         for cell, workloads in self.placed.items():
             for workload, replicas in workloads.items():
                 sums = sums.holding(cell, sums.of(workload), len(replicas))
         for node, gpus in self.gpus.items():
             of = self.nodes.get(node)
             if of is not None and of.schedulable:
-                sums = sums.offering(of.cell, node, (), spots_of(gpus, sums.owners))
+                sums = sums.offering(of.cell, node, (), spots_of(gpus, sums.declared))
         return sums
 
     def stopped(self, cell: str) -> str:
@@ -190,7 +190,7 @@ class Context(NamedTuple):
     decision: AnyDecision
     now_ns: int
     world: World
-    recent: Recent
+    recent: RecentGrants
     observed: SubjectState | None = None
     assumed: tuple[int, ...] = ()
     policies: tuple[GuardPolicy, ...] = ()
@@ -212,8 +212,8 @@ class Context(NamedTuple):
 Check = Callable[[Context], Verdict | None]
 
 
-def owner_of(spec: WorkloadSpec) -> Owner:
-    """Tenant and GPUs of a declared workload."""
+def declared_of(spec: WorkloadSpec) -> Declared:
+    """Tenant of a specification, and the GPUs that a replica requests."""
     return spec.tenant, float(spec.gpus_per_replica)
 
 

@@ -7,10 +7,13 @@ _FREE: frozenset[str | None] = frozenset({None})
 _NONE: Mapping[str, None] = {}
 
 
-Owner = tuple[str, float]
-"""Tenant of a workload, empty if it has none, and the GPUs that a replica of it requests."""
-UNDECLARED: Owner = ("", 1.0)
-Owners = Mapping[str, Owner]
+Declared = tuple[str, float]
+"""What a specification says: the tenant, empty if there is none, and the GPUs that a replica requests.
+
+A plain tuple: it is unpacked for hundreds of grants in a judgement, and a named one takes twice as long.
+"""
+UNDECLARED: Declared = ("", 1.0)
+DeclaredByName = Mapping[str, Declared]
 """By workload; one that is missing is ``UNDECLARED``."""
 
 
@@ -35,30 +38,37 @@ class Spot(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """``held[cell][tenant]``: replicas and GPUs; ``spots[cell][spot]``: the nodes in use that have such a GPU."""
+    """``held[cell][tenant]``: replicas and GPUs; ``spots[cell][spot]``: the nodes in use that have such a GPU.
+
+    ``declared[workload]``: tenant and GPUs of a replica.
+    """
 
     held: Mapping[str, Mapping[str, tuple[int, float]]] = {}
     spots: Mapping[str, Mapping[Spot, Mapping[str, None]]] = {}
-    owners: Mapping[str, Owner] = {}
+    declared: Mapping[str, Declared] = {}
 
-    def of(self, workload: str) -> Owner:
-        """Tenant and GPUs of a workload."""
-        return self.owners.get(workload, UNDECLARED)
+    def of(self, workload: str) -> Declared:
+        """Tenant of a workload and GPUs of a replica."""
+        return self.declared.get(workload, UNDECLARED)
+
+    def tenant(self, workload: str) -> str:
+        """Tenant of a workload, empty if it has none."""
+        return self.of(workload)[0]
 
     def gpus(self, workload: str) -> float:
         """GPUs that a replica of a workload requests."""
         return self.of(workload)[1]
 
-    def owned(self, workload: str, owner: Owner) -> "Sums":
-        """With another owner of a workload."""
-        if self.of(workload) == owner:
-            return self
-        owners = {name: of for name, of in self.owners.items() if name != workload}
-        return self._replace(owners=owners if owner == UNDECLARED else {**owners, workload: owner})
+    def declaring(self, workload: str, now: Declared) -> "Sums":
+        """With a workload as it is declared now."""
+        declared = {**self.declared, workload: now}
+        if now == UNDECLARED:
+            del declared[workload]
+        return self._replace(declared=declared)
 
-    def holding(self, cell: str, owner: Owner, replicas: int) -> "Sums":
-        """With that many replicas more (or fewer, below 0) of a workload with that owner."""
-        of_cell, (tenant, gpus) = self.held.get(cell, {}), owner
+    def holding(self, cell: str, declared: Declared, replicas: int) -> "Sums":
+        """With that many replicas more (or fewer, below 0) of a workload that is declared so."""
+        of_cell, (tenant, gpus) = self.held.get(cell, {}), declared
         had, used = of_cell.get(tenant, (0, 0.0))
         held = {**of_cell, tenant: (had + replicas, used + replicas * gpus)}
         return self._replace(held={**self.held, cell: held})
@@ -78,18 +88,18 @@ class Sums(NamedTuple):
         return self._replace(spots={**self.spots, cell: spots})
 
 
-def may_come(gpu: Gpu, takes_part: bool, owners: Owners) -> bool:
+def may_come(gpu: Gpu, takes_part: bool, declared: DeclaredByName) -> bool:
     """Whether the platform may put a replica, of a whole GPU or of a part, on a GPU, beside those that are on it."""
     if gpu.shared or not takes_part:
         return gpu.shared
-    return len(gpu.workloads) != 1 or not owners.get(gpu.workloads[0], UNDECLARED)[1].is_integer()
+    return len(gpu.workloads) != 1 or not declared.get(gpu.workloads[0], UNDECLARED)[1].is_integer()
 
 
-def spots_of(gpus: Iterable[Gpu], owners: Owners) -> frozenset[Spot]:
+def spots_of(gpus: Iterable[Gpu], declared: DeclaredByName) -> frozenset[Spot]:
     """Spots on the GPUs of a node."""
     return frozenset(
         Spot(gpu.shared, tenant)
         for gpu in gpus
-        if may_come(gpu, takes_part=True, owners=owners)
-        for tenant in {owners.get(name, UNDECLARED)[0] for name in gpu.workloads} or _FREE
+        if may_come(gpu, takes_part=True, declared=declared)
+        for tenant in {declared.get(name, UNDECLARED)[0] for name in gpu.workloads} or _FREE
     )

@@ -70,7 +70,7 @@ def _together_on(context: Context, named: str, theirs: str, they_take_part: bool
         if named or (of is not None and of.cell == cell and of.schedulable):
             for gpu in world.gpus.get(node, ()):
                 mine = _may_come(context, gpu) or (named and len(gpu.workloads) > 1)
-                if mine and may_come(gpu, they_take_part, world.summed().owners):
+                if mine and may_come(gpu, they_take_part, world.summed().declared):
                     return node
         return ""
     both = _takes_part(context) and they_take_part
@@ -89,7 +89,7 @@ def _refusal(context: Context, who: str, node: str, remedy: str) -> Verdict:
 
 
 def _may_come(context: Context, gpu: Gpu) -> bool:
-    return may_come(gpu, _takes_part(context), context.world.summed().owners)
+    return may_come(gpu, _takes_part(context), context.world.summed().declared)
 
 
 def _takes_part(context: Context) -> bool:

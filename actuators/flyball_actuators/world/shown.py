@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from flyball_actuators.guard import UNDECLARED, Gpu, NodeInfo, Placed, Spot, Sums, owner_of, spots_of
+from flyball_actuators.guard import UNDECLARED, Gpu, NodeInfo, Placed, Spot, Sums, declared_of, spots_of
 from flyball_contracts.records import Allocation, Device, Inventory, WorkloadSpec
 
 _Key = tuple[str, str]
@@ -67,13 +67,13 @@ class Shown:
 
     def declare(self, workload: str, spec: WorkloadSpec | None) -> None:
         """Apply a new specification, ``None`` for the end of one."""
-        owner = UNDECLARED if spec is None else owner_of(spec)
-        if self.sums.of(workload) == owner:
+        now = UNDECLARED if spec is None else declared_of(spec)
+        if self.sums.of(workload) == now:
             return
         keys = [(cell, workload) for cell in self.placed if workload in self.placed[cell]]
         for key in keys:
             self._count(key, -1)
-        self.sums = self.sums.owned(workload, owner)
+        self.sums = self.sums.declaring(workload, now)
         for key in keys:
             self._count(key, 1)
             for node in self._parts[key]:
@@ -125,7 +125,7 @@ class Shown:
         info = self.nodes.get(node)
         after = frozenset[Spot]()
         if info is not None and info.schedulable:
-            after = spots_of(self.gpus.get(node, ()), self.sums.owners)
+            after = spots_of(self.gpus.get(node, ()), self.sums.declared)
         if info is None or cell != info.cell:
             self.sums, before = self.sums.offering(cell, node, before, ()), frozenset[Spot]()
         if info is not None:

@@ -209,7 +209,7 @@ def load_solver() -> None:
 
 def _solved(cost: Floats, least: Floats, most: Floats, rows: Floats, low: Floats, high: Floats) -> Floats | None:
     """Whole numbers of least `cost` from `least` to `most`, with `rows` of them from `low` to `high`."""
-    # Here: it is a third of what a worker imports, and only who chooses machines needs it.
+    # Imported here: it takes long, and only who chooses machines needs it.
     from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
     found: Any = milp(

@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, S
 
 from flyball_actuators.guard import UNDECLARED, Grant
-from flyball_actuators.guard.grants import Recent
-from flyball_actuators.guard.sums import Owners
+from flyball_actuators.guard.grants import RecentGrants
+from flyball_actuators.guard.sums import DeclaredByName
 
-OWNERS: tuple[Owners, ...] = ({}, {"a": ("x", 1.0), "b": ("x", 0.5)}, {"a": ("y", 1.0), "b": ("x", 2.0)})
+DECLARED: tuple[DeclaredByName, ...] = ({}, {"a": ("x", 1.0), "b": ("x", 0.5)}, {"a": ("y", 1.0), "b": ("x", 2.0)})
 Held = list[Grant]
 Step = Callable[[Held, int], Held]
 """What becomes of the grants at a time."""
@@ -49,18 +50,25 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(STEPS, st.integers(0, 2), st.sampled_from(OWNERS)), max_size=30), st.booleans())
-def test_it_is_what_a_walk_gives(steps: list[tuple[Step, int, Owners]], redeclared: bool) -> None:
-    recent, held, now_ns, owners = Recent(), Held(), 0, OWNERS[0]
+@given(
+    st.lists(st.tuples(STEPS, st.integers(0, 2), st.sampled_from(DECLARED)), max_size=30), st.booleans(), st.booleans()
+)
+def test_it_is_what_a_walk_gives(
+    steps: list[tuple[Step, int, DeclaredByName]], redeclared: bool, read_anew: bool
+) -> None:
+    """Specifications may change meanwhile, and grants of other actuators are other objects each time."""
+    recent, held, now_ns, declared = RecentGrants(), Held(), 0, DECLARED[0]
     for step, later_s, others in steps:
         now_ns += later_s * S
         held = step(held, now_ns)
-        owners = others if redeclared else owners
-        recent.turn_to(tuple(held), owners)
+        if read_anew:
+            held = [msgspec.structs.replace(one) for one in held]
+        declared = others if redeclared else declared
+        recent.update(tuple(held), declared)
         replicas_of: dict[str, dict[str, int]] = {}
         starts_of: dict[str, Counter[tuple[str, float]]] = {}
         for one in held:
-            tenant, gpus = owners.get(one.workload, UNDECLARED)
+            tenant, gpus = declared.get(one.workload, UNDECLARED)
             if one.replicas is not None:
                 replicas_of.setdefault(tenant, {})[one.workload] = one.replicas
             if one.starts is not None:

@@ -76,5 +76,5 @@ def tidy(world: World) -> tuple[object, ...]:
     """Sums without what is empty."""
     sums = world.summed()
     held = {(cell, tenant): had for cell, of in sums.held.items() for tenant, had in of.items() if had != (0, 0.0)}
-    owners = {name: sums.of(name) for name in NAMES}
-    return held, owners, {(cell, spot): set(nodes) for cell, of in sums.spots.items() for spot, nodes in of.items()}
+    declared = {name: sums.of(name) for name in NAMES}
+    return held, declared, {(cell, spot): set(nodes) for cell, of in sums.spots.items() for spot, nodes in of.items()}

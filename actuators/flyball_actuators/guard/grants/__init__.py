@@ -1,4 +1,4 @@
 """What the limits count: decisions that were let through."""
 
 from flyball_actuators.guard.grants.grant import Grant as Grant
-from flyball_actuators.guard.grants.recent import Recent as Recent
+from flyball_actuators.guard.grants.recent import RecentGrants as RecentGrants

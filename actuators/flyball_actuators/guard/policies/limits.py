@@ -108,8 +108,8 @@ def _counted(context: Context, policy: GuardPolicy, limit: Limit) -> list[Grant]
     elif limit.per == "target":
         granted = [grant for grant in granted if not grant.workload or grant.target == name]
     elif limit.per == "tenant":
-        owner_of = world.summed().owners.get
-        granted = [g for g in granted if not g.workload or owner_of(g.workload, UNDECLARED)[0] == name]
+        of = world.summed().declared.get
+        granted = [grant for grant in granted if not grant.workload or of(grant.workload, UNDECLARED)[0] == name]
     return counted(policy, granted, world)
 
 

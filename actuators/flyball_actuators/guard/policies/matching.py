@@ -50,11 +50,11 @@ def shown(policy: GuardPolicy, cell: str, world: World, tenant: str | None = Non
     if names == policy.tenants == _ANY:
         held = world.summed().held.get(cell, {})
         return sum(map(len, placed.values())) if tenant is None else held.get(tenant, (0, 0.0))[0]
-    of = world.summed().of
+    tenant_of = world.summed().tenant
     if tenant is None:
-        within = (name for name in placed if _any(policy.tenants, of(name)[0]))
+        within = (name for name in placed if _any(policy.tenants, tenant_of(name)))
     else:
-        within = (name for name in placed if of(name)[0] == tenant)
+        within = (name for name in placed if tenant_of(name) == tenant)
     return sum(len(placed[name]) for name in within if _any(names, name))
 
 

@@ -44,12 +44,12 @@ def _held(context: Context, tenant: str) -> tuple[int, float]:
     """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
     world, cell, own = context.world, context.decision.cell, context.decision.workload
     sums, placed = world.summed(), world.placed.get(cell, {})
-    owner_of = sums.owners.get
-    fell = {name: most for (of, name), most in world.held.items() if of == cell and sums.of(name)[0] == tenant}
+    declared = sums.declared  # looked up here, as it is for hundreds of grants
+    fell = {name: most for (of, name), most in world.held.items() if of == cell and sums.tenant(name) == tenant}
     granted, shown = recent_of(context).replicas.get(tenant, {}), len(placed.get(own, ()))
     replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))
     replicas, gpus = replicas - shown, gpus - shown * sums.gpus(own)
     for workload, count in (fell | granted).items():
         if (more := count - len(placed.get(workload, ()))) > 0 and workload != own:
-            replicas, gpus = replicas + more, gpus + more * owner_of(workload, UNDECLARED)[1]
+            replicas, gpus = replicas + more, gpus + more * declared.get(workload, UNDECLARED)[1]
     return replicas, gpus
