@@ -12,6 +12,7 @@ from flyball_contracts.config import (
     ChoiceConfig,
     ForecastConfig,
     HealthConfig,
+    Offer,
     PoolsConfig,
     RightsizingConfig,
     SizingConfig,
@@ -85,6 +86,11 @@ class ChoiceParameters(ChoiceConfig, frozen=True):
     least_saving: float = 0.1
     # An offer that did not deliver, or lost machines, is not used for this long.
     retry_s: float = 1_800.0
+
+    @property
+    def usable(self) -> tuple[Offer, ...]:
+        """The offers to choose from: none in mode ``off``."""
+        return () if self.mode == "off" else self.offers
 
 
 class PoolsParameters(PoolsConfig, frozen=True):

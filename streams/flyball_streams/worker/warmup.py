@@ -43,8 +43,7 @@ def warm_up(config: WorkerConfig, directory: Directory, partitions: Mapping[str,
     sizes = list(zip_longest(of_nodes, of_workloads, fillvalue=bucket(1)))
     for size in sizes:
         _run(config, *size)
-    choice = parameters(config).choice
-    if choice.offers and choice.mode != "off":
+    if parameters(config).choice.usable:
         load_solver()
     return sizes
 

@@ -41,8 +41,7 @@ class Arbiter:
         self.memory = Memory()
         self._cache = SchedulerCache(directory, cell)
         self._machines = Machines(directory, cell)
-        offers = () if config.choice.mode == "off" else config.choice.offers
-        self._holdings = Holdings(cell, offers, directory)
+        self._holdings = Holdings(cell, config.choice.usable, directory)
         self.choices: list[MachineChoice] = []
 
     def receive(self, outcome: Outcome) -> None:

@@ -73,8 +73,7 @@ class WorkloadCell:
         self.profiles = WorkloadProfiles(cell, self.capacities.starts)
         self.sizer = Sizer(config.forecast, config.sizing, self.forecaster)
         self.rightsizing = Rightsizing(cell, config.rightsizing, directory)
-        offers = () if config.choice.mode == "off" else config.choice.offers
-        self.per_offer = PerOffer(Holdings(cell, offers, directory))
+        self.per_offer = PerOffer(Holdings(cell, config.choice.usable, directory))
         self.stragglers = Stragglers(cell)
         self.step_times = StepTimes(cell, config.health)
         self.courses = Courses(cell, config.health)
