@@ -1,10 +1,12 @@
 """The symptoms of a tick, one for each place and detector; cell lanes group them into incidents."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 from msgspec.structs import replace
 
 from flyball_contracts.records import Anomaly, NodeEvent, ProposalTick, Symptom, Tick
+from flyball_contracts.records.events import EventKind
 from flyball_streams.engine.causes import of_anomaly, of_event
 
 MOST_IN_ONE = 400
@@ -15,6 +17,7 @@ STATISTICAL = frozenset(
 """Detectors whose limits operators' labels adjust."""
 NO_TELEMETRY = "no_telemetry"
 """Detector of nodes that have stopped sending telemetry."""
+EVENT_KINDS = frozenset[str](get_args(EventKind))
 CRITICAL = 0.9
 TEXT = 200
 Key = tuple[str, str, str, str]
@@ -66,6 +69,11 @@ class Symptoms:
                 cell=cell, source=source, tick=tick, part=part, closes=False,
                 symptoms=tuple(found[first : first + MOST_IN_ONE]),
             )  # fmt: skip
+
+
+def is_of_event(symptom: Symptom) -> bool:
+    """Whether a symptom is of an event: it is published once, while those of anomalies and silences are repeated."""
+    return symptom.detector.partition(" ")[0] in EVENT_KINDS
 
 
 def symptom_of(anomaly: Anomaly) -> Symptom:

@@ -14,6 +14,7 @@ from faust.types import TP
 
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.kafka import consumer_settings, open_consumer
+from flyball_contracts.topics import EVENTS
 from flyball_streams.engine.lane import Incoming
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,11 @@ BURST_S = 0.02
 
 
 class Fetched(NamedTuple):
-    """Messages of some partitions, in their order; ``epoch`` counts the calls of :meth:`Fetch.begin` before."""
+    """Messages of some partitions, in their order; ``epoch`` counts the calls of :meth:`Fetch.begin` before.
+
+    Partitions of events come first: an event counts from the tick that is open when its lane reads it, so what a fetch
+    has of events is delivered before the frames that close ticks.
+    """
 
     epoch: int
     batches: dict[TP, list[Incoming]]
@@ -91,7 +96,7 @@ class Fetch:
                 batch = batches[TP(topic, partition)] = []
             headers, (_, log_ms) = message.headers() or (), message.timestamp()
             batch.append(Incoming(topic, partition, message.offset(), message.key(), message.value(), headers, log_ms))
-        return Fetched(self._epoch, batches)
+        return Fetched(self._epoch, dict(sorted(batches.items(), key=lambda item: item[0].topic != EVENTS.name)))
 
     def highwater(self, tp: TP) -> int | None:
         """Offset after the last message of a partition, as far as is known."""

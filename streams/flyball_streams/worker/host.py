@@ -147,13 +147,15 @@ class LaneHost:
         """Step lanes through the batches, and wait until their output is acknowledged.
 
         The output is sent together, so that a lane that reads several others does not see one of them alone for long.
+        Events go before the frames that were fetched with them: they may be of the ticks that these close.
         Raises :class:`TransportError` if the broker does not accept it, or a lane is not assigned here: the process
         must end and restart from the committed offsets.
         """
         with self._lock:
             self._fold()
             messages: list[Message] = []
-            keys = [self._step(tp, batch, messages) for tp, batch in batches]
+            ordered = sorted(batches, key=lambda item: item[0].topic != EVENTS.name)
+            keys = [self._step(tp, batch, messages) for tp, batch in ordered]
             self._send(messages)
             self._flush()
             self._unsaved.update(keys)

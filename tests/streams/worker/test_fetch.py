@@ -8,7 +8,7 @@ from tests.brokers.embedded import EmbeddedBroker
 from tests.streams.worker.rig import PARTITIONS
 
 from flyball_contracts.config import KafkaConfig
-from flyball_contracts.topics import TELEMETRY
+from flyball_contracts.topics import EVENTS, TELEMETRY
 from flyball_streams.worker.fetch import MOST, Fetch
 
 PLACE = TP(TELEMETRY.name, 0)
@@ -73,3 +73,39 @@ def test_a_backlog_comes_in_parts_and_whole() -> None:
         fetch.close()
     assert max(map(len, parts)) <= MOST
     assert [value for part in parts for value in part] == sent
+
+
+class EventsLast:
+    """A client that gives out all messages at once, those of events last, as a broker may."""
+
+    def __init__(self, client: Any, count: int) -> None:
+        self._client, self._count = client, count
+
+    def consume(self, _most: int, wait_s: float) -> list[Any]:
+        """Take all messages, then none."""
+        if not wait_s:
+            return []
+        messages: list[Any] = []
+        while len(messages) < self._count:
+            messages += self._client.consume(self._count, 0.1)
+        return sorted(messages, key=lambda message: message.topic() == EVENTS.name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_events_of_a_fetch_come_first() -> None:
+    places = [TP(TELEMETRY.name, 0), TP(TELEMETRY.name, 1), TP(EVENTS.name, 0)]
+    with EmbeddedBroker(PARTITIONS) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for place in places:
+            producer.produce(place.topic, b"", partition=place.partition)
+        assert producer.flush(10.0) == 0
+        fetch = Fetch(KafkaConfig(bootstrap=broker.bootstrap), "test", "test")
+        fetch.begin(dict.fromkeys(places, 0))
+        client: Any = fetch
+        client._consumer = EventsLast(client._consumer, len(places))
+        found = list(fetch.take(lambda: None).batches)
+        fetch.close()
+    assert found[0] == TP(EVENTS.name, 0)
+    assert set(found) == set(places)

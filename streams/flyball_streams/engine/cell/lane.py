@@ -20,9 +20,13 @@ from flyball_streams.engine.offsets import NO_OFFSETS, as_read, latest
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.stats import LaneStats, count
+from flyball_streams.engine.symptoms import is_of_event
 from flyball_streams.engine.view import View
 
 STAGE = "cell lane"
+EVENTS_NS = 600 * NS_PER_S
+"""A lane that crashed publishes at most this much event time again: it snapshots every 30 s, and a step takes less."""
+MOST_EVENTS = 1 << 14
 
 
 class CellProposals(msgspec.Struct):
@@ -30,7 +34,8 @@ class CellProposals(msgspec.Struct):
 
     ``received`` has the latest proposals of each source, by id, with their ticks. ``offsets`` are the table offsets of
     each tick. ``completed`` is the newest tick that each source has published in full, and ``parts`` its last part, for
-    sources that publish in several. ``symptoms`` are those of the open ticks.
+    sources that publish in several. ``symptoms`` are those of the open ticks. ``events`` has the ticks in which the
+    symptoms of recent events counted, by the ids of the events; those up to tick ``forgotten`` are not in it.
     """
 
     gate: Gate
@@ -40,6 +45,8 @@ class CellProposals(msgspec.Struct):
     completed: dict[str, int] = {}
     parts: dict[str, int] = {}
     symptoms: dict[int, list[tuple[Symptom, ...]]] = {}
+    events: dict[str, int] = {}
+    forgotten: int = -1
 
     def is_repeat(self, message: ProposalTick) -> bool:
         """Whether a message repeats one from before a crash of its lane; it may be outdated.
@@ -79,11 +86,37 @@ class CellProposals(msgspec.Struct):
         self.received = {source: received for source, received in self.received.items() if source in self.gate.sources}
         return sorted(proposals.values(), key=lambda p: (p.workload, p.id))
 
+    def add_symptoms(self, message: ProposalTick, counted_at: int, is_repeat: bool) -> None:
+        """Note the symptoms of a message, each event once.
+
+        A lane publishes a tick again after a crash with events in it that it had read too late before. From a repeat
+        only these count.
+        """
+        if is_repeat and message.tick.index <= self.forgotten:
+            return
+        new = [s for s in message.symptoms if (s.record not in self.events if is_of_event(s) else not is_repeat)]
+        if new:
+            self.events.update((s.record, counted_at) for s in new if is_of_event(s))
+            self.symptoms.setdefault(counted_at, []).append(tuple(new))
+
     def pop_symptoms(self, index: int) -> list[Symptom]:
         """Remove and return the symptoms up to a closed tick."""
         symptoms = [s for i in sorted(self.symptoms) if i <= index for batch in self.symptoms[i] for s in batch]
         self.symptoms = {i: late for i, late in self.symptoms.items() if i > index}
+        self._forget_events(index)
         return symptoms
+
+    def _forget_events(self, index: int) -> None:
+        oldest = index - EVENTS_NS // self.gate.period_ns
+        if self.forgotten - index > index - oldest:  # the cell's clock was set back
+            self.events, self.forgotten = {}, -1
+        self.forgotten = max(self.forgotten, oldest)
+        while self.events:
+            event, counted_at = next(iter(self.events.items()))
+            if counted_at > self.forgotten and len(self.events) <= MOST_EVENTS:
+                break
+            del self.events[event]
+            self.forgotten = max(self.forgotten, counted_at)
 
 
 class ClosedTick(NamedTuple):
@@ -197,19 +230,18 @@ class CellLane:
             ticks = self.ticks[message.cell] = CellProposals(gate)
         gate, index = ticks.gate, message.tick.index
         check_period(message.cell, message.source, message.tick, gate.period_ns)
-        if repeat := ticks.is_repeat(message):
+        # Only workload lanes close ticks. A proposal of a node lane may come after that, or from a node whose clock
+        # runs ahead; it still counts. A lane that reads a backlog before the others may be far ahead, too.
+        most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
+        ahead = gate.front >= 0 and index > gate.front + most
+        counted_at = gate.closed + 1 if ahead else max(index, gate.closed + 1)
+        repeat = ticks.is_repeat(message)
+        ticks.add_symptoms(message, counted_at, repeat)
+        if repeat:
             self.stats.duplicates += 1
         else:
-            # Only workload lanes close ticks. A proposal of a node lane may come after that, or from a node whose clock
-            # runs ahead; it still counts. A lane that reads a backlog before the others may be far ahead, too.
-            most = gate.max_ahead if log_ms < 0 else FORGET_TICKS
-            ahead = gate.front >= 0 and index > gate.front + most
-            counted_at = gate.closed + 1 if ahead else max(index, gate.closed + 1)
             if proposals := ticks.expand(message):
                 ticks.open.setdefault(counted_at, []).append(proposals)
-            if message.symptoms:
-                ticks.symptoms.setdefault(counted_at, []).append(message.symptoms)
-        if not repeat:
             ticks.note(message)
         if not message.closes:
             self.stats.used += not repeat

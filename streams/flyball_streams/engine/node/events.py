@@ -10,7 +10,8 @@ from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 MAX_PENDING = 4096
-"""Most events that wait; more come only from a clock that runs ahead."""
+"""Most events that wait for their tick: a clock that runs ahead, or a worker that reads them before the frames of a
+backlog."""
 
 
 class PendingEvents:
@@ -28,11 +29,13 @@ class PendingEvents:
     ) -> list[DeviceEvent]:
         """Remove and return the events of known nodes up to a tick, in order.
 
-        A worker with a backlog may have read later ones.
+        A worker with a backlog may have read later ones. If too many wait, the first of them count now.
         """
         due = [e for e in self._events if e.time_ns < tick.end_ns and e.node in known]
         later = [e for e in self._events if e.time_ns >= tick.end_ns or e.node not in known]
-        self._events = later[-MAX_PENDING:]
+        more = max(0, len(later) - MAX_PENDING)
+        due += [event for event in later[:more] if event.node in known]
+        self._events = later[more:]
         divided = {node: _divided(known[node].devices) for node in {event.node for event in due}}
 
         def holder(device: str) -> str:

@@ -159,6 +159,77 @@ def test_what_a_lane_says_again_after_a_crash_is_not_received_again() -> None:
     assert held["workload/0"].keys() <= {old.id}
 
 
+def published_again(index: int, *events: str, part: int = 1) -> list[Incoming]:
+    """Symptoms of events that a node lane publishes of a tick."""
+    symptoms = tuple(
+        symptom("n", ord(record) - ord("a"), index, "thermal", "sign", detector="throttle", record=record)
+        for record in events
+    )
+    return incoming_records(
+        ProposalTick(cell=CELL, source="node/0", tick=tick(index), part=part, closes=False, symptoms=symptoms)
+    )
+
+
+def counted(harness: CellLane, index: int) -> list[str]:
+    """Events that count in the incidents after a tick."""
+    harness.step(marks(index, 1))
+    incidents = harness.incident_managers[CELL].state.incidents.values()
+    return [s.record for incident in incidents for s in incident.symptoms.values() for _ in range(s.count)]
+
+
+def test_an_event_that_a_lane_reads_only_after_a_crash_counts_once() -> None:
+    """Before it, the lane had published the tick without the event, and later ticks as well."""
+    harness = lane()
+    harness.step([*marks(0, 18), *published_again(18, "a")])
+    assert counted(harness, 18) == ["a"]
+    again = published_again(17, "b", "a")
+    harness.step(again)
+    assert sorted(counted(harness, 19)) == ["a", "b"]
+    other = lane()
+    other.restore(harness.snapshot())
+    for one in (harness, other):
+        one.step([*again, *published_again(18, "a")])
+        assert sorted(counted(one, 20)) == ["a", "b"]
+
+
+def test_an_event_that_a_lane_reads_later_after_a_crash_counts_once() -> None:
+    harness = lane()
+    harness.step([*marks(0, 18), *published_again(17, "a")])
+    assert counted(harness, 18) == ["a"]
+    harness.step(published_again(19, "a", "b"))
+    assert sorted(counted(harness, 19)) == ["a", "b"]
+
+
+def test_an_event_of_long_ago_does_not_count_again() -> None:
+    harness = lane()
+    harness.step([*marks(0, 18), *published_again(18, "a")])
+    for first in range(18, 678, 20):
+        harness.step(marks(first, 20))
+    harness.step([*published_again(678, "b"), *marks(678, 1)])
+    assert list(harness.ticks[CELL].events) == ["b"]
+    harness.step(published_again(18, "a"))
+    assert harness.ticks[CELL].symptoms == {}
+
+
+def test_events_of_a_flood_are_forgotten_with_their_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flyball_streams.engine.cell.lane.MOST_EVENTS", 3)
+    harness = lane()
+    harness.step([*marks(0, 18), *published_again(18, "a", "b"), *marks(18, 1), *published_again(19, "c", "d", "e")])
+    harness.step(marks(19, 1))
+    assert list(harness.ticks[CELL].events) == ["c", "d", "e"]
+    harness.step(published_again(18, "a", "h"))
+    assert harness.ticks[CELL].symptoms == {}
+
+
+def test_after_its_clock_was_set_back_a_cell_takes_events_from_repeats() -> None:
+    harness = lane()
+    harness.step([*marks(5000, 20), *published_again(5020, "a"), *marks(5020, 1)])
+    harness.step([*marks(0, 20), *published_again(19, "b")])
+    assert "b" in counted(harness, 20)
+    harness.step(published_again(18, "c"))
+    assert "c" in counted(harness, 21)
+
+
 def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
     harness = lane()
     harness.step(marks(5000, 20))

@@ -1,22 +1,27 @@
 """In a backlog, partitions that are far ahead of the slowest wait for it: what lanes say in front of it is kept."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from faust.types import TP
 from tests.brokers.embedded import EmbeddedBroker
-from tests.streams.engine.scene import PERIOD_NS, Agent, inventory
+from tests.streams.engine.scene import PERIOD_NS, START_NS, Agent, incoming_records, inventory, tick
 from tests.streams.worker.rig import PARTITIONS, wait_until
 
+from flyball_contracts.codec import decode_message
 from flyball_contracts.config import Config, KafkaConfig
-from flyball_contracts.topics import TELEMETRY
+from flyball_contracts.kafka import consumer_settings
+from flyball_contracts.records import NodeEvent, ProposalTick
+from flyball_contracts.topics import EVENTS, PROPOSALS, TELEMETRY
 from flyball_streams.engine.parameters import Parameters
 from flyball_streams.worker.fetch import Fetch
 from flyball_streams.worker.host import BACKLOG, LaneHost
 
 FIRST, SECOND = TP(TELEMETRY.name, 0), TP(TELEMETRY.name, 1)
+EVENTS_OF_FIRST = TP(EVENTS.name, 0)
 
 
 @pytest.fixture
@@ -61,6 +66,41 @@ def test_a_step_through_a_backlog_is_progress_with_each_tick(host: LaneHost) -> 
     closed = host.stats()[f"node/{FIRST.partition}"].ticks
     assert closed > 50
     assert host.progress() - before == closed + 1
+
+
+def test_an_event_counts_at_its_tick_though_its_batch_comes_after_those_of_frames(
+    host: LaneHost, broker: EmbeddedBroker
+) -> None:
+    agent = Agent(inventory("node-0"))
+    host.directory.apply(agent.inventory)
+    host.resume([FIRST, SECOND, EVENTS_OF_FIRST])
+    host.begin({EVENTS_OF_FIRST: 0})
+    frames = [f._replace(partition=0) for i in range(20) for f in agent.frames(i, schemas=[1])]
+    happened = NodeEvent(
+        id="hot", node="node-0", device="node-0/0", kind="throttle", severity="warning",
+        time_ns=START_NS + 3 * PERIOD_NS,
+    )  # fmt: skip
+    events = [m._replace(partition=0) for m in incoming_records(happened)]
+    host.step([(FIRST, [f._replace(offset=i) for i, f in enumerate(frames)]), (EVENTS_OF_FIRST, events)])
+    host.close()
+    consumer = Consumer(consumer_settings(broker.bootstrap, group="test", client_id="test"))
+    consumer.assign([TopicPartition(PROPOSALS.name, p, 0) for p in range(PARTITIONS[PROPOSALS.name])])
+    found: list[ProposalTick] = []
+
+    def published() -> bool:
+        found.extend(proposals(consumer))
+        return bool(found)
+
+    wait_until(published, "the symptom is published")
+    consumer.close()
+    assert [(p.tick.index, [s.record for s in p.symptoms]) for p in found] == [(tick(3).index, ["hot"])]
+
+
+def proposals(consumer: Consumer) -> list[ProposalTick]:
+    """Messages with symptoms that have come."""
+    messages: list[Any] = consumer.consume(100, 0.5)
+    records = [decode_message(PROPOSALS.name, m.value(), m.headers()) for m in messages]
+    return [record for record in records if isinstance(record, ProposalTick) and record.symptoms]
 
 
 def test_cells_that_ended_hold_nobody(host: LaneHost) -> None:

@@ -1,7 +1,8 @@
 """Workers that are killed, that join and that leave: the decisions are those of a run without trouble."""
 
+import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,6 +86,26 @@ def test_killed_in_mid_stream(rig: Rig) -> None:
     assert "starting fresh" not in second.text()
     check_as_if_nothing_happened(rig, simulated)
     assert second.terminate() == 0
+
+
+def test_stopped_in_mid_stream(embedded_rig: Callable[..., Rig]) -> None:
+    """What happened meanwhile counts at its ticks, whose frames come in the same fetch."""
+    rig, simulated = embedded_rig(), Simulated(TICKS)
+    rig.send(simulated.start)
+    worker = rig.worker()
+
+    def sent(ticks: int) -> bool:
+        return sum(rig.ends(TELEMETRY.name).values()) > ticks * len(simulated.ticks[0])
+
+    with fleet(rig) as source:
+        wait_until(lambda: sent(8), "the worker has work")
+        worker.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: sent(32), "a replica was slow, and its GPU throttled")
+        worker.process.send_signal(signal.SIGCONT)
+        source.join()
+        rig.wait_drained(worker)
+    check_as_if_nothing_happened(rig, simulated)
+    assert worker.terminate() == 0
 
 
 def test_one_joins_and_the_other_leaves(rig: Rig) -> None:
