@@ -1,5 +1,7 @@
 """The cell lane: proposals that come late or twice are heard once."""
 
+from typing import Any
+
 import pytest
 from tests.streams.engine.cell.arbiter_harness import move, node, outcome
 from tests.streams.engine.cell.platform import proposal
@@ -240,6 +242,31 @@ def test_after_its_clock_was_set_back_a_cell_hears_its_lanes() -> None:
         ("a", 2, 21),
         ("b", 1, 21),
     ]
+
+
+@pytest.mark.parametrize(("second", "is_moved"), [(0, True), (7, True), (29, True), (30, False)])
+def test_a_move_off_a_slow_device_is_decided_when_its_second_sign_comes(second: int, is_moved: bool) -> None:
+    """It is not decided without one, and only once."""
+    directory = Directory()
+    for record in (node("n", 1, {"a/0": (0,)}), node("m", 1), spec("a")):
+        directory.apply(record)
+    slow = symptom("n", 0, 20, "unknown", "sign", detector="straggling", record="slow")
+    hot = symptom("n", 0, 20 + second, "thermal", "sign", detector="throttle", record="hot")
+    lacks = move(20, "a", "0", "n", 0, confidence=0.8)
+    at: dict[str, Any] = {"cell": CELL, "source": "node/0", "closes": False}
+    published = [
+        ProposalTick(tick=tick(20), proposals=(lacks,), symptoms=(slow,), **at),
+        ProposalTick(tick=tick(20 + second), part=1, symptoms=(hot,), **at),
+    ]
+    harness, moved = CellLane(0, CONFIG, directory), list[Migrate]()
+    harness.step(marks(0, 20))
+    for index in range(20, 80):
+        due = [message for message in published if message.tick == tick(index)]
+        moved += Out(harness.step([*incoming_records(*due), *marks(index, 1)])).of(Migrate)
+        restarted = CellLane(0, CONFIG, directory)
+        restarted.restore(harness.snapshot())
+        harness = restarted
+    assert [d.time_ns for d in moved] == ([tick(20 + second).end_ns] if is_moved else [])
 
 
 @pytest.mark.parametrize("is_silenced", [False, True])

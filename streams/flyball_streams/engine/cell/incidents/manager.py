@@ -143,8 +143,13 @@ class IncidentManager:
                 unhealthy[device.id] = max(until_ns, unhealthy.get(device.id, 0))
 
     def proposals(self, tick: Tick) -> Iterator[Proposal]:
-        """Proposals that follow from incidents: to move ranks of gangs that stand still off the node at fault."""
-        return moves_off(self.cell, self.state.incidents.values(), self.directory, tick)
+        """Proposals that follow from incidents.
+
+        They are to move ranks of gangs that stand still off the node at fault, and to move replicas off devices that
+        were only slow when that was proposed, and have a second sign now.
+        """
+        yield from moves_off(self.cell, self.state.incidents.values(), self.directory, tick)
+        yield from self.state.slow.confirmed(tick, self._is_slow_device)
 
     def permits(self, proposal: Proposal) -> bool:
         """Whether a proposal may be decided; only those to migrate off a device can be refused.
@@ -161,9 +166,10 @@ class IncidentManager:
             return False
         if cleared and any(e.record in cleared for e in proposal.evidence):
             return False
-        incidents = list(self.correlation.of_device(proposal.device, proposal.node))
-        if only_slow and not self._is_slow_device(proposal, incidents):
+        if only_slow and not self._is_slow_device(proposal):
+            self.state.slow.wait(proposal, self._now_ns)
             return False
+        incidents = list(self.correlation.of_device(proposal.device, proposal.node))
         if not incidents:
             cited = {e.record for e in proposal.evidence if e.name == "anomaly"}
             return cited.isdisjoint(self.state.suppressed)
@@ -242,12 +248,13 @@ class IncidentManager:
             names = [incident.id for incident in incidents]
             self.state.quarantine.hold(decision, names, self.directory)
 
-    def _is_slow_device(self, proposal: Proposal, incidents: list[OpenIncident]) -> bool:
+    def _is_slow_device(self, proposal: Proposal) -> bool:
         """Whether a device, and not what runs on it, is slow, by more than one noisy metric."""
         running = {replica.name for replica in self.directory.replicas(proposal.workload)}
         by_itself = self.state.slow.is_slow_itself(
             proposal.workload, proposal.replica, proposal.device, self._now_ns, running
         )
+        incidents = self.correlation.of_device(proposal.device, proposal.node)
         return not by_itself and any(_is_confirmed(incident, proposal) for incident in incidents)
 
     def _is_slow_itself(self, symptom: Symptom, now_ns: int) -> bool:

@@ -3,14 +3,20 @@
 A rank may be slow by itself: a stage of a pipeline, or one with more input. If it is slow again on another device, the
 program is the cause, and moving it again helps no more. Platforms that rename a replica when it moves hide which one
 that is; of their workloads two are moved within a day.
+
+A device that is only slow needs a second sign, which may come later than the proposal to move its replica. The proposal
+waits for it until the next one is due, so that the move is decided with the sign and not half a minute later or more.
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import msgspec
 
 from flyball_contracts.ids import NS_PER_S
+from flyball_contracts.records import Proposal, Tick
 
+WAIT_TICKS = 30
+"""Stragglers that last are proposed again after this time."""
 WITHIN_NS = 86_400 * NS_PER_S
 MOST_RENAMED = 2
 MOST_KEPT = 16
@@ -25,9 +31,28 @@ class SlowMove(msgspec.Struct):
 
 
 class SlowReplicas(msgspec.Struct):
-    """Moves off slow devices by workload, the newest last."""
+    """Moves off slow devices by workload, the newest last, and proposals that wait for a second sign, by device.
+
+    Each of the latter is kept with the end of its tick, ns.
+    """
 
     moves: dict[str, list[SlowMove]] = {}
+    waiting: dict[str, tuple[int, Proposal]] = {}
+
+    def wait(self, proposal: Proposal, now_ns: int) -> None:
+        """Keep a proposal that lacks a second sign."""
+        self.waiting[proposal.device] = self.waiting.get(proposal.device, (now_ns, proposal))
+
+    def confirmed(self, tick: Tick, is_confirmed: Callable[[Proposal], bool]) -> list[Proposal]:
+        """Remove and return the proposals that have their second sign now."""
+        if not self.waiting:
+            return []
+        kept_ns = WAIT_TICKS * tick.period_ns
+        self.waiting = {d: held for d, held in self.waiting.items() if 0 <= tick.end_ns - held[0] < kept_ns}
+        found = [proposal for _, proposal in self.waiting.values() if is_confirmed(proposal)]
+        for proposal in found:
+            del self.waiting[proposal.device]
+        return found
 
     def note(self, workload: str, replica: str, device: str, now_ns: int) -> None:
         """Keep a move."""
