@@ -33,13 +33,12 @@ adjustment, beside PCA (``bench/anomalies/smd.py``).
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -56,6 +55,7 @@ from bench.anomalies import (
     smd,
     stays,
 )
+from bench.anomalies.gpu_faults import FAULT_S, FAULTS, Fault
 from bench.anomalies.nab_score import PROFILES
 from bench.anomalies.pods import alone as pods_alone, real as real_pods
 from bench.common.report import machine
@@ -75,7 +75,7 @@ from flyball_streams.engine.node.detectors.departures import GPU_WATCHED
 
 START_NS = 1_750_000_000 * 1_000_000_000
 PARTITIONS = {name: topic.partitions for name, topic in TOPICS.items()}
-FAULT_S, SOON_S = 600.0, 120.0
+SOON_S = 120.0
 OLD_LEAST = 0.8
 OLD_FLOORS = (0.2, 0.05, 50.0, 5.0, 150e6, 0.2, 1e9, 1.0)
 """Changes that were worth a word to the older detector, by metric of ``GPU_WATCHED``."""
@@ -83,72 +83,6 @@ HELD_OUT_SEED = 201
 """The prior was chosen on seeds 1 and 2, and a fault in the median was found on 101."""
 CONFUSION_SEED = 402
 """The rules for hosts, silent lanes and what struck GPUs show besides were made with seeds 301 and 401 in view."""
-Block = NDArray[np.float32]
-
-
-class Fault(NamedTuple):
-    """What becomes of the row of one GPU, given the seconds since the fault began."""
-
-    name: str
-    change: Callable[[Block, float], None]
-
-
-def _added(key: str, value: float) -> Callable[[Block, float], None]:
-    column = GPU.column(key)
-
-    def change(row: Block, since_s: float) -> None:
-        del since_s
-        row[column] += value
-
-    return change
-
-
-def _times(key: str, factor: float) -> Callable[[Block, float], None]:
-    column = GPU.column(key)
-
-    def change(row: Block, since_s: float) -> None:
-        del since_s
-        row[column] *= factor
-
-    return change
-
-
-def _leak(row: Block, since_s: float) -> None:
-    column = GPU.column("hw.gpu.memory.utilization")
-    row[column] = min(1.0, row[column] * 0.4 + since_s / FAULT_S)
-
-
-def _counts(key: str, value: float) -> Callable[[Block, float], None]:
-    column = GPU.column(key)
-
-    def change(row: Block, since_s: float) -> None:
-        del since_s
-        row[column] = value
-
-    return change
-
-
-def _hang(row: Block, since_s: float) -> None:
-    del since_s
-    row[GPU.column("hw.gpu.utilization{task=general}")] = 1.0
-    row[GPU.column("nvidia.gpu.sm.activity")] = 0.01
-    row[GPU.column("hw.power")] *= 0.3
-
-
-FAULTS = (
-    Fault("clock down by 5 %", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.95)),
-    Fault("clock down by 10 %", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.9)),
-    Fault("clock down by 20 %", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.8)),
-    Fault("hot by 10 K", _added("hw.temperature{sensor=gpu}", 10.0)),
-    Fault("hot by 20 K", _added("hw.temperature{sensor=gpu}", 20.0)),
-    Fault("power at half", _times("hw.power", 0.5)),
-    Fault("clock at half", _times("nvidia.gpu.clock.frequency{clock=sm}", 0.5)),
-    Fault("hung: busy without work", _hang),
-    Fault("corrected errors, 20 a tick", _added("hw.errors{type=corrected}", 20.0)),
-    Fault("memory fills", _leak),
-    Fault("NVLink errors, 5 a tick", _counts("nvidia.gpu.nvlink.errors", 5.0)),
-    Fault("PCIe replays, 5 a tick", _counts("nvidia.gpu.pcie.replays", 5.0)),
-)
 HELD_BY = ("llm-pretrain", "vision-train", "chat-api", "code-notebooks")
 
 

@@ -54,6 +54,7 @@ COMPUTING = (
     "streams/engine/workload/test_forecaster.py",
     "bench/test_forecast.py",
     "streams/engine/cell/test_rack_faults.py",
+    "streams/test_public_traces.py",
     "streams/test_importers.py",
     "streams/engine/test_replay.py",
     "streams/engine/node/test_health.py",

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from bench import forecast
-from bench.forecasts import panels
+from bench.forecasts import panels, tuning
 from tests.models.forecast.stepping import SHORT
 
 
@@ -48,7 +48,7 @@ def test_it_reports_every_row_and_its_figures_are_right(data: Path, tmp_path: Pa
     # The last value by hand, over what follows week 1, both ends known.
     panel = panels.servegen(data)
     y, known = panel.y.astype(float), panel.known
-    ahead = forecast.HORIZONS
+    ahead = tuning.HORIZONS
     off = np.abs(y[ahead:] - y[:-ahead])[panels.WEEK :]
     pairs = (known[ahead:] & known[:-ahead])[panels.WEEK :]
     by_series = (off * pairs).sum(axis=0) / pairs.sum(axis=0) / panel.scale
@@ -81,7 +81,7 @@ def test_the_days_least_like_the_day_before_are_the_unexpected_ones() -> None:
 
 def test_settings_are_chosen_without_the_series_they_are_judged_on() -> None:
     objective = np.array([[0.0, 9, 9, 9, 0, 9, 9, 9], [5.0, 4, 4, 4, 5, 4, 4, 4]])
-    chosen, overall = forecast.leave_out(objective)
+    chosen, overall = tuning.leave_out(objective)
     assert chosen.tolist() == [1] * 8  # setting 0 is best on fold 0 only, which never sees itself
     assert overall == 1
 

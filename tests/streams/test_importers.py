@@ -1,27 +1,22 @@
-"""Importers on small traces with names of our own, and on the public traces where the data folder is."""
+"""Importers on small traces with names of our own."""
 
 import datetime as dt
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from itertools import groupby
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, strategies as st
-from numpy.typing import NDArray
+from tests.streams.imported_rows import column, decoded, frames, played, same, total
 
-from flyball_contracts.codec import decode_message
-from flyball_contracts.config import WorkerConfig
 from flyball_contracts.errors import RecordingError
 from flyball_contracts.frame import Frame
 from flyball_contracts.metrics import GPU, WORKLOAD
-from flyball_contracts.records import DemandTick, Inventory, Record, Scale, Signal, Snapshot, WorkloadSpec
-from flyball_streams.engine import Engine, Incoming
+from flyball_contracts.records import DemandTick, Inventory, Scale, Signal, WorkloadSpec
 from flyball_streams.importers import IMPORTERS, AlibabaGentd26, AzureLlm2023
 from flyball_streams.importers.alibaba_gentd26 import LOST_TICKS, allocated
-from flyball_streams.importers.azure_llm_2023 import MODEL_SIZE, PERIOD_S
+from flyball_streams.importers.azure_llm_2023 import MODEL_SIZE
 from flyball_streams.importers.base import RecordingBuilder
 from flyball_streams.importers.serving import Arrivals, Size, size_of, write_serving
 from flyball_streams.recording import Recording, RecordingWriter
@@ -36,51 +31,6 @@ OUTPUT = WORKLOAD.column("flyball.workload.token.rate{kind=output}")
 WAIT = WORKLOAD.column("flyball.workload.latency{stat=mean}")
 READY = WORKLOAD.column("flyball.workload.ready")
 NAN = float("nan")
-
-Decoded = list[Record | Frame | Snapshot]
-
-
-def decoded(path: Path) -> Decoded:
-    return [decode_message(m.topic, m.value, m.headers) for batch in Recording.open(path).messages() for m in batch]
-
-
-def frames(records: Decoded, schema: int, node: str = "") -> list[Frame]:
-    return [r for r in records if isinstance(r, Frame) and r.schema == schema and node in r.node]
-
-
-def column(records: Decoded, col: int, row: int = 0, node: str = "", schema: int = WORKLOAD.schema) -> list[float]:
-    return [float(f.values[row, col]) for f in frames(records, schema, node)]
-
-
-def total(records: Decoded, col: int, workload: str = "") -> dict[int, float]:
-    """Sum over the replicas of a workload (or of all) by time, in order; NaN counts as nothing."""
-    sums: dict[int, float] = {}
-    for (time_ns, name), part in totals(records, col):
-        if workload in name:
-            sums[time_ns] = sums.get(time_ns, 0.0) + part
-    return dict(sorted(sums.items()))
-
-
-def totals(records: Decoded, col: int) -> Iterator[tuple[tuple[int, str], float]]:
-    """What each replica shows, by time and workload; NaN is nothing."""
-    held = {(r.node, r.epoch): [a.workload for a in r.allocations] for r in records if isinstance(r, Inventory)}
-    for f in frames(records, WORKLOAD.schema):
-        values = np.nan_to_num(f.values[:, col].astype(np.float64)).tolist()
-        yield from zip(((f.time_ns, name) for name in held[f.node, f.inventory_epoch]), values, strict=True)
-
-
-def played(path: Path) -> Decoded:
-    """Everything that the engine makes of a recording, in event order; a dead letter would not decode."""
-    engine, made = Engine(WorkerConfig()), list[Record | Frame | Snapshot]()
-    rows = [m for batch in Recording.open(path).messages() for m in batch]
-    for _, batch in groupby(rows, key=lambda m: m.time_ns):
-        sent = engine.feed([Incoming(m.topic, m.partition, m.offset, m.key, m.value, m.headers) for m in batch])
-        made += [decode_message(m.topic, m.value, m.headers) for m in sent]
-    return made
-
-
-def same(found: list[float] | NDArray[np.float64], expected: list[float] | NDArray[np.float64]) -> bool:
-    return bool(np.allclose(found, expected, rtol=1e-5, atol=1e-7, equal_nan=True))
 
 
 @pytest.fixture
@@ -437,65 +387,3 @@ def test_rows_in_another_order_give_the_same_messages(
     IMPORTERS[name].convert(source, tmp_path / "b.parquet")
     a, b = (list(Recording.open(tmp_path / x).messages()) for x in ("a.parquet", "b.parquet"))
     assert a == b
-
-
-@pytest.fixture(scope="module")
-def imported(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The recording of a public trace, made once."""
-    folder = tmp_path_factory.mktemp("imported")
-
-    @lru_cache
-    def of(name: str) -> Path:
-        return IMPORTERS[name].convert(data_dir / name, folder / f"{name}.parquet").path
-
-    return of
-
-
-@pytest.mark.parametrize("name", ["alibaba_gentd26", "azure_llm_2023", "servegen"])
-def test_a_public_trace_is_imported_alike_twice(
-    imported: Callable[[str], Path], data_dir: Path, tmp_path: Path, name: str
-) -> None:
-    report = IMPORTERS[name].convert(data_dir / name, tmp_path / "again.parquet")
-    assert report.messages == sum(report.topics.values())
-    assert imported(name).read_bytes() == report.path.read_bytes()
-
-
-def test_alibaba_work_is_the_duty_of_all_pods(imported: Callable[[str], Path], data_dir: Path) -> None:
-    source = data_dir / "alibaba_gentd26"
-    records = decoded(imported("alibaba_gentd26"))
-    found = total(records, WORK)
-    expected = (
-        pl.read_parquet(source / "pod_metrics.parquet")
-        .with_columns(end=(pl.col("t_s") // 60 + 1) * 60)
-        .group_by("pod", "end")
-        .agg(pl.col("gpu_duty_pct").cast(pl.Float64()).mean() / 100)
-        .group_by("end")
-        .agg(pl.col("gpu_duty_pct").sum())
-        .sort("end")
-    )
-    assert sorted(found) == [end * S for end in expected["end"].to_list()]
-    assert same([found[t] for t in sorted(found)], expected["gpu_duty_pct"].to_numpy())
-
-
-def test_azure_requests_are_all_there(imported: Callable[[str], Path], data_dir: Path) -> None:
-    source = data_dir / "azure_llm_2023"
-    records = decoded(imported("azure_llm_2023"))
-    table = pl.read_parquet(source / "requests.parquet")
-    work = MODEL_SIZE * float((table["context_tokens"] / 12_000 + table["generated_tokens"] / 1_600).sum())
-    expected = {REQUESTS: len(table), OUTPUT: int(table["generated_tokens"].sum()), WORK: work}
-    for col, value in expected.items():
-        assert PERIOD_S * sum(total(records, col).values()) == pytest.approx(value, rel=1e-6)
-    assert set(np.diff(list(total(records, WORK))).tolist()) == {PERIOD_S * S}
-
-
-def test_servegen_load_is_the_sum_over_clients(imported: Callable[[str], Path], data_dir: Path) -> None:
-    source = data_dir / "servegen"
-    records = decoded(imported("servegen"))
-    expected = (
-        pl.read_parquet(source / "rates.parquet").group_by("model").agg(pl.col("rate_rps").cast(pl.Float64()).sum())
-    )
-    found: dict[str, float] = {}
-    for (_, workload), part in totals(records, REQUESTS):
-        found[workload] = found.get(workload, 0.0) + part
-    for model, rate in expected.iter_rows():
-        assert found[f"servegen-{model}"] == pytest.approx(rate, rel=1e-5)
