@@ -9,6 +9,9 @@ from flyball_contracts.errors import DecodeError, RecordError
 from flyball_contracts.records import Record, Tick
 from flyball_streams.engine.stats import LaneStats
 
+OF_NODES = "node/"
+"""Prefix of the names of node lanes; the partition follows."""
+
 
 class Incoming(NamedTuple):
     """One message of a source topic, independent of the client.

@@ -15,7 +15,7 @@ from flyball_streams.engine.cell.incidents.manager import IncidentState
 from flyball_streams.engine.cell.memory import Memory
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
-from flyball_streams.engine.lane import Incoming, check_period, take_records
+from flyball_streams.engine.lane import OF_NODES, Incoming, check_period, take_records
 from flyball_streams.engine.offsets import NO_OFFSETS, as_read, latest
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.parameters import Parameters
@@ -24,9 +24,9 @@ from flyball_streams.engine.symptoms import is_of_event
 from flyball_streams.engine.view import View
 
 STAGE = "cell lane"
-EVENTS_NS = 600 * NS_PER_S
+KNOWN_NS = 600 * NS_PER_S
 """A lane that crashed publishes at most this much event time again: it snapshots every 30 s, and a step takes less."""
-MOST_EVENTS = 1 << 14
+MOST_KNOWN = 1 << 14
 
 
 class CellProposals(msgspec.Struct):
@@ -34,8 +34,8 @@ class CellProposals(msgspec.Struct):
 
     ``received`` has the latest proposals of each source, by id, with their ticks. ``offsets`` are the table offsets of
     each tick. ``completed`` is the newest tick that each source has published in full, and ``parts`` its last part, for
-    sources that publish in several. ``symptoms`` are those of the open ticks. ``events`` has the ticks in which the
-    symptoms of recent events counted, by the ids of the events; those up to tick ``forgotten`` are not in it.
+    sources that publish in several. ``symptoms`` are those of the open ticks. ``known`` has the ticks in which recent
+    events and moves off devices counted, by event and by device; those up to tick ``forgotten`` are not in it.
     """
 
     gate: Gate
@@ -45,7 +45,7 @@ class CellProposals(msgspec.Struct):
     completed: dict[str, int] = {}
     parts: dict[str, int] = {}
     symptoms: dict[int, list[tuple[Symptom, ...]]] = {}
-    events: dict[str, int] = {}
+    known: dict[str, int] = {}
     forgotten: int = -1
 
     def is_repeat(self, message: ProposalTick) -> bool:
@@ -60,7 +60,7 @@ class CellProposals(msgspec.Struct):
 
     def note(self, message: ProposalTick) -> None:
         """Note the last message of a lane about a tick."""
-        if message.closes or message.source.startswith("node/"):
+        if message.closes or message.source.startswith(OF_NODES):
             self.completed[message.source] = message.tick.index
             if message.part:
                 self.parts[message.source] = message.part
@@ -86,37 +86,51 @@ class CellProposals(msgspec.Struct):
         self.received = {source: received for source, received in self.received.items() if source in self.gate.sources}
         return sorted(proposals.values(), key=lambda p: (p.workload, p.id))
 
-    def add_symptoms(self, message: ProposalTick, counted_at: int, is_repeat: bool) -> None:
-        """Note the symptoms of a message, each event once.
+    def add(self, message: ProposalTick, counted_at: int, is_repeat: bool) -> None:
+        """Note the proposals and symptoms of a message, the symptom of each event once.
 
-        A lane publishes a tick again after a crash with events in it that it had read too late before. From a repeat
-        only these count.
+        After a crash a lane publishes ticks again, which may have events in them that it had read too late before. From
+        a repeat count the symptoms of events that are not known, and moves off devices for which none was proposed.
         """
         if is_repeat and message.tick.index <= self.forgotten:
             return
-        new = [s for s in message.symptoms if (s.record not in self.events if is_of_event(s) else not is_repeat)]
-        if new:
-            self.events.update((s.record, counted_at) for s in new if is_of_event(s))
-            self.symptoms.setdefault(counted_at, []).append(tuple(new))
+        proposals = self._moves_not_known(message) if is_repeat else self.expand(message)
+        symptoms = [s for s in message.symptoms if (s.record not in self.known if is_of_event(s) else not is_repeat)]
+        if proposals:
+            self.open.setdefault(counted_at, []).append(proposals)
+        if symptoms:
+            self.symptoms.setdefault(counted_at, []).append(tuple(symptoms))
+        for name in (*(p.device for p in proposals if _is_move(p)), *(s.record for s in symptoms if is_of_event(s))):
+            self.known.pop(name, None)  # the oldest come first
+            self.known[name] = counted_at
+
+    def _moves_not_known(self, message: ProposalTick) -> tuple[Proposal, ...]:
+        if not message.source.startswith(OF_NODES):
+            return ()
+        return tuple(p for p in message.proposals if _is_move(p) and p.device not in self.known)
 
     def pop_symptoms(self, index: int) -> list[Symptom]:
         """Remove and return the symptoms up to a closed tick."""
         symptoms = [s for i in sorted(self.symptoms) if i <= index for batch in self.symptoms[i] for s in batch]
         self.symptoms = {i: late for i, late in self.symptoms.items() if i > index}
-        self._forget_events(index)
+        self._forget(index)
         return symptoms
 
-    def _forget_events(self, index: int) -> None:
-        oldest = index - EVENTS_NS // self.gate.period_ns
+    def _forget(self, index: int) -> None:
+        oldest = index - KNOWN_NS // self.gate.period_ns
         if self.forgotten - index > index - oldest:  # the cell's clock was set back
-            self.events, self.forgotten = {}, -1
+            self.known, self.forgotten = {}, -1
         self.forgotten = max(self.forgotten, oldest)
-        while self.events:
-            event, counted_at = next(iter(self.events.items()))
-            if counted_at > self.forgotten and len(self.events) <= MOST_EVENTS:
+        while self.known:
+            name, counted_at = next(iter(self.known.items()))
+            if counted_at > self.forgotten and len(self.known) <= MOST_KNOWN:
                 break
-            del self.events[event]
+            del self.known[name]
             self.forgotten = max(self.forgotten, counted_at)
+
+
+def _is_move(proposal: Proposal) -> bool:
+    return proposal.action == "migrate" and bool(proposal.device)
 
 
 class ClosedTick(NamedTuple):
@@ -236,12 +250,10 @@ class CellLane:
         ahead = gate.front >= 0 and index > gate.front + most
         counted_at = gate.closed + 1 if ahead else max(index, gate.closed + 1)
         repeat = ticks.is_repeat(message)
-        ticks.add_symptoms(message, counted_at, repeat)
+        ticks.add(message, counted_at, repeat)
         if repeat:
             self.stats.duplicates += 1
         else:
-            if proposals := ticks.expand(message):
-                ticks.open.setdefault(counted_at, []).append(proposals)
             ticks.note(message)
         if not message.closes:
             self.stats.used += not repeat

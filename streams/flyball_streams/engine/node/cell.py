@@ -31,6 +31,7 @@ from flyball_streams.engine.budget import (
     SOJOURNS_SHARE,
 )
 from flyball_streams.engine.fleet_index import FleetIndex
+from flyball_streams.engine.lane import OF_NODES
 from flyball_streams.engine.node.demand.arrivals import arrivals
 from flyball_streams.engine.node.demand.latencies import ReplicaLatencies
 from flyball_streams.engine.node.demand.serving import ServingMetrics
@@ -78,7 +79,7 @@ class NodeCell:
     ) -> None:
         self.cell = cell
         self.partition = partition
-        self.source = f"node/{partition}"
+        self.source = f"{OF_NODES}{partition}"
         self.config = config
         self.directory = directory
         self.demand_partitions = demand_partitions

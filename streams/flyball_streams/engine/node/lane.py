@@ -8,7 +8,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Inventory, NodeEvent, TableOffsets, WorkloadSpec
 from flyball_contracts.topics import TELEMETRY
 from flyball_streams.engine.directory import Directory
-from flyball_streams.engine.lane import Incoming, refuse
+from flyball_streams.engine.lane import OF_NODES, Incoming, refuse
 from flyball_streams.engine.node.cell import NodeCell
 from flyball_streams.engine.node.intake import STAGE, Intake
 from flyball_streams.engine.offsets import as_read
@@ -39,7 +39,7 @@ class NodeLane:
         node_partitions: int = 0,
     ) -> None:
         self.partition = partition
-        self.source = f"node/{partition}"
+        self.source = f"{OF_NODES}{partition}"
         self.config = config
         self.directory = directory
         self.demand_partitions = demand_partitions

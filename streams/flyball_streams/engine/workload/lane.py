@@ -11,7 +11,7 @@ from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Arrivals, Demand, DemandTick, Inventory, Signal, TableOffsets, Tick, WorkloadSpec
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import STAGGER, Arrival, Gate
-from flyball_streams.engine.lane import Incoming, check_period, take_records
+from flyball_streams.engine.lane import OF_NODES, Incoming, check_period, take_records
 from flyball_streams.engine.offsets import NO_OFFSETS, as_read, latest
 from flyball_streams.engine.packing import pack, pack_struct, reading, unpack, unpack_struct
 from flyball_streams.engine.parameters import Parameters
@@ -152,7 +152,7 @@ class WorkloadLane:
         gate = Gate(period_ns, lateness, config.max_ahead_ticks, grace, forget=GONE_TICKS)
         # Nodes without work add no demand, so no tick waits for them.
         holders = (n.node.encode() for n in nodes if n.allocations)
-        gate.expect(f"node/{p}" for p in {partition_of(node, self.node_partitions) for node in holders})
+        gate.expect(f"{OF_NODES}{p}" for p in {partition_of(node, self.node_partitions) for node in holders})
         return gate
 
     def _nodes(self, record: DemandTick) -> list[Inventory]:

@@ -11,13 +11,12 @@ from typing import Any
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.partitioner import partition_of
 from flyball_contracts.records import Inventory, Symptom, Tick
+from flyball_streams.engine.lane import OF_NODES
 from flyball_streams.engine.node.detectors.absences import LONGEST_S, NOT_BACK, REPEAT_S, RETURN_S
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S = 120.0
 """A killed worker is replaced sooner, and has then read its backlog."""
-OF_NODES = "node/"
-"""Prefix of the names of node lanes; the partition follows."""
 
 
 class SilentLanes:

@@ -202,23 +202,42 @@ def test_an_event_that_a_lane_reads_later_after_a_crash_counts_once() -> None:
     assert sorted(counted(harness, 19)) == ["a", "b"]
 
 
+def test_a_move_that_a_lane_proposes_only_after_a_crash_is_decided_once() -> None:
+    """Its event was read too late before, and it would be proposed again after 30 ticks."""
+    directory = Directory()
+    for record in (node("n", 2, {"a/0": (0,), "a/1": (1,)}), node("m", 2), spec("a")):
+        directory.apply(record)
+    harness = CellLane(0, CONFIG, directory)
+    first, other = (move(18, "a", str(row), "n", row) for row in range(2))
+    harness.step([*marks(0, 18), *requested(18, first)])
+    assert [d.replica for d in Out(harness.step(marks(18, 1))).of(Migrate)] == ["0"]
+    again = requested(17, other)
+    found = [*Out(harness.step(again)).of(Migrate), *Out(harness.step(marks(19, 1))).of(Migrate)]
+    assert [d.replica for d in found] == ["1"]
+    for _ in range(2):
+        harness.step([*again, *requested(18, first)])
+        assert harness.ticks[CELL].open == {}
+    moved = [d for index in range(20, 40) for d in Out(harness.step(marks(index, 1))).of(Migrate)]
+    assert moved == []
+
+
 def test_an_event_of_long_ago_does_not_count_again() -> None:
     harness = lane()
     harness.step([*marks(0, 18), *published_again(18, "a")])
     for first in range(18, 678, 20):
         harness.step(marks(first, 20))
     harness.step([*published_again(678, "b"), *marks(678, 1)])
-    assert list(harness.ticks[CELL].events) == ["b"]
+    assert list(harness.ticks[CELL].known) == ["b"]
     harness.step(published_again(18, "a"))
     assert harness.ticks[CELL].symptoms == {}
 
 
 def test_events_of_a_flood_are_forgotten_with_their_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flyball_streams.engine.cell.lane.MOST_EVENTS", 3)
+    monkeypatch.setattr("flyball_streams.engine.cell.lane.MOST_KNOWN", 3)
     harness = lane()
     harness.step([*marks(0, 18), *published_again(18, "a", "b"), *marks(18, 1), *published_again(19, "c", "d", "e")])
     harness.step(marks(19, 1))
-    assert list(harness.ticks[CELL].events) == ["c", "d", "e"]
+    assert list(harness.ticks[CELL].known) == ["c", "d", "e"]
     harness.step(published_again(18, "a", "h"))
     assert harness.ticks[CELL].symptoms == {}
 
