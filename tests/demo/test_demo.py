@@ -85,7 +85,7 @@ def gentd26(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.integration
 @pytest.mark.timeout(1800)
 def test_recording(gentd26: Path) -> None:
-    _, line = lines("flyball import")
+    line = placed(lines("flyball import")[1], {"--for 240": "--for 90"})
     check_closed(run(line, gentd26.parent, status=None, timeout_s=LOADED_S))
 
 
