@@ -5,7 +5,8 @@ program is the cause, and moving it again helps no more. Platforms that rename a
 that is; of their workloads two are moved within a day.
 
 A device that is only slow needs a second sign, which may come later than the proposal to move its replica. The proposal
-waits for it until the next one is due, so that the move is decided with the sign and not half a minute later or more.
+waits for it as long as the detector looks back. After that the device may be slow no longer, which the next proposal
+shows.
 """
 
 from collections.abc import Callable, Container
@@ -14,9 +15,8 @@ import msgspec
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Proposal, Tick
+from flyball_models.anomaly.peers import OF_TICKS
 
-WAIT_TICKS = 30
-"""Stragglers that last are proposed again after this time."""
 WITHIN_NS = 86_400 * NS_PER_S
 MOST_RENAMED = 2
 MOST_KEPT = 16
@@ -47,7 +47,7 @@ class SlowReplicas(msgspec.Struct):
         """Remove and return the proposals that have their second sign now."""
         if not self.waiting:
             return []
-        kept_ns = WAIT_TICKS * tick.period_ns
+        kept_ns = OF_TICKS * tick.period_ns
         self.waiting = {d: held for d, held in self.waiting.items() if 0 <= tick.end_ns - held[0] < kept_ns}
         found = [proposal for _, proposal in self.waiting.values() if is_confirmed(proposal)]
         for proposal in found:
