@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from flyball_contracts.metrics import GPU
 
 FAULT_S = 600.0
+"""How long a fault lasts."""
 Block = NDArray[np.float32]
 
 

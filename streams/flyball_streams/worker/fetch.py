@@ -31,8 +31,7 @@ BURST_S = 0.02
 class Fetched(NamedTuple):
     """Messages of some partitions, in their order; ``epoch`` counts the calls of :meth:`Fetch.begin` before.
 
-    Partitions of events come first: an event counts from the tick that is open when its lane reads it, so what a fetch
-    has of events is delivered before the frames that close ticks.
+    Partitions of events come first, so that no step has the frames of a fetch without its events.
     """
 
     epoch: int

@@ -144,21 +144,21 @@ class LaneHost:
         self.tables.catch_up(*(topic.name for topic in TABLES), timeout_s=REFRESH_S)
 
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
-        """Step lanes through the batches, and wait until their output is acknowledged.
+        """Step each lane once, through all of its batches, and wait until their output is acknowledged.
 
-        The output is sent together, so that a lane that reads several others does not see one of them alone for long.
-        Events go before the frames that were fetched with them: they may be of the ticks that these close.
-        Raises :class:`TransportError` if the broker does not accept it, or a lane is not assigned here: the process
-        must end and restart from the committed offsets.
+        A node lane reads the events of a step before the frames: they may be of the ticks that these close. The output
+        is sent together, so that a lane that reads several others does not see one of them alone for long. Raises
+        :class:`TransportError` if the broker does not accept it, or a lane is not assigned here: the process must end
+        and restart from the committed offsets.
         """
         with self._lock:
             self._fold()
-            messages: list[Message] = []
-            ordered = sorted(batches, key=lambda item: item[0].topic != EVENTS.name)
-            keys = [self._step(tp, batch, messages) for tp, batch in ordered]
-            self._send(messages)
+            inputs: dict[Key, list[Incoming]] = {}
+            for tp, batch in batches:
+                self._take(tp, batch, inputs.setdefault((LANE_OF[tp.topic], tp.partition), []))
+            self._send([message for key, batch in inputs.items() if batch for message in self.lanes[key].step(batch)])
             self._flush()
-            self._unsaved.update(keys)
+            self._unsaved.update(inputs)
             overdue = self._due(MOST_PATIENCE * self.config.worker.snapshot_every_s)
             for key in overdue:
                 self._save(key)
@@ -205,23 +205,22 @@ class LaneHost:
         reports = {"on_delivery": self._failed_to_send, "delivery.report.only.error": True}
         return open_producer({**settings, **reports}, log, "output")
 
-    def _step(self, tp: TP, batch: Sequence[Incoming], messages: list[Message]) -> Key:
-        """Step the lane of a partition and return its key; its output is added to `messages`."""
+    def _take(self, tp: TP, batch: Sequence[Incoming], taken: list[Incoming]) -> None:
+        """Add the messages of a partition that its lane has not used to those ``taken`` for the lane in this step."""
         key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
-        lane = self.lanes.get(key)
-        if lane is None:
+        if key not in self.lanes:
             raise TransportError(f"{place} is not assigned to this worker")
         done = self.offsets[key].get(place, 0)
         if batch[0].offset < done and self._is_other(tp, self._ends([tp])):
             self._restart_lane(key, place, batch[0].offset)
-            lane, done = self.lanes[key], batch[0].offset
+            taken[:] = [message for message in taken if message.topic != tp.topic]  # of the topic that is gone
+            done = batch[0].offset
         batch = [message for message in batch if message.offset >= done]
         if batch:
             if batch[0].offset > done:
                 log.warning("%s: %d messages are gone", place, batch[0].offset - done)
-            messages += lane.step(batch)
+            taken += batch
             self.offsets[key][place] = batch[-1].offset + 1
-        return key
 
     def ahead(self, lags: Mapping[TP, int]) -> set[TP]:
         """Telemetry partitions to pause, by the ``lags`` of all partitions in messages.

@@ -13,6 +13,7 @@ from flyball_streams.engine.cell.cycle import LIVES_TICKS
 from flyball_streams.engine.cell.incidents import IncidentManager
 from flyball_streams.engine.cell.incidents.manager import IncidentState
 from flyball_streams.engine.cell.memory import Memory
+from flyball_streams.engine.cell.recently_counted import RecentlyCounted
 from flyball_streams.engine.directory import Directory
 from flyball_streams.engine.gate import FORGET_TICKS, STAGGER, Gate
 from flyball_streams.engine.lane import OF_NODES, Incoming, check_period, take_records
@@ -24,9 +25,6 @@ from flyball_streams.engine.symptoms import is_of_event
 from flyball_streams.engine.view import View
 
 STAGE = "cell lane"
-KNOWN_NS = 600 * NS_PER_S
-"""A lane that crashed publishes at most this much event time again: it snapshots every 30 s, and a step takes less."""
-MOST_KNOWN = 1 << 14
 
 
 class CellProposals(msgspec.Struct):
@@ -34,8 +32,8 @@ class CellProposals(msgspec.Struct):
 
     ``received`` has the latest proposals of each source, by id, with their ticks. ``offsets`` are the table offsets of
     each tick. ``completed`` is the newest tick that each source has published in full, and ``parts`` its last part, for
-    sources that publish in several. ``symptoms`` are those of the open ticks. ``known`` has the ticks in which recent
-    events and moves off devices counted, by event and by device; those up to tick ``forgotten`` are not in it.
+    sources that publish in several. ``symptoms`` are those of the open ticks. ``counted`` has recent events by their
+    ids, and recent moves by the devices that they leave.
     """
 
     gate: Gate
@@ -45,8 +43,7 @@ class CellProposals(msgspec.Struct):
     completed: dict[str, int] = {}
     parts: dict[str, int] = {}
     symptoms: dict[int, list[tuple[Symptom, ...]]] = {}
-    known: dict[str, int] = {}
-    forgotten: int = -1
+    counted: RecentlyCounted = msgspec.field(default_factory=RecentlyCounted)
 
     def is_repeat(self, message: ProposalTick) -> bool:
         """Whether a message repeats one from before a crash of its lane; it may be outdated.
@@ -86,47 +83,35 @@ class CellProposals(msgspec.Struct):
         self.received = {source: received for source, received in self.received.items() if source in self.gate.sources}
         return sorted(proposals.values(), key=lambda p: (p.workload, p.id))
 
-    def add(self, message: ProposalTick, counted_at: int, is_repeat: bool) -> None:
-        """Note the proposals and symptoms of a message, the symptom of each event once.
+    def add(self, message: ProposalTick, index: int, is_repeat: bool) -> None:
+        """Add the proposals and symptoms of a message to tick ``index``, each event once.
 
-        After a crash a lane publishes ticks again, which may have events in them that it had read too late before. From
-        a repeat count the symptoms of events that are not known, and moves off devices for which none was proposed.
+        After a crash a lane may find events in ticks that it has published without them. So a repeat adds the symptoms
+        of events that have not counted, and a node lane's moves off devices for which none has; nothing else.
         """
-        if is_repeat and message.tick.index <= self.forgotten:
+        if is_repeat and message.tick.index <= self.counted.forgotten:
             return
-        proposals = self._moves_not_known(message) if is_repeat else self.expand(message)
-        symptoms = [s for s in message.symptoms if (s.record not in self.known if is_of_event(s) else not is_repeat)]
+        proposals = self._new_moves(message) if is_repeat else self.expand(message)
+        of_events = [s for s in message.symptoms if is_of_event(s) and s.record not in self.counted]
+        symptoms = of_events if is_repeat else [s for s in message.symptoms if not is_of_event(s)] + of_events
         if proposals:
-            self.open.setdefault(counted_at, []).append(proposals)
+            self.open.setdefault(index, []).append(proposals)
         if symptoms:
-            self.symptoms.setdefault(counted_at, []).append(tuple(symptoms))
-        for name in (*(p.device for p in proposals if _is_move(p)), *(s.record for s in symptoms if is_of_event(s))):
-            self.known.pop(name, None)  # the oldest come first
-            self.known[name] = counted_at
+            self.symptoms.setdefault(index, []).append(tuple(symptoms))
+        self.counted.add((p.device for p in proposals if _is_move(p)), index)
+        self.counted.add((s.record for s in of_events), index)
 
-    def _moves_not_known(self, message: ProposalTick) -> tuple[Proposal, ...]:
+    def _new_moves(self, message: ProposalTick) -> tuple[Proposal, ...]:
         if not message.source.startswith(OF_NODES):
             return ()
-        return tuple(p for p in message.proposals if _is_move(p) and p.device not in self.known)
+        return tuple(p for p in message.proposals if _is_move(p) and p.device not in self.counted)
 
     def pop_symptoms(self, index: int) -> list[Symptom]:
         """Remove and return the symptoms up to a closed tick."""
         symptoms = [s for i in sorted(self.symptoms) if i <= index for batch in self.symptoms[i] for s in batch]
         self.symptoms = {i: late for i, late in self.symptoms.items() if i > index}
-        self._forget(index)
+        self.counted.forget(index, self.gate.period_ns)
         return symptoms
-
-    def _forget(self, index: int) -> None:
-        oldest = index - KNOWN_NS // self.gate.period_ns
-        if self.forgotten - index > index - oldest:  # the cell's clock was set back
-            self.known, self.forgotten = {}, -1
-        self.forgotten = max(self.forgotten, oldest)
-        while self.known:
-            name, counted_at = next(iter(self.known.items()))
-            if counted_at > self.forgotten and len(self.known) <= MOST_KNOWN:
-                break
-            del self.known[name]
-            self.forgotten = max(self.forgotten, counted_at)
 
 
 def _is_move(proposal: Proposal) -> bool:

@@ -10,8 +10,7 @@ from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 MAX_PENDING = 4096
-"""Most events that wait for their tick: a clock that runs ahead, or a worker that reads them before the frames of a
-backlog."""
+"""Most events that wait for their tick: of clocks that run ahead, or read before the frames of a backlog."""
 
 
 class PendingEvents:

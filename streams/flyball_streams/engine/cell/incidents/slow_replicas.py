@@ -31,9 +31,9 @@ class SlowMove(msgspec.Struct):
 
 
 class SlowReplicas(msgspec.Struct):
-    """Moves off slow devices by workload, the newest last, and proposals that wait for a second sign, by device.
+    """Moves off slow devices by workload, the newest last, and proposals that wait for a second sign.
 
-    Each of the latter is kept with the end of its tick, ns.
+    ``waiting`` has the latter by device, each with the end of the tick in which it was proposed, ns.
     """
 
     moves: dict[str, list[SlowMove]] = {}
@@ -41,10 +41,10 @@ class SlowReplicas(msgspec.Struct):
 
     def wait(self, proposal: Proposal, now_ns: int) -> None:
         """Keep a proposal that lacks a second sign."""
-        self.waiting[proposal.device] = self.waiting.get(proposal.device, (now_ns, proposal))
+        self.waiting[proposal.device] = now_ns, proposal
 
     def confirmed(self, tick: Tick, is_confirmed: Callable[[Proposal], bool]) -> list[Proposal]:
-        """Remove and return the proposals that have their second sign now."""
+        """Remove and return the waiting proposals that are confirmed now; those that waited too long are dropped."""
         if not self.waiting:
             return []
         kept_ns = OF_TICKS * tick.period_ns
