@@ -6,8 +6,8 @@ from itertools import takewhile
 
 from flyball_actuators.guard.conflict import conflict
 from flyball_actuators.guard.freshness import expired, not_yet_valid, superseded
-from flyball_actuators.guard.grants import RecentGrants
-from flyball_actuators.guard.limits import blast_radius, pruned, rate
+from flyball_actuators.guard.grants import GrantIndex
+from flyball_actuators.guard.limits import blast_radius, index_of, pruned, rate
 from flyball_actuators.guard.money import over_budget, pool_in
 from flyball_actuators.guard.part import granted_by, room
 from flyball_actuators.guard.policies import matching, out_of_hours, over_limit, over_quota, protected, unapproved
@@ -79,7 +79,7 @@ class Guard:
 
     def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
         self._keeps_to_node = keeps_to_node
-        self._recent: defaultdict[str, RecentGrants] = defaultdict(RecentGrants)
+        self._indexes: defaultdict[str, GrantIndex] = defaultdict(GrantIndex)
         self._made: tuple[tuple[object, ...], Sums] = ((), Sums())
         self._config = with_constants(ActuatorParameters, config)
 
@@ -113,8 +113,9 @@ class Guard:
         A decision that was authorised before is judged as if it were new: what it was granted does not count, and if
         it is accepted it counts from ``now_ns``.
         """
-        context = self._context(state.without(decision), decision, now_ns, world, observed, assumed)
-        context = context._replace(signature=signature)
+        context = self._context(state, decision, now_ns, world, observed, assumed)._replace(signature=signature)
+        if index_of(context).has(decision.id):
+            context = context._replace(state=state.without(decision))
         after, verdict = self._judge(context)
         return (self._granted(context._replace(state=after)) if verdict.status == "accepted" else after), verdict
 
@@ -140,8 +141,8 @@ class Guard:
         policies = matching(self._config, decision, world)
         pool = pool_in(self._config, decision)
         keeps = self._keeps_to_node(decision)
-        recent = self._recent[decision.cell]
-        return Context(self._config, state, decision, now_ns, world, recent, observed, assumed, policies, pool, keeps)
+        index = self._indexes[decision.cell]
+        return Context(self._config, state, decision, now_ns, world, index, observed, assumed, policies, pool, keeps)
 
     def _summed(self, world: World) -> Sums:
         """Sums of a world that has none; made once for tables that stay the same."""

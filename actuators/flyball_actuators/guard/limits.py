@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import floor
 from operator import attrgetter
 
-from flyball_actuators.guard.grants import RecentGrants
+from flyball_actuators.guard.grants import GrantIndex, RecentGrants
 from flyball_actuators.guard.state import Context, Grant, Verdict, World, refuse, unproven, urgency_of
 from flyball_actuators.parameters import ActuatorParameters, RateParameters
 from flyball_contracts.config import ActuatorConfig
@@ -21,11 +21,10 @@ def rate(context: Context) -> Verdict | None:
     """Refuse above ``actuator.per_target`` or ``actuator.per_cell``."""
     decision, limits = context.decision, context.config
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    granted = _same_urgency(context)
-    target = decision.target
-    of_target = [grant for grant in granted if grant.target == target]
+    granted, urgency = index_of(context), urgency_of(decision)
+    of_target, of_cell = granted.as_urgent(urgency, decision.target), granted.as_urgent(urgency)
     verdict = _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
-        granted, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
+        of_cell, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
     )
     return None if verdict is None else verdict._replace(detail=verdict.detail + unproven(decision))
 
@@ -57,7 +56,8 @@ def blast_room(context: Context) -> int:
     """Replicas that may still be taken from the cell in the window, by decisions as urgent as this one."""
     decision, limit = context.decision, context.config.blast_radius
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    before = sum(g.taken for g in within(_same_urgency(context), now_ns, limit.window_s))
+    granted = index_of(context).as_urgent(urgency_of(decision))
+    before = sum(grant.taken for grant in within(granted, now_ns, limit.window_s))
     return cap_of(context.config, decision.cell, context.world) - before
 
 
@@ -80,12 +80,6 @@ def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
     return min(max(floor(limit.share * known), limit.replicas), limit.most)
 
 
-def _same_urgency(context: Context) -> list[Grant]:
-    """Grants of the cell with the decision's urgency, which has its own limits."""
-    urgency = urgency_of(context.decision)
-    return [grant for grant in context.state.grants.get(context.decision.cell, ()) if grant.urgency == urgency]
-
-
 def pruned(grants: Sequence[Grant], now_ns: int, config: ActuatorConfig) -> tuple[Grant, ...]:
     """The grants that a limit can still count."""
     return tuple(within(grants, now_ns, longest_s(config)))
@@ -100,12 +94,17 @@ def longest_s(section: ActuatorConfig) -> float:
     )
 
 
+def index_of(context: Context) -> GrantIndex:
+    """Grants of the decision's cell."""
+    context.granted.update(context.state.grants.get(context.decision.cell, ()), context.world.summed().declared)
+    return context.granted
+
+
 def recent_of(context: Context) -> RecentGrants:
     """Grants of the decision's cell in the last ``UNSEEN_S`` seconds, which inventories may not show yet."""
-    cell = context.decision.cell
-    granted = within(context.state.grants.get(cell, ()), context.state.clock(cell, context.now_ns), UNSEEN_S)
-    context.recent.update(tuple(granted), context.world.summed().declared)
-    return context.recent
+    index, now_ns = index_of(context), context.state.clock(context.decision.cell, context.now_ns)
+    index.recent.update(tuple(within(index.grants, now_ns, UNSEEN_S)), context.world.summed().declared)
+    return index.recent
 
 
 def within(grants: Sequence[Grant], now_ns: int, window_s: float) -> Sequence[Grant]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple, Self
 
-from flyball_actuators.guard.grants import Grant as Grant, RecentGrants
+from flyball_actuators.guard.grants import Grant as Grant, GrantIndex
 from flyball_actuators.guard.scope import Signature
 from flyball_actuators.guard.sums import Declared, Gpu as Gpu, Sums, spots_of
 from flyball_actuators.parameters import ActuatorParameters
@@ -179,10 +179,11 @@ class Verdict(NamedTuple):
 class Context(NamedTuple):
     """One decision with everything that a check may use.
 
-    ``observed`` is the platform's state of the subject, ``None`` before it was observed. ``assumed`` are the replicas
-    that superseded, never submitted decisions on the same subject started from. ``policies`` are those that match the
-    decision; ``pool`` is the pool that it is about, ``None`` for a workload. ``keeps_to_node``: what it starts comes to
-    the node that it names, or is not started. ``signature`` is that of the decision, ``None`` where none is required.
+    ``granted`` is what the guard keeps of the cell's grants in ``state``. ``observed`` is the platform's state of the
+    subject, ``None`` before it was observed. ``assumed`` are the replicas that superseded, never submitted decisions on
+    the same subject started from. ``policies`` are those that match the decision; ``pool`` is the pool that it is
+    about, ``None`` for a workload. ``keeps_to_node``: what it starts comes to the node that it names, or is not
+    started. ``signature`` is that of the decision, ``None`` where none is required.
     """
 
     config: ActuatorParameters
@@ -190,7 +191,7 @@ class Context(NamedTuple):
     decision: AnyDecision
     now_ns: int
     world: World
-    recent: RecentGrants
+    granted: GrantIndex
     observed: SubjectState | None = None
     assumed: tuple[int, ...] = ()
     policies: tuple[GuardPolicy, ...] = ()

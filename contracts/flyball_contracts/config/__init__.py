@@ -37,6 +37,7 @@ from flyball_contracts.config.policies import (
     DecisionKey as DecisionKey,
     GuardPolicy as GuardPolicy,
     Limit as Limit,
+    Quota as Quota,
     Span as Span,
     Window as Window,
 )

@@ -200,6 +200,16 @@ def test_the_window_slides() -> None:
     assert answers == ["", "", "rate", "", "rate", ""]
 
 
+def test_each_target_has_its_own_rate() -> None:
+    guard, state = Guard(ActuatorParameters(per_target=RateParameters(actions=1, window_s=100.0))), GuardState()
+    answers: list[str] = []
+    for i, workload in enumerate(["chat", "embed", "chat"]):
+        decision, around = scale(f"d{i}", workload=workload), world(specs=[spec("embed")])
+        state, verdict = guard.authorise(state, decision, NOW, around)
+        answers.append(verdict.code)
+    assert answers == ["", "", "rate"]
+
+
 def test_grants_that_no_limit_can_count_any_more_are_forgotten() -> None:
     config = ActuatorParameters(per_target=RateParameters(actions=1000, window_s=100.0))
     guard, state = Guard(config), GuardState()

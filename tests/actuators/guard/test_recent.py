@@ -1,17 +1,18 @@
-"""What is kept of recent grants from one judgement to the next is what a walk over all of them gives."""
+"""What is kept of grants from one judgement to the next is what a walk over all of them gives."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from hypothesis import given, strategies as st
 from tests.actuators.samples import CELL, S
 
 from flyball_actuators.guard import UNDECLARED, Grant
-from flyball_actuators.guard.grants import RecentGrants
+from flyball_actuators.guard.grants import GrantIndex, RecentGrants
 from flyball_actuators.guard.sums import DeclaredByName
 
 DECLARED: tuple[DeclaredByName, ...] = ({}, {"a": ("x", 1.0), "b": ("x", 0.5)}, {"a": ("y", 1.0), "b": ("x", 2.0)})
+NAMES = ("a", "b", "c")
 Held = list[Grant]
 Step = Callable[[Held, int], Held]
 """What becomes of the grants at a time."""
@@ -20,7 +21,7 @@ Step = Callable[[Held, int], Held]
 def grant(name: str, at_ns: int, workload: str, starts: str | None, replicas: int | None) -> Grant:
     return Grant(
         cell=CELL, target=f"{CELL}/{workload}", subject=workload, decided_ns=at_ns, at_ns=at_ns, taken=0, decision=name,
-        workload=workload, starts=starts, replicas=replicas,
+        workload=workload, starts=starts, replicas=replicas, urgency="rescue" if workload == "b" else "normal",
     )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def window(long_s: int) -> Step:
 
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
-    st.builds(more, st.sampled_from("abc"), st.sampled_from([None, "", "n1"]), st.sampled_from([None, 1, 2])),
+    st.builds(more, st.sampled_from([*NAMES, ""]), st.sampled_from([None, "", "n1"]), st.sampled_from([None, 1, 2])),
     st.integers(0, 4).map(of_others),
     st.integers(0, 10).map(without),
     st.integers(0, 6).map(window),
@@ -57,7 +58,7 @@ def test_it_is_what_a_walk_gives(
     steps: list[tuple[Step, int, DeclaredByName]], redeclared: bool, read_anew: bool
 ) -> None:
     """Specifications may change meanwhile, and grants of other actuators are other objects each time."""
-    recent, held, now_ns, declared = RecentGrants(), Held(), 0, DECLARED[0]
+    recent, index, held, now_ns, declared = RecentGrants(), GrantIndex(), Held(), 0, DECLARED[0]
     for step, later_s, others in steps:
         now_ns += later_s * S
         held = step(held, now_ns)
@@ -65,14 +66,40 @@ def test_it_is_what_a_walk_gives(
             held = [msgspec.structs.replace(one) for one in held]
         declared = others if redeclared else declared
         recent.update(tuple(held), declared)
-        replicas_of: dict[str, dict[str, int]] = {}
+        replicas_of: dict[str, dict[str, tuple[int, float]]] = {}
         starts_of: dict[str, Counter[tuple[str, float]]] = {}
         for one in held:
             tenant, gpus = declared.get(one.workload, UNDECLARED)
             if one.replicas is not None:
-                replicas_of.setdefault(tenant, {})[one.workload] = one.replicas
+                replicas_of.setdefault(tenant, {})[one.workload] = one.replicas, gpus
             if one.starts is not None:
                 starts_of.setdefault(tenant, Counter())[one.starts, gpus] += 1
         assert {tenant: of for tenant, of in recent.replicas.items() if of} == replicas_of
         assert {tenant: of for tenant, of in recent.starts.items() if of} == starts_of
+        assert {tenant: of for tenant, of in recent.total.items() if of[0]} == {
+            tenant: (sum(n for n, _ in of.values()), sum(n * gpus for n, gpus in of.values()))
+            for tenant, of in replicas_of.items()
+        }
         assert recent.grants == tuple(held)
+        index.update(tuple(held), declared)
+        _check(index, held, declared)
+
+
+def _check(index: GrantIndex, held: Sequence[Grant], declared: DeclaredByName) -> None:
+    assert index.grants == tuple(held)
+    for urgency in ("normal", "rescue"):
+        urgent = [one for one in held if one.urgency == urgency]
+        assert [*index.as_urgent(urgency)] == urgent
+        for name in NAMES:
+            assert [*index.as_urgent(urgency, f"{CELL}/{name}")] == [g for g in urgent if g.target == f"{CELL}/{name}"]
+    for name in NAMES:
+        of_workload = [one for one in held if one.workload in ("", name)]
+        assert [*index.of("workload", name)] == of_workload
+        assert [*index.of("target", f"{CELL}/{name}")] == of_workload
+    for tenant in ("", "x", "y"):
+        assert [*index.of("tenant", tenant)] == [
+            g for g in held if not g.workload or declared.get(g.workload, UNDECLARED)[0] == tenant
+        ]
+    names = {one.decision for one in held}
+    assert all(index.has(name) for name in names)
+    assert not index.has("another")

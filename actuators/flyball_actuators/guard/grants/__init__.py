@@ -1,4 +1,5 @@
 """What the limits count: decisions that were let through."""
 
 from flyball_actuators.guard.grants.grant import Grant as Grant
+from flyball_actuators.guard.grants.index import GrantIndex as GrantIndex
 from flyball_actuators.guard.grants.recent import RecentGrants as RecentGrants

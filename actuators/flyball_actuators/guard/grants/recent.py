@@ -1,63 +1,52 @@
-"""Grants of a cell by tenant, kept from one judgement to the next, as most add one grant to those before."""
+"""Grants that inventories may not show yet, by tenant."""
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from operator import attrgetter
 
 from flyball_actuators.guard.grants.grant import Grant
-from flyball_actuators.guard.sums import UNDECLARED, DeclaredByName
+from flyball_actuators.guard.grants.kept import KeptGrants
 
-_at_ns = attrgetter("at_ns")
 Start = tuple[str, float]
 """Node on which a grant starts replicas, empty for any, and the GPUs that each requests."""
 
 
-class RecentGrants:
-    """Grants that inventories may not show yet, and what a walk over them gives. Not thread-safe.
+class RecentGrants(KeptGrants):
+    """``replicas[tenant][workload]`` is how many replicas the newest grant gives a workload, and the GPUs of each.
 
-    ``grants`` are in the order of time. ``replicas[tenant][workload]`` is how many replicas the newest of them gives a
-    workload; ``starts[tenant][start]`` is how many of them start such replicas.
+    ``total[tenant]`` are the sums of these: replicas and GPUs. ``starts[tenant][start]`` is how many grants start such
+    replicas.
     """
 
-    def __init__(self) -> None:
-        self.grants: tuple[Grant, ...] = ()
-        self._declared: DeclaredByName = {}
-        self._clear()
-
-    def update(self, grants: tuple[Grant, ...], declared: DeclaredByName) -> None:
-        """Hold these grants, in the order of time, instead of those before."""
-        known = self.grants
-        gone = bisect_left(known, grants[0].at_ns, key=_at_ns) if grants else len(known)
-        stay = len(known) - gone
-        if declared is not self._declared or known[gone:] != grants[:stay]:
-            self._clear()
-            known, gone, stay = (), 0, 0
-        # Those that stay are kept as they are: grants of other actuators are equal, but other objects each time.
-        self.grants, self._declared = (*known[gone:], *grants[stay:]), declared
-        for grant in known[:gone]:
-            self._drop(grant)
-        for grant in grants[stay:]:
-            self._add(grant)
-
     def _clear(self) -> None:
-        self.replicas: dict[str, dict[str, int]] = defaultdict(dict)
+        self.replicas: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         self.starts: dict[str, Counter[Start]] = defaultdict(Counter)
+        self.total: dict[str, tuple[int, float]] = {}
         self._newest: dict[str, Grant] = {}
 
     def _add(self, grant: Grant) -> None:
-        tenant, gpus = self._declared.get(grant.workload, UNDECLARED)
+        tenant, gpus = self._of(grant)
         if grant.replicas is not None:
+            self._forget(tenant, grant.workload)
             self._newest[grant.workload] = grant
-            self.replicas[tenant][grant.workload] = grant.replicas
+            self.replicas[tenant][grant.workload] = grant.replicas, gpus
+            self._sum_up(tenant, grant.replicas, gpus)
         if grant.starts is not None:
             self.starts[tenant][grant.starts, gpus] += 1
 
     def _drop(self, grant: Grant) -> None:
-        tenant, gpus = self._declared.get(grant.workload, UNDECLARED)
+        tenant, gpus = self._of(grant)
         if self._newest.get(grant.workload) is grant:
-            del self._newest[grant.workload], self.replicas[tenant][grant.workload]
+            self._forget(tenant, grant.workload)
         if grant.starts is not None:
             starts = self.starts[tenant]
             starts[grant.starts, gpus] -= 1
             if not starts[grant.starts, gpus]:
                 del starts[grant.starts, gpus]
+
+    def _forget(self, tenant: str, workload: str) -> None:
+        replicas, gpus = self.replicas[tenant].pop(workload, (0, 0.0))
+        self._newest.pop(workload, None)
+        self._sum_up(tenant, -replicas, gpus)
+
+    def _sum_up(self, tenant: str, replicas: int, gpus: float) -> None:
+        had, used = self.total.get(tenant, (0, 0.0))
+        self.total[tenant] = had + replicas, used + replicas * gpus

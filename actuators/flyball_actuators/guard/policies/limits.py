@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from math import ceil
 
-from flyball_actuators.guard.limits import least_of, remedy, within
+from flyball_actuators.guard.limits import index_of, least_of, remedy, within
 from flyball_actuators.guard.policies.matching import counted, shown
 from flyball_actuators.guard.state import Context, Grant, Verdict, added_usd_per_hour, adds_unknown_cost, refuse
-from flyball_actuators.guard.sums import UNDECLARED
 from flyball_contracts.config import GuardPolicy, Limit
 
 _TAKEN = "replicas taken away"
@@ -100,17 +99,10 @@ def _of(context: Context, policy: GuardPolicy, limit: Limit, what: str) -> str:
 
 def _counted(context: Context, policy: GuardPolicy, limit: Limit) -> list[Grant]:
     """The grants in the window of a limit that count with the decision."""
-    decision, world, name = context.decision, context.world, _names(context)[limit.per]
-    now_ns = context.state.clock(decision.cell, context.now_ns)
-    granted = within(context.state.grants.get(decision.cell, ()), now_ns, limit.window_s)
-    if limit.per == "workload":
-        granted = [grant for grant in granted if not grant.workload or grant.workload == name]
-    elif limit.per == "target":
-        granted = [grant for grant in granted if not grant.workload or grant.target == name]
-    elif limit.per == "tenant":
-        of = world.summed().declared.get
-        granted = [grant for grant in granted if not grant.workload or of(grant.workload, UNDECLARED)[0] == name]
-    return counted(policy, granted, world)
+    index, name = index_of(context), _names(context)[limit.per]
+    granted = index.grants if limit.per == "cell" else index.of(limit.per, name)
+    now_ns = context.state.clock(context.decision.cell, context.now_ns)
+    return counted(policy, within(granted, now_ns, limit.window_s), context.world)
 
 
 def _names(context: Context) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from flyball_actuators.guard.limits import recent_of
 from flyball_actuators.guard.state import Context, Verdict, refuse
-from flyball_actuators.guard.sums import UNDECLARED
+from flyball_contracts.config import Quota
 from flyball_contracts.records import SetsReplicas
 
 ROUNDING = 1e-6
@@ -22,34 +22,55 @@ def over_quota(context: Context) -> Verdict | None:
         return None
     if not isinstance(decision, SetsReplicas) or decision.replicas <= decision.starts_from(context.observed):
         return None
-    tenant = world.tenant(decision.workload)
+    tenant, added = world.tenant(decision.workload), decision.replicas
+    own = added * world.summed().gpus(decision.workload)
+    replicas, gpus = _at_most(context, tenant)
+    if all(_over(quota, added + replicas, own + gpus) is None for _, quota in quotas):
+        return None
     replicas, gpus = _held(context, tenant)
-    replicas, gpus = (
-        replicas + decision.replicas,
-        gpus + decision.replicas * world.summed().gpus(decision.workload),
-    )
     for name, quota in quotas:
-        for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
-            if most is not None and held > most + ROUNDING:
-                return refuse(
-                    "quota",
-                    f"policy {name!r}: tenant {tenant!r} would hold {held:g} {what} in cell {decision.cell!r} and may "
-                    f"hold {most:g}; scale something else of it in, or raise the quota",
-                    name,
-                )
+        if over := _over(quota, added + replicas, own + gpus):
+            what, most, held = over
+            return refuse(
+                "quota",
+                f"policy {name!r}: tenant {tenant!r} would hold {held:g} {what} in cell {decision.cell!r} and may "
+                f"hold {most:g}; scale something else of it in, or raise the quota",
+                name,
+            )
     return None
+
+
+def _over(quota: Quota, replicas: int, gpus: float) -> tuple[str, float, float] | None:
+    """What would be more than a quota allows, how much that is, and how much it would be."""
+    for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
+        if most is not None and held > most + ROUNDING:
+            return what, most, held
+    return None
+
+
+def _at_most(context: Context, tenant: str) -> tuple[int, float]:
+    """No less than :func:`_held`, without a walk over grants: all that inventories show and all that grants gave."""
+    cell, sums = context.decision.cell, context.world.summed()
+    replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))
+    granted, granted_gpus = recent_of(context).total.get(tenant, (0, 0.0))
+    fell = [(most, most * sums.gpus(name)) for (of, name), most in context.world.held.items() if of == cell]
+    return (
+        replicas + granted + sum(most for most, _ in fell),
+        gpus + granted_gpus + sum(most_gpus for _, most_gpus in fell),
+    )
 
 
 def _held(context: Context, tenant: str) -> tuple[int, float]:
     """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
     world, cell, own = context.world, context.decision.cell, context.decision.workload
     sums, placed = world.summed(), world.placed.get(cell, {})
-    declared = sums.declared  # looked up here, as it is for hundreds of grants
-    fell = {name: most for (of, name), most in world.held.items() if of == cell and sums.tenant(name) == tenant}
-    granted, shown = recent_of(context).replicas.get(tenant, {}), len(placed.get(own, ()))
     replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))
-    replicas, gpus = replicas - shown, gpus - shown * sums.gpus(own)
-    for workload, count in (fell | granted).items():
-        if (more := count - len(placed.get(workload, ()))) > 0 and workload != own:
-            replicas, gpus = replicas + more, gpus + more * declared.get(workload, UNDECLARED)[1]
-    return replicas, gpus
+    expected = recent_of(context).replicas.get(tenant, {})
+    fell = {name: (most, sums.gpus(name)) for (of, name), most in world.held.items() if of == cell}
+    if fell:
+        expected = {name: of for name, of in fell.items() if sums.tenant(name) == tenant} | expected
+    for workload, (count, each) in expected.items():
+        if (more := count - len(placed.get(workload, ()))) > 0:
+            replicas, gpus = replicas + more, gpus + more * each
+    now = max(len(placed.get(own, ())), expected.get(own, (0, 0.0))[0])
+    return replicas - now, gpus - now * sums.gpus(own)

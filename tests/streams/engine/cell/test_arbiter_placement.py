@@ -12,7 +12,7 @@ from tests.streams.engine.cell.platform import proposal
 from tests.streams.engine.scene import CELL, spec, tick
 
 from flyball_actuators.guard import GuardState
-from flyball_actuators.guard.grants import RecentGrants
+from flyball_actuators.guard.grants import GrantIndex
 from flyball_actuators.guard.state import Context
 from flyball_actuators.guard.tenants import tenant_mixed
 from flyball_actuators.parameters import ActuatorParameters
@@ -276,5 +276,5 @@ def test_no_room_is_named_that_the_guard_refuses_to_a_tenant(
             (migrate(workload=name, cell=CELL), tenancy.bars(of)),
         ):
             guard_state, world = GuardState(), tables.view("")
-            context = Context(ActuatorParameters(), guard_state, decision, 0, world, RecentGrants(), keeps_to_node=True)
+            context = Context(ActuatorParameters(), guard_state, decision, 0, world, GrantIndex(), keeps_to_node=True)
             assert (tenant_mixed(context) is not None) == mixed, (name, decision)
