@@ -22,7 +22,7 @@ def rate(context: Context) -> Verdict | None:
     decision, limits = context.decision, context.config
     now_ns = context.state.clock(decision.cell, context.now_ns)
     granted, urgency = index_of(context), urgency_of(decision)
-    of_target, of_cell = granted.as_urgent(urgency, decision.target), granted.as_urgent(urgency)
+    of_target, of_cell = granted.of_urgency(urgency, decision.target), granted.of_urgency(urgency)
     verdict = _too_many(of_target, now_ns, limits.per_target, "per_target", f"target {decision.target!r}") or _too_many(
         of_cell, now_ns, limits.per_cell, "per_cell", f"cell {decision.cell!r}"
     )
@@ -56,7 +56,7 @@ def blast_room(context: Context) -> int:
     """Replicas that may still be taken from the cell in the window, by decisions as urgent as this one."""
     decision, limit = context.decision, context.config.blast_radius
     now_ns = context.state.clock(decision.cell, context.now_ns)
-    granted = index_of(context).as_urgent(urgency_of(decision))
+    granted = index_of(context).of_urgency(urgency_of(decision))
     before = sum(grant.taken for grant in within(granted, now_ns, limit.window_s))
     return cap_of(context.config, decision.cell, context.world) - before
 

@@ -89,9 +89,9 @@ def _check(index: GrantIndex, held: Sequence[Grant], declared: DeclaredByName) -
     assert index.grants == tuple(held)
     for urgency in ("normal", "rescue"):
         urgent = [one for one in held if one.urgency == urgency]
-        assert [*index.as_urgent(urgency)] == urgent
+        assert [*index.of_urgency(urgency)] == urgent
         for name in NAMES:
-            assert [*index.as_urgent(urgency, f"{CELL}/{name}")] == [g for g in urgent if g.target == f"{CELL}/{name}"]
+            assert [*index.of_urgency(urgency, f"{CELL}/{name}")] == [g for g in urgent if g.target == f"{CELL}/{name}"]
     for name in NAMES:
         of_workload = [one for one in held if one.workload in ("", name)]
         assert [*index.of("workload", name)] == of_workload

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from flyball_actuators.guard.grants.grant import Grant
-from flyball_actuators.guard.grants.kept import KeptGrants
+from flyball_actuators.guard.grants.kept import KeptGrants, remove_end
 from flyball_actuators.guard.grants.recent import RecentGrants
 from flyball_contracts.records.commands.kinds.base import Urgency
 
@@ -24,12 +24,12 @@ class GrantIndex(KeptGrants):
         """Whether a decision is among them."""
         return decision in self._decisions
 
-    def as_urgent(self, urgency: Urgency, target: str | None = None) -> Sequence[Grant]:
+    def of_urgency(self, urgency: Urgency, target: str | None = None) -> Sequence[Grant]:
         """Those of one urgency, of all targets or of one."""
         return self._by.get(("urgency", urgency) if target is None else ("urgency", urgency, target), ())
 
     def of(self, per: Literal["target", "workload", "tenant"], name: str) -> Sequence[Grant]:
-        """Those of a target, workload or tenant; with those of older versions, of which it is not known."""
+        """Those of a target, workload or tenant, and those that older versions wrote down without a workload."""
         named, unnamed = self._by.get((per, name), ()), self._by.get(_UNNAMED, ())
         return sorted([*unnamed, *named], key=lambda grant: grant.at_ns) if unnamed else named
 
@@ -47,7 +47,7 @@ class GrantIndex(KeptGrants):
         if not self._decisions[grant.decision]:
             del self._decisions[grant.decision]
         for key in self._keys(grant):
-            del self._by[key][0]
+            remove_end(self._by[key], grant)
             if not self._by[key]:
                 del self._by[key]
 

@@ -25,15 +25,15 @@ class KeptGrants(ABC):
             return
         known = self.grants
         gone = bisect_left(known, grants[0].at_ns, key=_at_ns) if grants else len(known)
-        stay = len(known) - gone
-        if declared is not self._declared or known[gone:] != grants[:stay]:
+        if declared is not self._declared:
             self._clear()
-            known, gone, stay = (), 0, 0
+            known, gone = (), 0
+        same = _common(known[gone:], grants)
         # Those that stay are kept as they are: grants of other actuators are equal, but other objects each time.
-        self.grants, self._given, self._declared = (*known[gone:], *grants[stay:]), grants, declared
-        for grant in known[:gone]:
+        self.grants, self._given, self._declared = (*known[gone : gone + same], *grants[same:]), grants, declared
+        for grant in (*known[:gone], *reversed(known[gone + same :])):
             self._drop(grant)
-        for grant in grants[stay:]:
+        for grant in grants[same:]:
             self._add(grant)
 
     def _of(self, grant: Grant) -> Declared:
@@ -49,4 +49,17 @@ class KeptGrants(ABC):
 
     @abstractmethod
     def _drop(self, grant: Grant) -> None:
-        """Drop the oldest."""
+        """Drop the oldest or the newest: the second look at a decision takes back the grant that it has just had."""
+
+
+def remove_end(grants: list[Grant], grant: Grant) -> None:
+    """Remove a grant that is the first or the last of some."""
+    del grants[0 if grants[0] is grant else -1]
+
+
+def _common(one: tuple[Grant, ...], other: tuple[Grant, ...]) -> int:
+    """How many grants both begin with."""
+    least = min(len(one), len(other))
+    if one[:least] == other[:least]:
+        return least
+    return next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from flyball_actuators.guard.grants.grant import Grant
-from flyball_actuators.guard.grants.kept import KeptGrants
+from flyball_actuators.guard.grants.kept import KeptGrants, remove_end
 
 Start = tuple[str, float]
 """Node on which a grant starts replicas, empty for any, and the GPUs that each requests."""
@@ -20,33 +20,35 @@ class RecentGrants(KeptGrants):
         self.replicas: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         self.starts: dict[str, Counter[Start]] = defaultdict(Counter)
         self.total: dict[str, tuple[int, float]] = {}
-        self._newest: dict[str, Grant] = {}
+        self._by_workload: dict[str, list[Grant]] = defaultdict(list)
 
     def _add(self, grant: Grant) -> None:
         tenant, gpus = self._of(grant)
         if grant.replicas is not None:
-            self._forget(tenant, grant.workload)
-            self._newest[grant.workload] = grant
-            self.replicas[tenant][grant.workload] = grant.replicas, gpus
-            self._sum_up(tenant, grant.replicas, gpus)
+            self._by_workload[grant.workload].append(grant)
+            self._set(grant.workload, tenant, gpus)
         if grant.starts is not None:
             self.starts[tenant][grant.starts, gpus] += 1
 
     def _drop(self, grant: Grant) -> None:
         tenant, gpus = self._of(grant)
-        if self._newest.get(grant.workload) is grant:
-            self._forget(tenant, grant.workload)
+        if grant.replicas is not None:
+            remove_end(self._by_workload[grant.workload], grant)
+            self._set(grant.workload, tenant, gpus)
         if grant.starts is not None:
             starts = self.starts[tenant]
             starts[grant.starts, gpus] -= 1
             if not starts[grant.starts, gpus]:
                 del starts[grant.starts, gpus]
 
-    def _forget(self, tenant: str, workload: str) -> None:
-        replicas, gpus = self.replicas[tenant].pop(workload, (0, 0.0))
-        self._newest.pop(workload, None)
-        self._sum_up(tenant, -replicas, gpus)
-
-    def _sum_up(self, tenant: str, replicas: int, gpus: float) -> None:
-        had, used = self.total.get(tenant, (0, 0.0))
-        self.total[tenant] = had + replicas, used + replicas * gpus
+    def _set(self, workload: str, tenant: str, gpus: float) -> None:
+        """Bring up to date what the newest grant gives a workload."""
+        had, _ = self.replicas[tenant].pop(workload, (0, gpus))
+        now, left = 0, self._by_workload[workload]
+        if left:
+            now = left[-1].replicas or 0
+            self.replicas[tenant][workload] = now, gpus
+        else:
+            del self._by_workload[workload]
+        replicas, used = self.total.get(tenant, (0, 0.0))
+        self.total[tenant] = replicas + now - had, used + (now - had) * gpus
