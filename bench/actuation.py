@@ -180,9 +180,10 @@ policies:
 def _guard(count: int, quota: int) -> dict[str, float]:
     """Microseconds of one judgement, at the median and the 99th percentile, and those of CPU time, at the latter.
 
-    ``quota`` is of replicas; a tenant holds some 4,300, and near its quota the guard has to count more exactly.
-    A cell of as many nodes of 8 GPUs as it has workloads, each on a node of its own. One tenant's replicas take a GPU,
-    the other's a half; a quota and limits bind both. Before each decision come inventories of a twentieth of the nodes.
+    ``quota`` is of replicas; a tenant holds some 4,300, and near its quota the guard has to count exactly. Each
+    decision is judged twice, as it is once more right before its call. A cell of as many nodes of 8 GPUs as it has
+    workloads, each on a node of its own. One tenant's replicas take a GPU, the other's a half; a quota and limits bind
+    both. Before each decision come inventories of a twentieth of the nodes.
     """
     many, policies = RateParameters(actions=10_000), _POLICIES.replace("REPLICAS", str(quota))
     config = msgspec.structs.replace(
@@ -204,12 +205,13 @@ def _guard(count: int, quota: int) -> dict[str, float]:
         decision = scale(f"d{i}", workload=names[i % WORKLOADS], before=8, after=9, time_ns=NOW + i * S)
         for n in range(WORKLOADS // 20):
             tables.take(nodes[(i * WORKLOADS // 20 + n) % WORKLOADS])
-        started_ns, worked_ns = time.perf_counter_ns(), time.thread_time_ns()
-        state, verdict = guard.authorise(state, decision, NOW + i * S, tables.view(""), shown)
-        worked_us.append((time.thread_time_ns() - worked_ns) / 1e3)
-        took_us.append((time.perf_counter_ns() - started_ns) / 1e3)
-        assert verdict.status == "accepted", verdict
-    (p50, p99), (_, worked) = (np.percentile(us[count // 10 :], (50, 99)) for us in (took_us, worked_us))
+        for _ in ("first look", "second look"):
+            started_ns, worked_ns = time.perf_counter_ns(), time.thread_time_ns()
+            state, verdict = guard.authorise(state, decision, NOW + i * S, tables.view(""), shown)
+            worked_us.append((time.thread_time_ns() - worked_ns) / 1e3)
+            took_us.append((time.perf_counter_ns() - started_ns) / 1e3)
+            assert verdict.status == "accepted", verdict
+    (p50, p99), (_, worked) = (np.percentile(us[count // 5 :], (50, 99)) for us in (took_us, worked_us))
     return {"p50": round(float(p50), 1), "p99": round(float(p99), 1), "p99_cpu": round(float(worked), 1)}
 
 
@@ -219,7 +221,7 @@ def _guards(count: int) -> dict[str, dict[str, float]]:
 
 def _summary(guard: dict[str, dict[str, float]]) -> str:
     times = "\n".join(
-        f"guard, {where} its quota: {us['p50']:g} µs at p50, {us['p99']:g} µs at p99 ({us['p99_cpu']:g} µs of CPU time)"
+        f"guard, {where} its quota: {us['p50']:g} µs at p50, {us['p99']:g} µs at p99 ({us['p99_cpu']:g} of CPU)"
         for where, us in guard.items()
     )
     return f"{times}\nto scale out one of {WORKLOADS} workloads on {WORKLOADS} nodes of 8 GPUs, with two limits"

@@ -179,11 +179,12 @@ class Verdict(NamedTuple):
 class Context(NamedTuple):
     """One decision with everything that a check may use.
 
-    ``granted`` is what the guard keeps of the cell's grants in ``state``. ``observed`` is the platform's state of the
-    subject, ``None`` before it was observed. ``assumed`` are the replicas that superseded, never submitted decisions on
-    the same subject started from. ``policies`` are those that match the decision; ``pool`` is the pool that it is
-    about, ``None`` for a workload. ``keeps_to_node``: what it starts comes to the node that it names, or is not
-    started. ``signature`` is that of the decision, ``None`` where none is required.
+    ``granted`` is what the guard keeps of the cell's grants; checks read it with ``index_of``, which brings it up to
+    date with ``state``. ``observed`` is the platform's state of the subject, ``None`` before it was observed.
+    ``assumed`` are the replicas that superseded, never submitted decisions on the same subject started from.
+    ``policies`` are those that match the decision; ``pool`` is the pool that it is about, ``None`` for a workload.
+    ``keeps_to_node``: what it starts comes to the node that it names, or is not started. ``signature`` is that of the
+    decision, ``None`` where none is required.
     """
 
     config: ActuatorParameters
