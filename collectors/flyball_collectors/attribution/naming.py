@@ -66,7 +66,7 @@ def name_of(owner: Owner, node: str, pod: Pod | None = None, rules: Iterable[Nam
             workload, replica = f"process/{owner.unit}", f"{owner.unit}.{node}"
     known = {"runtime": owner.runtime, **labels}
     for rule in rules:
-        if matches(rule, known):
+        if not rule.is_pattern and matches(rule, known):
             return Named(rule.workload, replica, labels)
     return Named(workload, replica, labels)
 

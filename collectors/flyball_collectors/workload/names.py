@@ -1,6 +1,8 @@
 """Who may bear the name of a workload: the unit that has it by default, pods of its namespace, or who a rule names."""
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +13,14 @@ from flyball_collectors.attribution.users import JobUsers
 from flyball_collectors.host.cgroup_v1 import hierarchy_of
 from flyball_collectors.parameters import AttributionParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica
-from flyball_contracts.config.attribution import AttributionConfig, NamingRule
+from flyball_contracts.config.attribution import AttributionConfig, NamingRule, is_pattern
 from flyball_contracts.config.constants import with_constants
 
 _KNOWN = "listen on unix:///PATH, where the sender is known while it runs"
 _TERMS = {"kubernetes": "pod", "slurm": "job"}
+_UNKNOWN = {"runtime": ""}
+_ANY = '"*"'
+_LASTING = ("namespace", "user", "unit", "uid", "job", "container")
 
 
 class Claimant(NamedTuple):
@@ -44,38 +49,63 @@ def claimant_of(found: DiscoveredReplica) -> Claimant:
 
 
 class WorkloadNames:
-    """The names that are bound on a node.
+    """Who may bear which name on a node.
 
     A name that ``rules`` give belongs to the units that one of these rules matches. Any other name with a ``/`` belongs
     to the pods of the namespace before it, or to the unit that has it by default, such as ``slurm/7``. A name without
-    ``/`` belongs to the pods of its ``homes``, which are namespaces by name; one that has none is free.
+    ``/`` belongs to the pods of its ``homes``, which are namespaces by name. Where ``homes`` lacks the name, pods may
+    bear it until the controller says whose it is, and other units where a rule with a pattern lets them. While homes
+    are unknown, which is ``None``, pods need a rule, too.
     """
 
-    homes: Mapping[str, tuple[str, ...]] = {}
+    homes: Mapping[str, tuple[str, ...]] | None = None
 
     def __init__(self, node: str, rules: Sequence[NamingRule]) -> None:
         self._node = node
-        self._rules = rules
+        self._naming = [rule for rule in rules if not rule.is_pattern]
+        self._patterns = [rule for rule in rules if rule.is_pattern]
 
     def problem(self, workload: str, claimant: Claimant | None) -> str:
         """Why a unit must not report for a workload, ``None`` being an unknown one; empty if it may."""
-        rules = [rule for rule in self._rules if rule.workload == workload]
-        own = None if claimant is None else name_of(claimant.owner, self._node, claimant.pod, (), claimant.user)
+        own, pod, known = "", None, _UNKNOWN
+        if claimant is not None:
+            named, pod = name_of(claimant.owner, self._node, claimant.pod, (), claimant.user), claimant.pod
+            own, known = named.workload, {"runtime": claimant.owner.runtime, **named.labels}
+        rules = [rule for rule in self._naming if rule.workload == workload]
+        home, slash, _ = workload.partition("/")
+        homes = (home,) if slash else (self.homes or {}).get(workload, ())
         if rules:
-            known = {} if claimant is None or own is None else {"runtime": claimant.owner.runtime, **own.labels}
             may = any(matches(rule, known) for rule in rules)
             whose = "the units that agent.attribution.rules give this name"
-        else:
-            home, slash, _ = workload.partition("/")
-            homes = (home,) if slash else self.homes.get(workload, ())
-            in_home = claimant is not None and claimant.pod is not None and claimant.pod.namespace in homes
-            may = not homes or in_home or (own is not None and own.workload == workload)
+        elif homes:
+            may = (pod is not None and pod.namespace in homes) or own == workload
             other = ", or to the unit that has this name by default" if slash else ", as the controller says"
             whose = f"pods of namespace {' or '.join(map(repr, homes))}{other}"
+        else:
+            allowed = any(fnmatchcase(workload, rule.workload) and matches(rule, known) for rule in self._patterns)
+            unlisted = pod is not None and self.homes is not None
+            may = (allowed or unlisted) and not is_pattern(workload)
+            return "" if may else _unruled(workload, known)
         if may:
             return ""
         remedy = "choose another name" if claimant is not None else f"choose another, or {_KNOWN}"
         return f"workload {workload!r} belongs to {whose}; {remedy}"
+
+
+def _unruled(workload: str, known: Mapping[str, str]) -> str:
+    """Why a unit with these labels must not bear a name that no rule lets it choose, with the rule that would."""
+    if is_pattern(workload):
+        return f"workload {workload!r} is no name; choose one without *, ? and ["
+    rule = f"{{match: {{{_labels(known)}}}, workload: {json.dumps(workload)}}}"
+    better = "" if known["runtime"] else f"; better, {_KNOWN}"
+    return f"no rule lets it report for workload {workload!r}; add {rule} to agent.attribution.rules{better}"
+
+
+def _labels(known: Mapping[str, str]) -> str:
+    """What a rule would match of a unit, as in YAML: what stays when its work is started again, where it has that."""
+    label = next((label for label in _LASTING if label in known), None)
+    found = f"runtime: {known['runtime'] or _ANY}"
+    return found if label is None else f'{found}, {label}: "{known[label]}"'
 
 
 class Senders:

@@ -59,6 +59,7 @@ def test_what_units_are_called(owner: Owner, pod: Pod | None, named: tuple[str, 
 
 def test_the_first_rule_that_fits_names_the_workload() -> None:
     rules = (
+        NamingRule(match={"runtime": "*"}, workload="any-*"),  # lets units choose, and names none
         NamingRule(match={"runtime": "slurm"}, workload="batch"),
         NamingRule(match={"namespace": "ml", "pod": "chat-*"}, workload="chat"),
         NamingRule(match={"namespace": "*"}, workload="other"),
@@ -84,6 +85,7 @@ def test_the_first_rule_that_fits_names_the_workload() -> None:
         ("rules: [{match: {}, workload: x}]", r"rules\[0\]\.match"),
         ("rules: [{match: {namspace: x}, workload: x}]", "namspace"),
         ("rules: [{match: {pod: x}, workload: ''}]", r"rules\[0\]\.workload"),
+        ("rules: [{match: {pod: x}, workload: 'ml/*'}]", r"rules\[0\].*'ml/\*' is a pattern with a '/'"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(text: str, where: str) -> None:

@@ -23,7 +23,8 @@ from flyball_collectors.base import KeyedReading, Parts, Reading
 from flyball_collectors.parameters import AgentParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_contracts.codec import decode_message
-from flyball_contracts.config import Config, KafkaConfig
+from flyball_contracts.config import AttributionConfig, Config, KafkaConfig
+from flyball_contracts.config.attribution import NamingRule
 from flyball_contracts.config.workload import LogSettings, TargetSettings
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.frame import Frame
@@ -103,7 +104,8 @@ def test_lines_and_logs_are_rows(tmp_path: Path) -> None:
             ),
         ),
     )
-    collector = WorkloadCollector(config, "n1", clock=lambda: now_s[0])
+    rules = AttributionConfig(rules=(NamingRule(match={"runtime": "*"}, workload="rl"),))
+    collector = WorkloadCollector(config, "n1", attribution=rules, clock=lambda: now_s[0])
     try:
         (first,) = collector.read(0, 1)
         assert at(first.rows["ft", "n1"], "step.time") == 0.25

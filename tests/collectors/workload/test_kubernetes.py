@@ -18,6 +18,8 @@ from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_collectors.workload.scraping.token import FetchError
+from flyball_contracts.config import AttributionConfig
+from flyball_contracts.config.attribution import NamingRule
 from flyball_contracts.declared.names import NAMES_PATH
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
@@ -156,7 +158,8 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
         api.respond(NAMES_PATH, names(chat=["ml"], tune=["ml", "lab"]))
         settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
         workloads = WorkloadsParameters(discover=("kubernetes",), kubernetes=settings, listen=listen)
-        collector = WorkloadCollector(workloads, "n1", root=tmp_path, environ={})
+        rules = AttributionConfig(rules=(NamingRule(match={"runtime": "*"}, workload="tun?"),))
+        collector = WorkloadCollector(workloads, "n1", root=tmp_path, attribution=rules, environ={})
 
         def counted() -> list[str]:
             sender.sendto(b"training,workload=tune,replica=t step=1", f"{tmp_path}/t.sock")
@@ -181,7 +184,9 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
             until(lambda: shows("no names of workloads"))
             assert counted() == ["chat-b", "t"], "what was known stays"
             api.respond(NAMES_PATH, "{}", status=404)
-            until(lambda: counted() == ["chat-a", "chat-b", "t"])
+            until(lambda: counted() == ["t"])
+            rule = '{match: {runtime: kubernetes, namespace: "web"}, workload: "chat"}'
+            assert f"pod web/chat-b: no rule lets it report for workload 'chat'; add {rule} to agent." in caplog.text
             api.respond(NAMES_PATH, names(tune=["ml"]))
             until(lambda: counted() == ["chat-a", "chat-b"])
         finally:
@@ -224,6 +229,7 @@ def test_pods_come_and_go_as_rows(tmp_path: Path) -> None:
         wrong = pod("chat-d", at(one.url) | {"flyball.dev/server": "other"})
         api.respond(PODS, answer(first, waits, wrong))
         api.respond(NODE, node())
+        api.respond(NAMES_PATH, names())
         settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
         collector = WorkloadCollector(
             WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}
@@ -294,6 +300,7 @@ def test_a_replica_that_gets_no_thread_is_tried_again(tmp_path: Path, monkeypatc
             pod(f"chat-{name}", reported() | {"prometheus.io/port": server.url.rpartition(":")[2]}) for name in "ab"
         ]
         api.respond(PODS, answer(*pods))
+        api.respond(NAMES_PATH, names())
         settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
         collector = WorkloadCollector(
             WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings), "n1", environ={}

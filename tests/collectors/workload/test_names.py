@@ -29,6 +29,8 @@ RULES = AttributionConfig(
         NamingRule(match={"namespace": "ml"}, workload="prod"),
         NamingRule(match={"unit": "train.service"}, workload="team/own"),
         NamingRule(match={"runtime": "slurm", "user": str(ANN)}, workload="of-ann"),
+        NamingRule(match={"runtime": "slurm", "user": str(ANN)}, workload="ann-*"),
+        NamingRule(match={"runtime": "*"}, workload="free*"),
     )
 )
 FDS = struct.pack("2i", 0, 0)
@@ -55,8 +57,8 @@ def rows(collector: WorkloadCollector) -> set[str]:
 @pytest.mark.parametrize(
     ("group", "allowed"),
     [
-        (f"{SCOPE}/job_7/step_0/user/task_0", {"prod", "slurm/7", "of-ann", "free"}),
-        (f"{SCOPE}/job_8/step_0/user/task_0", {"slurm/8", "of-ann", "free"}),
+        (f"{SCOPE}/job_7/step_0/user/task_0", {"prod", "slurm/7", "of-ann", "ann-1", "free"}),
+        (f"{SCOPE}/job_8/step_0/user/task_0", {"slurm/8", "of-ann", "ann-1", "free"}),
         ("/system.slice/train.service", {"team/own", "process/train.service", "free"}),
         ("pod 0 of ml", {"prod", "ml/chat", "free"}),
         ("pod 1 of web", {"web/chat", "free"}),
@@ -65,7 +67,8 @@ def rows(collector: WorkloadCollector) -> set[str]:
 )
 def test_a_line_speaks_for_the_unit_of_its_sender(tmp_path: Path, group: str, allowed: set[str]) -> None:
     tree, everything = CgroupTree(tmp_path / "host"), {
-        "prod", "slurm/7", "slurm/8", "team/own", "process/train.service", "ml/chat", "web/chat", "of-ann", "free",
+        "prod", "slurm/7", "slurm/8", "team/own", "process/train.service", "ml/chat", "web/chat", "of-ann", "ann-1",
+        "bare", "free", "free/1",
     }  # fmt: skip
     if group.startswith("pod"):
         number, namespace = int(group.split()[1]), group.split()[-1]
@@ -84,8 +87,8 @@ def test_a_line_speaks_for_the_unit_of_its_sender(tmp_path: Path, group: str, al
             sender.sendto(lines(*everything).encode(), path)
         assert rows(collector) == allowed
         assert collector.errors == len(everything - allowed)
-        subprocess.run([sys.executable, "-c", SEND, path, lines("prod", "more")], check=True)
-        assert rows(collector) == allowed | {"more"}, "another process, of a unit that is not known"
+        subprocess.run([sys.executable, "-c", SEND, path, lines("prod", "freely")], check=True)
+        assert rows(collector) == allowed | {"freely"}, "another process, of a unit that is not known"
     finally:
         collector.close()
 
@@ -127,21 +130,25 @@ def test_over_udp_nobody_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     collector = WorkloadCollector(settings, "n1", root=tree.root, attribution=RULES)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.sendto(lines("prod", "slurm/7", "free").encode(), ("127.0.0.1", port))
+            sender.sendto(lines("prod", "slurm/7", "bare", "free").encode(), ("127.0.0.1", port))
         assert rows(collector) == {"free"}
         assert (
             "from an unknown process: workload 'prod' belongs to the units that agent.attribution.rules" in caplog.text
         )
         assert "listen on unix:///PATH, where the sender is known" in caplog.text
+        rule = '{match: {runtime: "*"}, workload: "bare"}'
+        assert (
+            f"no rule lets it report for workload 'bare'; add {rule} to agent.attribution.rules; better" in caplog.text
+        )
     finally:
         collector.close()
 
 
-def test_a_job_announces_no_workload_of_others(tmp_path: Path) -> None:
+def test_a_job_announces_no_workload_of_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tree = CgroupTree(tmp_path)
     claims: Iterable[tuple[int, str]] = (
-        (7, "prod"), (8, "prod"), (8, "ml/chat"), (8, "slurm/7"), (7, "slurm/7"), (8, "free"),
-        (9, "free-too"),
+        (7, "prod"), (8, "prod"), (8, "ml/chat"), (8, "slurm/7"), (7, "slurm/7"), (8, "free"), (8, "bare"),
+        (8, "free*"), (9, "free-too"),
     )  # fmt: skip
     for number in (7, 8):
         job(tree, number, number)
@@ -158,6 +165,9 @@ def test_a_job_announces_no_workload_of_others(tmp_path: Path) -> None:
         until(lambda: rows(collector) == {"prod", "slurm/7", "free"})
         found = {(one.workload, one.labels["job"]) for one in collector.parts().allocations}
         assert found == {("prod", "7"), ("slurm/7", "7"), ("free", "8")}
+        rule = '{match: {runtime: slurm, job: "8"}, workload: "bare"}'
+        assert f"job 8: no rule lets it report for workload 'bare'; add {rule} to agent." in caplog.text
+        assert "job 8: workload 'free*' is no name; choose one without *, ? and [" in caplog.text
     finally:
         collector.close()
 

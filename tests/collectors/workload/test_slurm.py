@@ -18,7 +18,8 @@ from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState
 from flyball_collectors.workload.discovery.slurm import JobWatch, find_jobs, replicas_of, variables_of
 from flyball_collectors.workload.discovery.targets import discovered
-from flyball_contracts.config import Config
+from flyball_contracts.config import AttributionConfig, Config
+from flyball_contracts.config.attribution import NamingRule
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.metrics import WORKLOAD
 
@@ -170,7 +171,8 @@ def test_a_jobs_server_is_a_row_and_names_the_jobs_devices(tree: CgroupTree) -> 
         job(tree, 7, 20)
         environ(tree, 20, **ANNOUNCED | {"FLYBALL_METRICS_PORT": server.url.rpartition(":")[2]})
         config = WorkloadsParameters(period_s=0.05, discover=("slurm",), slurm=FAST)
-        collector = WorkloadCollector(config, "n1", root=tree.root, environ={})
+        rules = AttributionConfig(rules=(NamingRule(match={"runtime": "slurm"}, workload="ch*"),))
+        collector = WorkloadCollector(config, "n1", root=tree.root, attribution=rules, environ={})
         attribution = AttributionCollector(AttributionParameters(), "n1", tree.root)
         attribution.attach(None, [collector])
         try:

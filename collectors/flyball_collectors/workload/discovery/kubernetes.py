@@ -10,7 +10,7 @@ A node takes no more while it is cordoned, not ready, or has a taint by which it
 it for some pods close nothing: what it runs tolerates them.
 
 The controller writes to the object ``WorkloadNames`` which namespaces names belong to. Without a controller there is no
-such object, and names without a ``/`` are free.
+such object, and a pod bears a name without a ``/`` only where a rule of the agent lets it.
 """
 
 from collections.abc import Mapping
@@ -154,10 +154,11 @@ class PodWatch(Watch):
         return found, "; ".join(problems)
 
     def _look_for_names(self) -> str:
+        homes: Mapping[str, tuple[str, ...]] | None
         try:
             homes = homes_of(self._server.get(f"{NAMES_PATH}?resourceVersion=0", _JSON))
         except MissingError:
-            homes = {}
+            homes = None
         except FetchError as error:
             return f"{error}; without get on workloadnames no name is kept for the namespace that it belongs to"
         if homes != self.homes:

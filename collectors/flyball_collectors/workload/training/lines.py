@@ -11,7 +11,8 @@ allowed and ignored. A datagram may hold several lines.
 
 A Slurm job's row has the name ``workload=slurm/$SLURM_JOB_ID,replica=$SLURM_JOB_ID.NODE``: a script of the job with
 this name shares its row, as does a pod that sends the workload of its annotation and its own name. Only over a Unix
-socket is the sender known; over UDP no line counts for a name that is bound (``flyball_collectors.workload.names``).
+socket is the sender known; over UDP a line counts where a rule gives its name to all senders
+(``flyball_collectors.workload.names``).
 """
 
 import re
