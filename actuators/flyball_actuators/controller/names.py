@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from flyball_actuators.platforms.base import PlatformError
 from flyball_actuators.platforms.kubernetes.api import APPLY, Api
@@ -34,19 +35,24 @@ class NamesWriter:
             _LOG.warning("the names of workloads: %s; they are read again", error)
             return None
 
-    def write(self, homes: Mapping[str, str]) -> bool:
-        """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again."""
+    def write(self, homes: Mapping[str, str], *, complete: bool) -> bool:
+        """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again.
+
+        They are ``complete`` from a controller that reads the whole cluster. Another one says nothing of that, so that
+        both may write.
+        """
         bare = {name: space for name, space in sorted(homes.items()) if "/" not in name}
         now_s = time.monotonic()
         if bare == self._applied and now_s - self._applied_s < _REPEAT_S:
             return True
         # An empty map in place of the last name would become null there, which the schema refuses.
-        spec = {"spec": {"names": {name: [space] for name, space in bare.items()}}} if bare else {}
+        spec: dict[str, Any] = {"names": {name: [space] for name, space in bare.items()}} if bare else {}
+        spec |= {"complete": True} if complete else {}
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": NAMES_KIND,
             "metadata": {"name": NAMES},
-            **spec,
+            **({"spec": spec} if spec else {}),
         }
         try:
             answer = self._api.call("PATCH", NAMES_PATH, body, (("fieldManager", self._manager),), APPLY)

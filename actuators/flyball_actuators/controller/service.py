@@ -111,7 +111,7 @@ class _Controller:
             )
             self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone
-            self.needs_retry |= homes is None or not self._names.write(homes)
+            self.needs_retry |= homes is None or not self._names.write(homes, complete=self._cluster.is_whole)
             unpublished = self._publish_workloads(planned, now_ns)
             self._write_statuses(policies, planned, unpublished, now_ns)
         self._log_rejected(planned)

@@ -159,7 +159,7 @@ class WorkloadCollector(Collector):
         if "kubernetes" in self._watches and self._watches["kubernetes"].homes is not self._names.homes:
             self._names.homes = self._watches["kubernetes"].homes
             self._followed = []  # under the names of now
-            bound = self._names.homes or {}
+            bound = self._names.homes.names
             self._jobs = {key: job for key, job in self._jobs.items() if key[0] not in bound}
         self._follow([watch.found for watch in self._watches.values()])
         self._listen(now_s)

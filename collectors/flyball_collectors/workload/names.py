@@ -15,6 +15,7 @@ from flyball_collectors.parameters import AttributionParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica
 from flyball_contracts.config.attribution import AttributionConfig, NamingRule, is_pattern
 from flyball_contracts.config.constants import with_constants
+from flyball_contracts.declared.names import NamesSpec
 
 _KNOWN = "listen on unix:///PATH, where the sender is known while it runs"
 _TERMS = {"kubernetes": "pod", "slurm": "job"}
@@ -53,12 +54,11 @@ class WorkloadNames:
 
     A name that ``rules`` give belongs to the units that one of these rules matches. Any other name with a ``/`` belongs
     to the pods of the namespace before it, or to the unit that has it by default, such as ``slurm/7``. A name without
-    ``/`` belongs to the pods of its ``homes``, which are namespaces by name. Where ``homes`` lacks the name, pods may
-    bear it until the controller says whose it is, and other units where a rule with a pattern lets them. While homes
-    are unknown, which is ``None``, pods need a rule, too.
+    ``/`` belongs to the pods of its namespaces in ``homes``. One that ``homes`` lacks belongs to the units that a rule
+    with a pattern lets choose it, and, if they are complete, to pods, until the controller says to which.
     """
 
-    homes: Mapping[str, tuple[str, ...]] | None = None
+    homes = NamesSpec()
 
     def __init__(self, node: str, rules: Sequence[NamingRule]) -> None:
         self._node = node
@@ -73,7 +73,7 @@ class WorkloadNames:
             own, known = named.workload, {"runtime": claimant.owner.runtime, **named.labels}
         rules = [rule for rule in self._naming if rule.workload == workload]
         home, slash, _ = workload.partition("/")
-        homes = (home,) if slash else (self.homes or {}).get(workload, ())
+        homes = (home,) if slash else self.homes.names.get(workload, ())
         if rules:
             may = any(matches(rule, known) for rule in rules)
             whose = "the units that agent.attribution.rules give this name"
@@ -83,7 +83,7 @@ class WorkloadNames:
             whose = f"pods of namespace {' or '.join(map(repr, homes))}{other}"
         else:
             allowed = any(fnmatchcase(workload, rule.workload) and matches(rule, known) for rule in self._patterns)
-            unlisted = pod is not None and self.homes is not None
+            unlisted = pod is not None and self.homes.complete
             may = (allowed or unlisted) and not is_pattern(workload)
             return "" if may else _unruled(workload, known)
         if may:

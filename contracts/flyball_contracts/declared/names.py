@@ -13,9 +13,13 @@ NAMES_PATH = f"/apis/{GROUP}/{VERSION}/workloadnames/{NAMES}"
 
 
 class NamesSpec(msgspec.Struct, frozen=True):
-    """The namespaces whose pods may bear a name, by name; those with a ``/`` name their namespace themselves."""
+    """The namespaces whose pods may bear a name, by name; those with a ``/`` name their namespace themselves.
+
+    ``complete``: a controller that reads the whole cluster gives each further name to the pods that bear it first.
+    """
 
     names: Mapping[str, tuple[str, ...]] = {}
+    complete: bool = False
 
 
 class NamesObject(msgspec.Struct, frozen=True):

@@ -73,8 +73,9 @@ def answer(*pods: dict[str, Any]) -> str:
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "413"}, "items": pods})
 
 
-def names(**namespaces: list[str]) -> str:
-    return json.dumps({"kind": "WorkloadNames", "metadata": {"name": "flyball"}, "spec": {"names": namespaces}})
+def names(*, complete: bool = True, **namespaces: list[str]) -> str:
+    spec = {"names": namespaces, **({"complete": True} if complete else {})}
+    return json.dumps({"kind": "WorkloadNames", "metadata": {"name": "flyball"}, "spec": spec})
 
 
 def node(*, closed: bool = False) -> str:
@@ -189,6 +190,8 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
             assert f"pod web/chat-b: no rule lets it report for workload 'chat'; add {rule} to agent." in caplog.text
             api.respond(NAMES_PATH, names(tune=["ml"]))
             until(lambda: counted() == ["chat-a", "chat-b"])
+            api.respond(NAMES_PATH, names(complete=False, tune=["ml"]))
+            until(lambda: counted() == [])
         finally:
             collector.close()
 

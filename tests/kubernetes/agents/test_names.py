@@ -73,10 +73,12 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(
     def counts(*clusters: Cluster) -> Callable[[], bool]:
         return counting(collector, *clusters)
 
+    plane.request("DELETE", NAMES_PATH)
     try:
         other.grant()
         deploy(other, declared=False)
-        cluster.until(counts(other), "a name that no object declares is free")
+        refused = f"pod {other.namespace}/{other.pods('chat')[0]['metadata']['name']}: no rule lets it report for"
+        cluster.until(lambda: counts()() and refused in caplog.text, "a name that nothing gives does not count")
         deploy(cluster, declared=True)
         with controlling(observer, beside=(other.namespace,)):
             cluster.until(lambda: names().get("chat") == [cluster.namespace], "the controller says whose it is")
@@ -96,7 +98,7 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(
             cluster.until(counts(other), "and with it what its pods report")
         with controlling(observer):
             cluster.until(lambda: "chat" not in names(), "nobody declares it")
-            cluster.until(counts(other), "so it is free")
+            cluster.until(counts(), "so it counts for no pods: this controller does not read the whole cluster")
     finally:
         collector.close()
         other.remove()
@@ -117,6 +119,7 @@ def test_a_name_that_only_pods_bear_belongs_to_the_namespace_that_bore_it_first(
         deploy(cluster, declared=False)
         with controlling(observer, whole=True):
             cluster.until(belongs_to(cluster), "it belongs to the namespace of its pod")
+            assert plane.get(NAMES_PATH)["spec"]["complete"]
             deploy(other, declared=False)
             cluster.until(counting(collector, cluster), "the stranger's pod does not count")
             told = f"pods of namespace {other.namespace} that bear chat: workload chat belongs to namespace"
@@ -153,10 +156,10 @@ def test_a_decision_goes_to_the_namespace_that_the_name_belongs_to(ruled: Contro
         assert (unknown.code, "both claim workload 'chat'" in unknown.detail) == ("invalid", True)
         names = NamesWriter(Api(str(ruled.kubeconfig(CONTROLLER)), 10.0, "test"), f"{MANAGER}/eu-1")
         for home in (cluster, other):
-            assert names.write({"chat": home.namespace})
+            assert names.write({"chat": home.namespace}, complete=False)
             assert isinstance(carried_out(platform, scale(home.namespace, before=1, after=2)), Done)
             assert ruled.get(home.deployments("server"))["spec"]["replicas"] == 2
-        assert names.write({"chat": "elsewhere"})
+        assert names.write({"chat": "elsewhere"}, complete=False)
         assert isinstance(platform.observe(scale("late", before=2, after=3)), Rejected)
     finally:
         other.remove()
@@ -180,6 +183,9 @@ def test_controllers_of_several_cells_share_the_names(ruled: ControlPlane) -> No
         (one, {}, {}),
         (one, {"rank": "ml"}, {"rank": {"ml"}}),
     ):
-        assert writer.write(homes)
+        assert writer.write(homes, complete=writer is one)
         assert names() == expected
+        assert ruled.get(NAMES_PATH)["spec"]["complete"], "what the one says, the other leaves alone"
+    assert one.write({"rank": "ml"}, complete=False)
+    assert "complete" not in ruled.get(NAMES_PATH)["spec"]
     ruled.request("DELETE", NAMES_PATH)

@@ -3,10 +3,10 @@
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from flyball_collectors.workload.scraping.token import FetchError
+from flyball_contracts.declared.names import NamesSpec
 from flyball_contracts.records.inventory import CordonState
 
 _LOG = logging.getLogger(__name__)
@@ -43,8 +43,7 @@ class Watch(ABC):
     ``found`` is the last result, however old it is, and the same object while nothing has changed; ``problem`` says why
     there is no newer or complete one, empty if there is none and ``None`` before the first result. ``errors`` counts
     failed attempts. The log shows a new problem after ``warning``. ``node`` is the last known state of the node.
-    ``homes`` are the namespaces whose pods may bear a name, and the same object while nothing has changed; ``None``
-    if unknown.
+    ``homes`` are the namespaces whose pods may bear a name, and the same object while nothing has changed.
     """
 
     warning: str
@@ -54,7 +53,7 @@ class Watch(ABC):
         self.problem: str | None = None
         self.found: tuple[DiscoveredReplica, ...] = ()
         self.node = NodeState()
-        self.homes: Mapping[str, tuple[str, ...]] | None = None
+        self.homes = NamesSpec()
         self._period_s = period_s
         self._patience_s = patience_s
         self._stop = threading.Event()

@@ -10,7 +10,8 @@ A node takes no more while it is cordoned, not ready, or has a taint by which it
 it for some pods close nothing: what it runs tolerates them.
 
 The controller writes to the object ``WorkloadNames`` which namespaces names belong to. Without a controller there is no
-such object, and a pod bears a name without a ``/`` only where a rule of the agent lets it.
+such object, and a pod bears a name without a ``/`` only where a rule of the agent lets it; so it is with names that the
+object lacks, if no controller reads the whole cluster.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ import msgspec
 from flyball_collectors.parameters import KubernetesParameters
 from flyball_collectors.workload.discovery.base import DiscoveredReplica, NodeState, Watch
 from flyball_collectors.workload.scraping.token import FetchError, MissingError, token_of
-from flyball_contracts.declared.names import ANNOTATION, NAMES_PATH, NamesObject
+from flyball_contracts.declared.names import ANNOTATION, NAMES_PATH, NamesObject, NamesSpec
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.nodes.kubernetes import KubernetesNode
 
@@ -108,10 +109,10 @@ def node_state_of(body: bytes) -> NodeState:
     return NodeState(shown.takes_pods, shown.cordon)
 
 
-def homes_of(body: bytes) -> Mapping[str, tuple[str, ...]]:
+def homes_of(body: bytes) -> NamesSpec:
     """The namespaces of names in a ``WorkloadNames`` object. Raises :class:`FetchError` for an invalid one."""
     try:
-        return msgspec.json.decode(body, type=NamesObject).spec.names
+        return msgspec.json.decode(body, type=NamesObject).spec
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FetchError(f"no names of workloads ({error}); see KUBERNETES_SERVICE_HOST") from error
 
@@ -154,11 +155,10 @@ class PodWatch(Watch):
         return found, "; ".join(problems)
 
     def _look_for_names(self) -> str:
-        homes: Mapping[str, tuple[str, ...]] | None
         try:
             homes = homes_of(self._server.get(f"{NAMES_PATH}?resourceVersion=0", _JSON))
         except MissingError:
-            homes = None
+            homes = NamesSpec()
         except FetchError as error:
             return f"{error}; without get on workloadnames no name is kept for the namespace that it belongs to"
         if homes != self.homes:
