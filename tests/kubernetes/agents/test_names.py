@@ -186,6 +186,8 @@ def test_controllers_of_several_cells_share_the_names(ruled: ControlPlane) -> No
         assert writer.write(homes, complete=writer is one)
         assert names() == expected
         assert ruled.get(NAMES_PATH)["spec"]["complete"], "what the one says, the other leaves alone"
-    assert one.write({"rank": "ml"}, complete=False)
+    assert NamesWriter(api, f"{MANAGER}/eu-1").write({"rank": "ml"}, complete=False), (
+        "as after a change of its settings"
+    )
     assert "complete" not in ruled.get(NAMES_PATH)["spec"]
     ruled.request("DELETE", NAMES_PATH)
