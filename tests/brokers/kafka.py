@@ -53,6 +53,12 @@ def missing(jars: Path | None = None) -> str | None:
     return None
 
 
+def _classes(jars: Path) -> tuple[str, ...]:
+    """The option for the loaded classes that `infra/kafka/fetch` has left beside the jars; the runtime skips others."""
+    kept = jars.parent / "classes.jsa"
+    return (f"-XX:SharedArchiveFile={kept}",) if kept.is_file() else ()
+
+
 class RealKafka:
     """A broker that runs until `close`, or to the end of its `with` block.
 
@@ -76,7 +82,7 @@ class RealKafka:
         if reason is not None:
             raise TransportError(f"cannot start Apache Kafka: {reason}")
         self._jars = jars or jars_folder()
-        self._options = (_HEAP,) if as_in_production else (_HEAP, *_SHORT_LIFE)
+        self._options = (_HEAP,) if as_in_production else (_HEAP, *_SHORT_LIFE, *_classes(self._jars))
         self._server: Server | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="flyball-kafka-"))
         self._secured = secured
