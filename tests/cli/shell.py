@@ -89,11 +89,13 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def flyball(*arguments: object, timeout_s: float = 170.0) -> subprocess.CompletedProcess[str]:
+def flyball(
+    *arguments: object, timeout_s: float = 170.0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a process that was forked from one that has imported everything."""
     line = [*map(str, arguments)]
     with tempfile.NamedTemporaryFile() as output, tempfile.NamedTemporaryFile() as errors:
-        process = Forked("flyball_cli", *line, output=output.name, errors=errors.name, env=environment())
+        process = Forked("flyball_cli", *line, output=output.name, errors=errors.name, env=env or environment())
         try:
             status = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
