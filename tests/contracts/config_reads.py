@@ -360,6 +360,8 @@ def unread(kinds: list[type[msgspec.Struct]], aliases: Mapping[str, Any], module
     sections = frozenset[type]().union(*(sections_of(kind) for kind in kinds))
     bases = {base for one in sections for base in one.__mro__ if base.__module__ != "msgspec" and base is not object}
     found = Reads(sections | bases, aliases, modules).found
+    for kept in (_walked, _words_of):  # or the trees of all modules would stay in memory
+        kept.cache_clear()
     return sorted(
         f"{one.__name__}.{name}"
         for one in sections
