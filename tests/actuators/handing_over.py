@@ -6,7 +6,6 @@ Its arguments: bootstrap, group, the ledger file, the kill switch, and CELL=URL 
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,12 +14,13 @@ from pathlib import Path
 from tests.actuators.loop import DEADLINE_S, config_for, outcomes, publish, wait_for
 from tests.actuators.platform_server import PlatformServer
 from tests.actuators.samples import NOW, scale, spec
+from tests.cli.shell import Forked
 
 from flyball_actuators.parameters import RateParameters
 from flyball_actuators.service import run_actuator
 from flyball_contracts.config import PlatformConfig
 
-ROOT = Path(__file__).resolve().parents[2]
+MODULE = "tests.actuators.handing_over"
 TOKEN = "TOKEN"
 
 
@@ -31,7 +31,7 @@ class Group:
         self, address: str, group: str, folder: Path, servers: dict[str, PlatformServer], work: Sequence[str]
     ) -> None:
         self.address, self.group, self.folder, self.servers = address, group, folder, servers
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Forked] = {}
         self.sent: list[str] = []
         self.probes = 0
         for cell, server in servers.items():
@@ -41,14 +41,14 @@ class Group:
                 server.has(name, 4)
 
     def start(self, name: str) -> None:
-        folders = os.pathsep.join(str(ROOT / part) for part in ("", "contracts", "actuators", "streams"))
         files = [str(self.folder / f"{what}-{name}") for what in ("ledger", "kill")]
         sites = [f"{cell}={server.url}" for cell, server in self.servers.items()]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.actuators.handing_over", self.address, self.group, *files, *sites],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": folders, TOKEN: name}, stdout=log, stderr=log,
-            )  # fmt: skip
+        log = self.folder / f"{name}.log"
+        log.touch()
+        self.processes[name] = Forked(
+            MODULE, self.address, self.group, *files, *sites,
+            output=str(log), errors=str(log), env={**os.environ, TOKEN: name}, imports=[MODULE],
+        )  # fmt: skip
 
     def decide(self, work: str, *cells: str, number: int = 0) -> list[str]:
         """Scale a workload of each cell; the ids of the decisions."""

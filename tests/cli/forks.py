@@ -2,7 +2,7 @@
 
 The child has arguments, folder, environment, output and exit status of its own, and ends as the interpreter ends; only
 the time to import is saved. Each connection to the socket, an open file, brings one command as a line of JSON; back go
-the child's pid and then its exit status.
+the child's pid and then its exit status. What a command names to be imported is imported before the first such fork.
 """
 
 import atexit
@@ -21,16 +21,16 @@ from typing import Any, NoReturn, cast
 from flyball_cli import commands
 
 IMPORTED = ("jax.numpy", "polars", "confluent_kafka", "rich.console", "rich.table", "scipy.optimize")
+APPEND = os.O_WRONLY | os.O_APPEND
 
 
 class OneCommand(socketserver.StreamRequestHandler):
     """A connection; it has a process of its own, which waits for the command."""
 
     def handle(self) -> None:
-        wanted: dict[str, Any] = json.loads(self.rfile.readline())
         pid = os.fork()
         if pid == 0:
-            run(**wanted)
+            run(**cast(Forks, self.server).wanted)
         self.wfile.write(f"{pid}\n".encode())
         self.wfile.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
 
@@ -43,6 +43,16 @@ class Forks(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
         self.socket.close()
         self.socket = listening
         self.parent = parent
+        self.wanted: dict[str, Any] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Import what the command asks for, and fork."""
+        with request.makefile("rb") as line:
+            self.wanted = json.loads(line.readline())
+        for name in self.wanted.pop("imports"):
+            importlib.import_module(name)
+        gc.freeze()
+        super().process_request(request, client_address)
 
     def service_actions(self) -> None:
         super().service_actions()
@@ -50,18 +60,21 @@ class Forks(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
             os._exit(0)
 
 
-def run(arguments: list[str], folder: str, environment: dict[str, str], output: str, errors: str) -> NoReturn:
+def run(
+    module: str, arguments: list[str], folder: str, environment: dict[str, str], output: str, errors: str
+) -> NoReturn:
     """Be the process that a user has started."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, output, os.O_WRONLY), (2, errors, os.O_WRONLY)):
+    for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, output, APPEND), (2, errors, APPEND)):
         file = os.open(path, flags)
         os.dup2(file, number)
         os.close(file)
-    sys.argv = ["flyball", *arguments]
+    sys.argv = [module, *arguments]
+    sys.modules.pop(module, None)
     try:
-        runpy.run_module("flyball_cli", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         end(ended.code)
     except BaseException:

@@ -3,12 +3,15 @@
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -26,24 +29,78 @@ def environment() -> dict[str, str]:
     return {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "200"}
 
 
-def flyball(*arguments: object, timeout_s: float = 170.0) -> subprocess.CompletedProcess[str]:
+class Forked:
+    """A process that was forked from one that has imported everything; it is used as one of `subprocess`.
+
+    It runs a module with arguments; its output goes to the end of files that are there. ``imports`` are what else is
+    imported before it is forked.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        output: str,
+        errors: str,
+        folder: str | None = None,
+        env: Mapping[str, str] | None = None,
+        imports: Sequence[str] = (),
+    ) -> None:
+        self.returncode: int | None = None
+        self.args = [module, *arguments]
+        self._client = socket.socket(socket.AF_UNIX)
+        self._client.connect(_forks())
+        wanted = {
+            "module": module,
+            "arguments": arguments,
+            "folder": folder or os.getcwd(),
+            "environment": dict(os.environ if env is None else env),
+            "output": output,
+            "errors": errors,
+            "imports": imports,
+        }
+        self._client.sendall(json.dumps(wanted).encode() + b"\n")
+        self._answers = self._client.makefile("rb", buffering=0)
+        self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._client], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._client.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def flyball(
+    *arguments: object, timeout_s: float = 170.0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a process that was forked from one that has imported everything."""
     line = [*map(str, arguments)]
-    with (
-        tempfile.NamedTemporaryFile() as output,
-        tempfile.NamedTemporaryFile() as errors,
-        socket.socket(socket.AF_UNIX) as client,
-    ):
-        client.connect(_forks())
-        wanted = {"arguments": line, "folder": os.getcwd(), "environment": environment()}
-        client.sendall(json.dumps({**wanted, "output": output.name, "errors": errors.name}).encode() + b"\n")
-        with client.makefile() as answers:
-            pid = int(answers.readline())
-            late = threading.Timer(timeout_s, os.kill, (pid, signal.SIGKILL))
-            late.start()
-            status = int(answers.readline())
-            late.cancel()
-            late.join()
+    with tempfile.NamedTemporaryFile() as output, tempfile.NamedTemporaryFile() as errors:
+        process = Forked("flyball_cli", *line, output=output.name, errors=errors.name, env=env or environment())
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
         return subprocess.CompletedProcess(line, status, output.read().decode(), errors.read().decode())
 
 

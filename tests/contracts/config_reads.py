@@ -11,6 +11,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -24,6 +25,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 BINDINGS = (ast.AnnAssign, ast.Assign, ast.For, ast.comprehension, ast.NamedExpr)
 PASSING = (ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr, ast.Starred, ast.Tuple, ast.List, ast.Await)
+LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+"""They bind and read nothing by themselves, and have no parts that do."""
 CONTAINER_METHODS = ("values", "items", "get", "pop", "setdefault")
 COPYING = ("replace", "_replace")
 Names = Mapping[str, Kinds]
@@ -77,7 +80,7 @@ class Reads:
     def _defined(self, module: ast.Module, number: int) -> dict[str, Kinds]:
         """The classes and unions of a module: a class that extends a section is read as that section."""
         self.local = {}
-        for one in ast.walk(module):
+        for one in _walked(module):
             if isinstance(one, ast.ClassDef):
                 fields = [
                     line.target.id
@@ -100,7 +103,7 @@ class Reads:
 
     def _declare(self, module: ast.Module) -> None:
         methods = set[ast.AST]()
-        for one in ast.walk(module):
+        for one in _walked(module):
             if isinstance(one, ast.FunctionDef) and one not in methods:
                 before, result = self.results.get(one.name, NONE), self._result(one)
                 self.results[one.name] = None if before is None or result is None else before | result
@@ -126,7 +129,7 @@ class Reads:
 
     def of_annotation(self, node: ast.AST) -> Kinds:
         """The kinds that an annotation names."""
-        return NONE.union(*map(self._kinds_of, re.findall(r"\w+", ast.unparse(node))))
+        return NONE.union(*map(self._kinds_of, _words_of(node)))
 
     def _kinds_of(self, name: str) -> Kinds:
         return self.local.get(name) or self.named.get(name, NONE)
@@ -238,6 +241,16 @@ class Reads:
         return given if result is None else result
 
 
+@cache
+def _walked(root: ast.AST) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(root))
+
+
+@cache
+def _words_of(node: ast.AST) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", ast.unparse(node)))
+
+
 def _is_of(kind: Kind, name: str, fields: list[str]) -> bool:
     return isinstance(kind, type) and kind.__name__ == name and [*kind.__annotations__] == fields
 
@@ -255,7 +268,7 @@ class Scope:
         self.fresh: frozenset[str] = _targets(root) if isinstance(root, COMPREHENSIONS) else frozenset[str]()
         if isinstance(root, FUNCTIONS):
             self.args = [*root.args.posonlyargs, *root.args.args, *root.args.kwonlyargs]
-        constants = [node.value for node in ast.walk(root) if isinstance(node, ast.Constant)] if not owner else []
+        constants = [node.value for node in _walked(root) if isinstance(node, ast.Constant)] if not owner else []
         self.words = frozenset(value for value in constants if isinstance(value, str))
         for node in ast.iter_child_nodes(root):
             self._read(node, "", {})
@@ -273,7 +286,7 @@ class Scope:
             self.dynamic.append((node, narrowed))
         inner = node.name if isinstance(node, ast.ClassDef) else owner
         for child, limits in _children(node):
-            if not _is_copied(node, child):
+            if not isinstance(child, LEAVES) and not _is_copied(node, child):
                 self._read(child, inner, {**narrowed, **limits})
 
 
@@ -347,6 +360,8 @@ def unread(kinds: list[type[msgspec.Struct]], aliases: Mapping[str, Any], module
     sections = frozenset[type]().union(*(sections_of(kind) for kind in kinds))
     bases = {base for one in sections for base in one.__mro__ if base.__module__ != "msgspec" and base is not object}
     found = Reads(sections | bases, aliases, modules).found
+    for kept in (_walked, _words_of):  # or the trees of all modules would stay in memory
+        kept.cache_clear()
     return sorted(
         f"{one.__name__}.{name}"
         for one in sections

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ INFRA = Path(__file__).resolve().parents[2] / "infra"
 FOLDERS = ("aws", "azure", "gcp", "kubernetes")
 
 
+@cache
 def roles() -> dict[str, list[dict[str, list[str]]]]:
     files = sorted((INFRA / "kubernetes").glob("*.yaml"))
     documents = [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
@@ -28,22 +30,37 @@ def test_the_files_are_what_the_command_writes() -> None:
     assert stale(INFRA) == [], "run: flyball schema --write infra"
 
 
-@pytest.mark.parametrize("path", sorted(contents(INFRA)))
-def test_a_right_that_is_written_by_hand_is_noticed_and_taken_back(path: str, tmp_path: Path) -> None:
-    for folder in FOLDERS:
-        shutil.copytree(INFRA / folder, tmp_path / folder)
-    file = tmp_path / path
-    before = file.read_text()
-    file.write_text(
-        before.replace('"Microsoft.Compute/locations/operations/read"', '"*"')
+def written_by_hand(right: str) -> str:
+    return (
+        right.replace('"Microsoft.Compute/locations/operations/read"', '"*"')
         .replace('"ec2:CreateFleet"', '"ec2:*"')
         .replace("compute.zoneOperations.list", "compute.*")
         .replace("verbs: [list", "verbs: ['*', list")
     )
-    assert stale(tmp_path) == [path]
-    done = CliRunner().invoke(command, ["--write", str(tmp_path)])
+
+
+@pytest.fixture
+def infra(tmp_path: Path) -> Path:
+    for folder in FOLDERS:
+        shutil.copytree(INFRA / folder, tmp_path / folder)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", sorted(contents(INFRA)))
+def test_a_right_that_is_written_by_hand_is_noticed(path: str, infra: Path) -> None:
+    file = infra / path
+    file.write_text(written_by_hand(file.read_text()))
+    assert stale(infra) == [path]
+
+
+def test_rights_that_are_written_by_hand_are_taken_back(infra: Path) -> None:
+    before = {path: (infra / path).read_text() for path in contents(INFRA)}
+    for path, text in before.items():
+        (infra / path).write_text(written_by_hand(text))
+    assert set(stale(infra)) == before.keys()
+    done = CliRunner().invoke(command, ["--write", str(infra)])
     assert done.exit_code == 0, done.output
-    assert file.read_text() == before
+    assert {path: (infra / path).read_text() for path in before} == before
 
 
 def test_every_role_of_the_cluster_is_in_the_table() -> None:

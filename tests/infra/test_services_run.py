@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.kafka import RealKafka
 from tests.brokers.server import free_ports
+from tests.cli.shell import Forked
 
 from flyball_contracts.config import Config, load_config
 from flyball_contracts.kafka import consumer_settings
@@ -43,6 +44,8 @@ HEALTHY_S = 120.0
 ALL_HEALTHY_S = 400.0
 """All services compile and import at once."""
 STOP_S = 15.0
+IMPORTS = {"worker": ("flyball_streams.worker.run",)}
+"""What a command imports when it runs, and takes long."""
 
 
 class _Stub(BaseHTTPRequestHandler):
@@ -126,27 +129,32 @@ def _environment(service: dict[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def _running(name: str, place: Place) -> Generator[subprocess.Popen[bytes]]:
-    with (place.folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            place.command(SERVICES[name]["command"]),
-            cwd=place.folder / "state",
-            env=_environment(SERVICES[name]),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+def _running(name: str, place: Place) -> Generator[Forked]:
+    log = place.folder / "log"
+    log.write_bytes(b"")
+    python, option, module, *arguments = place.command(SERVICES[name]["command"])
+    assert (python, option) == (sys.executable, "-m")
+    process = Forked(
+        module,
+        *arguments,
+        output=str(log),
+        errors=str(log),
+        folder=str(place.folder / "state"),
+        env=_environment(SERVICES[name]),
+        imports=IMPORTS.get(name, ()),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _tail(place: Place) -> str:
     return (place.folder / "log").read_text(errors="replace")[-3000:]
 
 
-def _wait_until_healthy(name: str, place: Place, process: subprocess.Popen[bytes], within_s: float) -> None:
+def _wait_until_healthy(name: str, place: Place, process: Forked, within_s: float) -> None:
     kind, *words = SERVICES[name]["healthcheck"]["test"]
     assert kind == "CMD"
     check = place.command(words)

@@ -1,11 +1,9 @@
 """What happens when a process or the broker goes away: each decision has at most one effect, and a final outcome."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 from tests.actuators.loop import (
@@ -23,6 +21,7 @@ from tests.actuators.loop import (
 from tests.actuators.platform_server import PlatformServer, platform_server
 from tests.actuators.samples import NOW, S, inventory, scale, spec
 from tests.brokers.embedded import EmbeddedBroker
+from tests.cli.shell import Forked
 
 from flyball_actuators.ledger import Ledger
 from flyball_actuators.loop import Loop
@@ -32,7 +31,7 @@ from flyball_contracts.codec import Message
 from flyball_contracts.config import Config
 from flyball_contracts.records import Scale
 
-ROOT = Path(__file__).resolve().parents[3]
+CRASHING = "tests.actuators.crashing"
 
 
 class Site:
@@ -64,17 +63,9 @@ class Site:
     def killed(self, when: str, where: str = "") -> None:
         """Run an actuator that is killed before or after the effect of its first submission."""
         arguments = [self.bootstrap, self.group, where or self.server.url, str(self.ledger), when]
-        folders = os.pathsep.join(str(ROOT / part) for part in ("", "contracts", "actuators", "streams"))
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.actuators.crashing", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": folders},
-            timeout=DEADLINE_S,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        with NamedTemporaryFile() as said:
+            process = Forked(CRASHING, *arguments, output=said.name, errors=said.name, imports=[CRASHING])
+            assert process.wait(DEADLINE_S) == -signal.SIGKILL, said.read().decode()
         assert self.step("d1") == "sent"
         assert committed(self.bootstrap, self.group) == 0
 

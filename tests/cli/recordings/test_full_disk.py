@@ -1,14 +1,13 @@
 """Commands on a disk that is really full: one line with the place, and no part of a file is left."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 from tests.brokers.embedded import EmbeddedBroker
-from tests.cli.shell import check_refused, command, environment, flyball
+from tests.cli.shell import Forked, check_refused, command, environment, flyball
 from tests.full_disk import on_small_disk
 
 from flyball_contracts.topics import TOPICS
@@ -85,11 +84,11 @@ def test_a_backtest_shows_what_it_cannot_write(trace: Path, disk: Path, tmp_path
 
 def test_a_backtest_writes_what_it_cannot_show(trace: Path, tmp_path: Path) -> None:
     IMPORTERS["azure_llm_2023"].convert(trace, tmp_path / "recording.parquet")
-    out = tmp_path / "a.json"
-    with open("/dev/full", "wb") as full:
-        line = command("backtest", tmp_path / "recording.parquet", *BACKTEST, "--json", out)
-        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False)
-    check_refused(done.returncode, done.stderr, "output", FULL)
+    out, errors = tmp_path / "a.json", tmp_path / "errors"
+    errors.touch()
+    line = ("backtest", str(tmp_path / "recording.parquet"), *BACKTEST, "--json", str(out))
+    status = Forked("flyball_cli", *line, output="/dev/full", errors=str(errors), env=environment()).wait(500.0)
+    check_refused(status, errors.read_text(), "output", FULL)
     assert '"hpa"' in out.read_text()
 
 

@@ -2,24 +2,17 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.shell import flyball
 
 
 def feed(tmp_path: Path, text: str, *more: str) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "flyball.yaml"
     path.write_text(text)
     environ = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    return subprocess.run(
-        [sys.executable, "-m", "flyball_cli", "feed", "--config", str(path), "--log-level", "DEBUG", *more],
-        env=environ | {"COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return flyball("feed", "--config", path, "--log-level", "DEBUG", *more, env=environ | {"COLUMNS": "80"})
 
 
 def test_once_prints_curves_and_reasons(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import logging
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.brokers.base import Broker
 from tests.brokers.embedded import EmbeddedBroker
+from tests.cli.shell import Forked
 
 from flyball_contracts.codec import Message, decode_message
 from flyball_contracts.config import Config, FleetConfig, KafkaConfig, WorkerConfig
@@ -28,6 +27,7 @@ PARTITIONS = {name: 2 for name in TOPICS} | {TELEMETRY.name: 4, EVENTS.name: 4}
 SOURCES = (TELEMETRY.name, EVENTS.name, DEMAND.name, PROPOSALS.name)
 START_NS = 1_750_000_000_000_000_000
 DEADLINE_S = 240.0
+WORKER = "flyball_streams.worker.run"
 
 
 class Received(msgspec.Struct):
@@ -48,14 +48,13 @@ def wait_until(done: Callable[[], bool], what: str, deadline_s: float = DEADLINE
 
 
 class Process:
-    """A Python process with its output in a file."""
+    """A Python process that runs a module, with its output in a file."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, module: str, *arguments: str) -> None:
         self.log = log
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-            )
+        log.touch()
+        imports = [WORKER] if module == "flyball_cli" else [WORKER, module]
+        self.process = Forked(module, *arguments, output=str(log), errors=str(log), imports=imports)
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
@@ -108,10 +107,10 @@ class Rig:
         self._consumer.close()
         self._group.close()
 
-    def python(self, *arguments: str) -> Process:
-        """Start a Python process that ends with the test."""
+    def python(self, module: str, *arguments: str) -> Process:
+        """Start a Python process that runs a module, and ends with the test."""
         self._count += 1
-        process = Process(self.folder / f"process-{self._count}.log", *arguments)
+        process = Process(self.folder / f"process-{self._count}.log", module, *arguments)
         self._stack.callback(process.kill)
         return process
 
@@ -120,7 +119,7 @@ class Rig:
         health = self.folder / f"health-{self._count}"
         embedded = ["--embedded"] if self.embedded else []
         process = self.python(
-            "-m", "flyball_cli", "worker", "--config", str(self.path), "--health-file", str(health), *embedded, *extra
+            "flyball_cli", "worker", "--config", str(self.path), "--health-file", str(health), *embedded, *extra
         )
         if joined:
 

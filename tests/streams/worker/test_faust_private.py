@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[3]
 MODULE = Path(faust_private.__file__)
 CLIENTS = ("faust", "mode", "aiokafka", "confluent_kafka")
 PRODUCT = sorted(path for path in ROOT.glob("*/flyball_*/**/*.py") if path != MODULE)
+NAMES_CLIENT = re.compile(rf"\b({'|'.join(CLIENTS)})\b")
+"""A module that imports one of them has its name somewhere; only such a module is parsed."""
 PRIVATE_NAME = re.compile("_(?!_)")
 OVERRIDDEN = {"_drain_messages"}
 EXPORTED = {f"confluent_kafka.admin.{name}" for name in ("_acl", "_listoffsets", "_metadata")}
@@ -82,7 +84,7 @@ def test_a_private_name_is_there(name: str) -> None:
 
 
 def test_all_private_names_are_listed() -> None:
-    used, own = private_names(MODULE.read_text())
+    used, own = private_names(ast.parse(MODULE.read_text()))
     assert used - own | OVERRIDDEN == {name for names in PRIVATE.values() for name in names}
     assert own >= OVERRIDDEN
 
@@ -113,25 +115,29 @@ def test_a_private_name_is_found(source: str) -> None:
 
 def strange_names(source: str) -> set[str]:
     """Private names in a module that imports one of the clients, without those that it makes itself."""
-    if not any(module.split(".")[0] in CLIENTS for module in imports(source)):
+    if not NAMES_CLIENT.search(source):
         return set()
-    used, own = private_names(source)
-    modules = {module for module in imports(source) if module.split(".")[0] in CLIENTS and "._" in module}
-    return (modules - EXPORTED) | {name for name in used - own - DOCUMENTED if not name.isupper()}
+    tree = ast.parse(source)
+    modules = {module for module in imports(tree) if module.split(".")[0] in CLIENTS}
+    if not modules:
+        return set()
+    used, own = private_names(tree)
+    private = {module for module in modules if "._" in module}
+    return (private - EXPORTED) | {name for name in used - own - DOCUMENTED if not name.isupper()}
 
 
-def imports(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield node.module or ""
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-def private_names(source: str) -> tuple[set[str], set[str]]:
+def private_names(tree: ast.Module) -> tuple[set[str], set[str]]:
     """The private attributes that a module uses, and those that it makes on ``self`` or in its classes."""
     used, own = set[str](), set[str]()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             own.add(node.name)
         elif isinstance(node, ast.Attribute):

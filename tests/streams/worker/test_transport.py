@@ -31,7 +31,7 @@ def noted(notes: Path) -> dict[Place, list[int]]:
 def start(rig: Rig, notes: Path, resume: dict[Place, int], *hidden: str) -> Process:
     places = json.dumps([[*place, offset] for place, offset in resume.items()])
     kind = "embedded" if rig.embedded else "kafka"
-    return rig.python("-m", MODULE, str(rig.path), str(notes), places, kind, *hidden)
+    return rig.python(MODULE, str(rig.path), str(notes), places, kind, *hidden)
 
 
 def wait_committed(rig: Rig, process: Process) -> None:

@@ -26,7 +26,7 @@ def ended(notes: list[Any]) -> int:
 
 def test_a_step_waits_for_the_refreshes_that_its_batches_need(embedded_rig: Callable[..., Rig], tmp_path: Path) -> None:
     rig, file = embedded_rig(), tmp_path / "notes"
-    process = rig.python("-m", "tests.streams.worker.failures.slow_tables", str(rig.path), str(file), "embedded")
+    process = rig.python("tests.streams.worker.failures.slow_tables", str(rig.path), str(file), "embedded")
     wait_until(lambda: any("begin" in note for note in lines(file)), "the worker has its partitions")
 
     def enough() -> bool:
