@@ -23,7 +23,7 @@ from tests.streams.engine.recorded import (
     replay,
     restored,
 )
-from tests.streams.engine.scene import START_NS, Cell, Out, incoming_records, inventory
+from tests.streams.engine.scene import ONE, START_NS, Cell, Out, incoming, incoming_records, inventory
 
 from flyball_contracts.codec import Message
 from flyball_contracts.config import FleetConfig
@@ -223,9 +223,9 @@ def test_a_state_from_other_settings_is_refused(batches: Batches) -> None:
 
 
 def test_the_default_fleet_shows_all_kinds_within_ninety_ticks() -> None:
-    fleet, engine = Fleet(FleetConfig(), START_NS), Engine(Parameters())
-    engine.feed(arrived(fleet.messages_at_start()))
-    made = [engine.feed(arrived(fleet.tick(i))) for i in range(90)]
+    fleet, engine = Fleet(FleetConfig(), START_NS), Engine(Parameters(), ONE)
+    engine.feed([incoming(m) for m in fleet.messages_at_start()])
+    made = [engine.feed([incoming(m) for m in fleet.tick(i)]) for i in range(90)]
     assert kinds(made) == {"Scale", "Migrate", "Preempt"}
     out = Out([m for messages in made for m in messages])
     assert out.refusals() == []
