@@ -44,7 +44,7 @@ FLEET = FleetConfig(
 @pytest.fixture(scope="module")
 def burst() -> ClosedLoop:
     loop = ClosedLoop(FLEET, WORKER)
-    loop.run(420)
+    loop.run(300)
     return loop
 
 
