@@ -172,15 +172,15 @@ SMALL = FleetConfig(
     ),
     services=(Service(name="chat", pools=("a",), replicas=6, max_replicas=12, random_bursts_per_hour=4.0),),
     notebooks=(Notebooks(name="books", pools=("b",), replicas=5),),
-    batches=(Batch(name="sort", pools=("b",), replicas=4, nominal_replicas=4, duration_s=2500.0),),
+    batches=(Batch(name="sort", pools=("b",), replicas=4, nominal_replicas=4, duration_s=1500.0),),
     failing=(),
     straggling=(),
 )
 
 
 def test_a_fleet_that_is_well_raises_no_alarm() -> None:
-    """Checkpoints, bursts, notebooks and a job that ends, for three quarters of an hour."""
-    assert watch(msgspec.structs.replace(SMALL, seed=1), 187, ONE).of(Anomaly) == []
+    """Checkpoints, bursts, notebooks and a job that ends, for half an hour."""
+    assert watch(msgspec.structs.replace(SMALL, seed=1), 120, ONE).of(Anomaly) == []
 
 
 def test_a_gpu_that_gets_hot_alone_is_named_and_its_gang_is_not() -> None:
