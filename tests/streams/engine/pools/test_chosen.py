@@ -44,7 +44,7 @@ FLEET = FleetConfig(
 @pytest.fixture(scope="module")
 def burst() -> ClosedLoop:
     loop = ClosedLoop(FLEET, WORKER)
-    loop.run(300)
+    loop.run(360)
     return loop
 
 
