@@ -114,7 +114,7 @@ def test_both_accounts_are_published_and_shown() -> None:
 def test_the_same_time_in_ticks_of_one_and_of_ten_seconds() -> None:
     def spent(config: FleetConfig) -> Account:
         baseline = Baseline(config, START_NS)
-        for _ in range(round(600 / config.tick_s) + 1):
+        for _ in range(round(900 / config.tick_s) + 1):
             baseline.tick()
         return baseline.account()
 

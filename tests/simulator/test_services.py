@@ -109,9 +109,9 @@ def test_a_replica_on_a_slow_gpu_takes_longer_for_its_requests() -> None:
     fleet = Fleet(replace(CONFIG, failing=(), straggling=slow), START_NS)
     mean = WORKLOAD.column("flyball.workload.latency{stat=mean}")
     latencies: list[list[float]] = []
-    for i in range(200):
+    for i in range(400):
         sent = fleet.tick(i)
-        if i not in (4, 199):
+        if i not in (4, 399):
             continue
         rows = {n.node: [a.workload == "chat-api" for a in n.allocations] for n in fleet.nodes}
         frames = [decode_frame(m.value or b"") for m in sent if m.topic == TELEMETRY.name]

@@ -36,8 +36,8 @@ from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.parameters import Parameters
 
-TWO = ONE | {TELEMETRY.name: 2, EVENTS.name: 2}
-"""Most gangs are measured by both node lanes."""
+THREE = ONE | {TELEMETRY.name: 3, EVENTS.name: 3}
+"""So many that the nodes of the gang are measured by two node lanes."""
 CONFIG = Parameters(forecast=msgspec.structs.replace(Parameters().forecast, horizon_ticks=4, lead_ticks=2))
 POOLS = (NodePool(name="pool", sku="h100", nodes=6, zone="DE"),)
 TRAINING = Training(name="train", pools=("pool",), replicas=4, gpus_per_replica=4)
@@ -53,7 +53,7 @@ def fleet(seed: int, **changes: Any) -> FleetConfig:
     return FleetConfig(**(given | changes))
 
 
-def watch(config: FleetConfig, ticks: int, partitions: dict[str, int] = TWO) -> Out:
+def watch(config: FleetConfig, ticks: int, partitions: dict[str, int] = THREE) -> Out:
     site, engine = Fleet(config, START_NS), Engine(CONFIG, partitions)
     engine.feed([incoming(m, partitions) for m in site.messages_at_start()])
     return Out([m for i in range(ticks) for m in engine.feed([incoming(m, partitions) for m in site.tick(i)])])

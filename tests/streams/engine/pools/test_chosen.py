@@ -44,7 +44,7 @@ FLEET = FleetConfig(
 @pytest.fixture(scope="module")
 def burst() -> ClosedLoop:
     loop = ClosedLoop(FLEET, WORKER)
-    loop.run(360)
+    loop.run(420)
     return loop
 
 
