@@ -246,7 +246,7 @@ def test_time_goes_on_between_services(azure: Path, tmp_path: Path) -> None:
     assert report.left_out == {"windows outside of every service: rows are NaN": 3}
 
 
-def rising(windows: int = 200) -> Arrivals:
+def rising(windows: int = 130) -> Arrivals:
     """One service whose work goes from 0.25 to 5.75 and back, and one whose work nobody knows."""
     work = 3.0 - 2.75 * np.cos(np.arange(windows) * 2 * np.pi / 100)
     rates = np.full((windows, 2, 4), np.nan)

@@ -64,7 +64,7 @@ def frame(time_ns: int) -> Message:
     return frame_message(make_frame(values, schema=HOST.schema, node="n", boot_id="b", time_ns=time_ns, **counts))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=FUNCTION)
+@settings(deadline=None, suppress_health_check=FUNCTION)
 @given(messages=recordings, run_bytes=st.sampled_from([1, 2000, 1 << 20]))
 def test_what_goes_in_comes_out_in_event_order(tmp_path: Path, messages: list[RecordedMessage], run_bytes: int) -> None:
     path = write(tmp_path / "r.parquet", messages, run_bytes)
@@ -182,10 +182,15 @@ def test_a_file_out_of_order_is_an_error(tmp_path: Path) -> None:
         read(tmp_path / "r.parquet")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a recording."""
+    return write(tmp_path_factory.mktemp("whole") / "r.parquet", some()).read_bytes()
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=FUNCTION)
 @given(data=st.data())
-def test_a_cut_file_is_never_read_as_whole(tmp_path: Path, data: st.DataObject) -> None:
-    whole = write(tmp_path / "r.parquet", some()).read_bytes()
+def test_a_cut_file_is_never_read_as_whole(tmp_path: Path, whole: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(whole) - 1))
     (tmp_path / "r.parquet").write_bytes(whole[:cut])
     with pytest.raises(RecordingError):
@@ -194,8 +199,8 @@ def test_a_cut_file_is_never_read_as_whole(tmp_path: Path, data: st.DataObject) 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=FUNCTION)
 @given(data=st.data())
-def test_damage_gives_rows_or_the_error_and_nothing_else(tmp_path: Path, data: st.DataObject) -> None:
-    damaged = bytearray(write(tmp_path / "r.parquet", some()).read_bytes())
+def test_damage_gives_rows_or_the_error_and_nothing_else(tmp_path: Path, whole: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(whole)
     start = data.draw(st.integers(0, len(damaged) - 1))
     damaged[start : start + 16] = data.draw(st.binary(min_size=16, max_size=16))
     (tmp_path / "r.parquet").write_bytes(damaged)

@@ -21,7 +21,7 @@ def demand_of(hours: float) -> Demand:
     seconds = int(hours * 3600)
     rng = np.random.default_rng(4)
     rate = (
-        60 * (1.3 + np.sin(2 * np.pi * np.arange(seconds) / 3600)) * np.repeat(rng.gamma(8, 1 / 8, seconds // 20), 20)
+        30 * (1.3 + np.sin(2 * np.pi * np.arange(seconds) / 3600)) * np.repeat(rng.gamma(8, 1 / 8, seconds // 20), 20)
     )
     requests = rng.poisson(rate).astype(np.float64)
     return Demand("shop", requests * 0.2, requests, "made for a test")

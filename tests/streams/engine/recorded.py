@@ -112,7 +112,7 @@ def replay(batches: Sequence[Sequence[Incoming]], engine: Engine | None = None) 
 
 def restored(engine: Engine, tables: Sequence[Incoming] | None = None) -> Engine:
     """Another engine that has what the first one's lanes left behind, and has read the same tables, or these."""
-    other = Engine(engine.config)
+    other = Engine(engine.config, engine.partitions)
     for e in engine.directory.entries() if tables is None else ():
         assert not isinstance(e.row, Tombstone)
         other.directory.apply(e.row, e.partition, e.offset)

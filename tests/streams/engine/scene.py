@@ -89,11 +89,12 @@ class Values(NamedTuple):
 
 
 class Agent:
-    """Makes the frames of one node as its agent would."""
+    """Makes the frames of one node as its agent would, for ticks of ``period_s`` seconds; indices count seconds."""
 
-    def __init__(self, node: Inventory, *, epoch: int = 1) -> None:
+    def __init__(self, node: Inventory, *, epoch: int = 1, period_s: int = 1) -> None:
         self.inventory = node
         self.epoch = epoch
+        self.period_s = period_s
         self.seq = 0
 
     def frames(
@@ -124,7 +125,7 @@ class Agent:
             "epoch": self.epoch,
             "seq": seq,
             "time_ns": (FIRST + index) * PERIOD_NS,
-            "period_ns": PERIOD_NS,
+            "period_ns": self.period_s * PERIOD_NS,
             "inventory_epoch": self.inventory.epoch,
         }
         return incoming(frame_message(make_frame(block, schema=schema, **(given | changes))))

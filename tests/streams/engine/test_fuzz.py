@@ -43,7 +43,7 @@ from flyball_streams.engine.node import NodeLane
 from flyball_streams.engine.parameters import ChoiceParameters
 from flyball_streams.engine.workload import WorkloadLane
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HELD = [Allocation(workload="w", replica="0", devices=(0,)), Allocation(workload="w", replica="1", devices=(1, -3, 99))]
 NODE = inventory("node-1", 4, HELD, zone="z", price_usd_per_hour=8.0)
 replace = msgspec.structs.replace

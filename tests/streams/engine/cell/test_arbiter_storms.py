@@ -1,4 +1,4 @@
-"""An hour of ticks of three seconds with actuators of all sorts: nothing is said again and again."""
+"""An hour of ticks of five seconds with actuators of all sorts: nothing is said again and again."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -16,7 +16,7 @@ from flyball_streams.engine.cell.backoff import MOST_URGENT_S
 from flyball_streams.engine.parameters import Parameters
 
 HOUR_S = 3600
-EVERY = 3
+EVERY = 5
 """Seconds of a tick."""
 SETTINGS = settings(max_examples=2, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 ACTUATORS = ("refuses", "fails", "plans", "silent", "slow", "lies", "obeys", "moody")

@@ -16,7 +16,14 @@ from flyball_streams.engine.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLE = load_config(ROOT / "infra/examples/racks.yaml", FleetConfig)
-TICK_S, FAILS_S, LASTS_S, SETTLES_S = 10.0, 300.0, 300.0, 700.0
+TICK_S, FAILS_S, LASTS_S, SETTLES_S = 10.0, 100.0, 200.0, 400.0
+
+
+@pytest.fixture(autouse=True)
+def _is_over_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incident is over after less time without symptoms than in production, but more than symptoms lie apart."""
+    monkeypatch.setattr("flyball_streams.engine.cell.incidents.manager.QUIET_S", 250.0)
+    monkeypatch.setattr("flyball_streams.engine.cell.incidents.manager.QUIET_TICKS", 25)
 
 
 class Loop(ClosedLoop):

@@ -1,7 +1,7 @@
 """Training that stands still is a hang; checkpoints, learned pauses, ended processes and servers are not."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -61,21 +61,33 @@ class Course:
 
 
 @cache
-def _worked(kind: Any, page: tuple[tuple[str, float], ...]) -> Course:
+def _worked(kind: Any, page: tuple[tuple[str, float], ...], seconds: int) -> Course:
     course = Course(gang(kind))
-    assert course.hangs(2000, WORKS, dict(page)) == []
+    assert course.hangs(seconds, WORKS, dict(page)) == []
     return course
 
 
-def worked(kind: Any = "training", page: Mapping[str, float] = STEPS) -> Course:
-    """A gang that has worked for 2,000 s."""
-    return copy.deepcopy(_worked(kind, tuple(page.items())))
+def worked() -> Course:
+    """A training gang that has worked for 2,000 s, and is no longer young."""
+    return copy.deepcopy(_worked("training", tuple(STEPS.items()), 2000))
+
+
+Grown = Callable[[Any, Mapping[str, float]], Course]
+
+
+@pytest.fixture
+def grown(monkeypatch: pytest.MonkeyPatch) -> Grown:
+    """Makes gangs that are no longer young after 700 s; in production they are for half an hour."""
+    monkeypatch.setattr("flyball_streams.engine.node.detectors.standstills.YOUNG_S", 600.0)
+    return lambda kind, page: copy.deepcopy(_worked(kind, tuple(page.items()), 700))
 
 
 @pytest.mark.parametrize(("kind", "most_s"), [("training", 30), (None, 60)])
-def test_a_gang_of_which_all_ranks_wait_for_data_hangs_within_half_a_minute(kind: Any, most_s: int) -> None:
+def test_a_gang_of_which_all_ranks_wait_for_data_hangs_within_half_a_minute(
+    request: pytest.FixtureRequest, kind: Any, most_s: int
+) -> None:
     """Without a specification, its profile shows that it trains, but after some minutes."""
-    course = worked(kind)
+    course = worked() if kind == "training" else request.getfixturevalue("grown")(kind, STEPS)
     begin = course.at
     out = course.run(300, IDLE, STUCK)
     (found,) = [a for a in out.of(Anomaly) if a.detector == "hang"]
@@ -98,8 +110,8 @@ def test_a_pause_that_was_seen_to_end_is_no_hang_the_next_time_and_a_much_longer
     assert 140 <= found <= 160
 
 
-def test_what_reports_no_steps_and_has_no_period_is_judged_by_minutes() -> None:
-    course = worked(page={})
+def test_what_reports_no_steps_and_has_no_period_is_judged_by_minutes(grown: Grown) -> None:
+    course = grown("training", {})
     (found,) = course.hangs(400, IDLE, {})
     assert 300 <= found <= 310
 
@@ -112,8 +124,11 @@ def test_steps_that_stop_while_the_gpus_are_busy_are_found_later_than_an_evaluat
 
 
 @pytest.mark.parametrize(("kind", "still"), [("training", GONE), ("inference", IDLE), (None, IDLE)])
-def test_ended_processes_servers_and_work_that_nobody_knows_do_not_hang(kind: Any, still: dict[str, float]) -> None:
-    course = worked(kind, STEPS if kind == "training" else {"flyball.workload.request.rate": 5.0})
+def test_ended_processes_servers_and_work_that_nobody_knows_do_not_hang(
+    request: pytest.FixtureRequest, kind: Any, still: dict[str, float]
+) -> None:
+    served = {"flyball.workload.request.rate": 5.0}
+    course = worked() if kind == "training" else request.getfixturevalue("grown")(kind, served)
     assert course.hangs(600, still, {}) == []
 
 

@@ -43,6 +43,8 @@ EVERY = 10
 """Seconds of a tick: each is a sample of the signals."""
 EMPTY: Mapping[str, float] = {}
 CHOSEN = msgspec.structs.replace(CONFIG, profile_every_ticks=6)
+SLOW, FAST = 20, msgspec.structs.replace(CONFIG, profile_every_ticks=3)
+"""Longer ticks, in s, and profiles as often."""
 BANDWIDTH = {
     "hw.gpu.utilization{task=general}": 0.98,
     "nvidia.gpu.sm.activity": 0.33,
@@ -176,16 +178,16 @@ def grown(epoch: int, replicas: int) -> Inventory:
 def test_a_new_workload_starts_with_the_cold_start_of_those_like_it(declared_s: float) -> None:
     """An owner who says something is believed."""
     records = [spec("chat-old"), spec("chat-new", cold_start_s=declared_s)]
-    cell = Cell(grown(1, 1), node("n2", "chat-new"), records=records, config=CHOSEN)
+    cell = Cell(grown(1, 1), node("n2", "chat-new"), records=records, config=FAST)
     agent, other = cell.agents
     at, epoch, out = 0, 1, Out([])
 
     def feed(seconds: int, ready: Floats, *others: Agent) -> int:
         page: dict[str, float | Floats] = {"flyball.workload.work.rate": 5.0, "flyball.workload.request.rate": 5.0}
-        for index in range(at, at + seconds, EVERY):
-            batch = frames(agent, index, BANDWIDTH, page | {"flyball.workload.ready": ready})
+        for index in range(at, at + seconds, SLOW):
+            batch = frames(agent, index, BANDWIDTH, page | {"flyball.workload.ready": ready}, SLOW)
             for one in others:
-                batch = [*frames(one, index, BANDWIDTH, page | {"flyball.workload.ready": 1.0}), *batch]
+                batch = [*frames(one, index, BANDWIDTH, page | {"flyball.workload.ready": 1.0}, SLOW), *batch]
             out.messages.extend(cell.feed(batch).messages)
         return at + seconds
 
@@ -228,14 +230,14 @@ def test_the_guard_warns_of_a_job_whose_memory_fills_before_it_is_full(kind: str
 def test_waste_is_counted_once_with_its_price_and_what_would_take_it() -> None:
     records = [spec("busy", gpus_per_replica=2.0), spec("still", gpus_per_replica=2.0)]
     nodes = node("n1", "busy", free=1), node("n2", "still")
-    cell = Cell(*nodes, records=records, config=msgspec.structs.replace(CHOSEN, profile_every_ticks=3))
+    cell = Cell(*nodes, records=records, config=FAST)
     compute = BANDWIDTH | {"hw.gpu.memory.utilization": 0.9}
     idle = dict.fromkeys(BANDWIDTH, 0.0) | {"hw.gpu.memory.utilization": 0.4, "hw.power": 60.0}
 
     def shown(_: int, name: str) -> dict[str, float]:
         return compute if name == "n1" else idle
 
-    out = run(cell, 0, 3600, shown, every=20)
+    out = run(cell, 0, 2500, shown, every=SLOW)
     found = out.of(Waste)
     still = [w for w in found if w.subject == "still" and w.category == "idle"]
     assert still
@@ -252,7 +254,6 @@ def test_waste_is_counted_once_with_its_price_and_what_would_take_it() -> None:
 
 
 IDLE = dict.fromkeys(BANDWIDTH, 0.0) | {"hw.gpu.memory.utilization": 0.4, "hw.power": 60.0}
-FAST = msgspec.structs.replace(CHOSEN, profile_every_ticks=3)
 
 
 def test_slices_of_one_gpu_are_together_no_more_than_the_gpu() -> None:
@@ -264,7 +265,7 @@ def test_slices_of_one_gpu_are_together_no_more_than_the_gpu() -> None:
     held = tuple(Allocation(workload=f"w{i}", replica="0", devices=(i + 1,)) for i in range(7))
     divided = inventory("n1", devices=(whole, *parts), allocations=held, price_usd_per_hour=4.0)
     cell = Cell(divided, records=[spec(f"w{i}") for i in range(7)], config=FAST)
-    idle = [w for w in run(cell, 0, 2000, IDLE, every=20).of(Waste) if w.category == "idle"]
+    idle = [w for w in run(cell, 0, 2000, IDLE, every=SLOW).of(Waste) if w.category == "idle"]
     last = [w for w in idle if w.time_ns == idle[-1].time_ns]
     hours = (last[0].time_ns - last[0].from_ns) / NS_PER_S / 3600.0
     assert len(last) == 7
@@ -279,7 +280,7 @@ def test_fragments_that_only_a_few_notebooks_could_use_are_stranded(notebooks: i
         spec("book", kind="notebook", gpus_per_replica=0.5, max_replicas=notebooks),
     ]
     cell = Cell(node("n1", "busy", gpus=4, free=4), records=records, config=FAST)
-    found = run(cell, 0, 1300, COMPUTE | {"hw.gpu.memory.utilization": 0.9}, every=20).of(Waste)
+    found = run(cell, 0, 1300, COMPUTE | {"hw.gpu.memory.utilization": 0.9}, every=SLOW).of(Waste)
     fragments = [w for w in found if w.category == "stranded"]
     assert bool(fragments) == stranded
     assert all((w.node, w.devices, w.action) == ("n1", 4, "migrate") for w in fragments)

@@ -19,7 +19,7 @@ from flyball_simulator.cell.baseline import Baseline
 from flyball_simulator.operations import Refused
 from flyball_streams.engine import Engine
 
-PROVISION_S, TICKS = 30, 520
+PROVISION_S, TICKS = 30, 450
 SIZING = msgspec.structs.replace(
     CONFIG.sizing, reversal_cooldown_s=10.0, cooldown_s=5.0, stabilization_window_s=20.0, max_scale_in=1.0
 )
@@ -37,7 +37,7 @@ GROWS = FleetConfig(
     services=(
         Service(
             name="chat", pools=("gpu-a",), replicas=6, max_replicas=24, base_load=0.6, cold_start_s=5.0,
-            random_bursts_per_hour=0.0, bursts=(Burst(from_s=20.0, rise_s=5.0, hold_s=120.0, factor=3.0),),
+            random_bursts_per_hour=0.0, bursts=(Burst(from_s=20.0, rise_s=5.0, hold_s=60.0, factor=3.0),),
         ),
     ),
     trainings=(), notebooks=(), batches=(), failing=(), straggling=(),

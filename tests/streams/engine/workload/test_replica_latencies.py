@@ -1,6 +1,8 @@
 """Replicas that answer late or not at all are named across node lanes, from frames to the incident."""
 
+import copy
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 from tests.streams.engine.scene import CELL, ONE, Out, incoming, incoming_records, inventory, spec
@@ -81,9 +83,20 @@ class Service:
         return Demand("chat", len(rows), len(rows), len(rows), latencies=parts)
 
 
-def test_a_slow_replica_is_named_with_its_gpu_and_by_how_much() -> None:
+@cache
+def _learned(per: str) -> Service:
     service = Service()
-    assert service.run(120) == []
+    assert service.run(120, per=per) == []
+    return service
+
+
+def learned(per: str = "request") -> Service:
+    """A service of which the lane has seen two hours in which nothing happened."""
+    return copy.deepcopy(_learned(per))
+
+
+def test_a_slow_replica_is_named_with_its_gpu_and_by_how_much() -> None:
+    service = learned()
     first, *_ = found = service.run(30, {4: 1.25})
     assert {a.subject for a in found} == {"node-04/1"}  # its GPU, not the other one of the node
     assert (first.detector, first.node, first.workload) == ("slow_answers", "node-04", "chat")
@@ -102,8 +115,7 @@ def test_a_slow_replica_is_named_with_its_gpu_and_by_how_much() -> None:
 
 
 def test_a_replica_that_answers_nothing_while_the_others_do_is_named() -> None:
-    service = Service()
-    assert service.run(120) == []
+    service = learned()
     first, *_ = found = service.run(30, {4: np.nan})
     assert {(a.detector, a.subject) for a in found} == {("no_answers", "node-04/1")}
     assert [(e.name, e.value) for e in first.evidence][1:] == [("flyball.workload.request.active", 3.0)]
@@ -111,15 +123,13 @@ def test_a_replica_that_answers_nothing_while_the_others_do_is_named() -> None:
 
 
 def test_output_tokens_are_named_where_they_are_compared() -> None:
-    service = Service()
-    service.run(120, per="output_token")
+    service = learned("output_token")
     found = service.run(30, {4: 1.5}, per="output_token")
     assert {a.evidence[0].name for a in found} == {"gen_ai.server.time_per_output_token{stat=mean}"}
 
 
 def test_a_replica_that_answers_in_another_way_is_not_missed() -> None:
-    service = Service()
-    service.run(120, per="output_token")
+    service = learned("output_token")
     service.by_request = 4
     assert service.run(60, per="output_token") == []
 
@@ -137,8 +147,7 @@ def test_a_snapshot_changes_nothing() -> None:
 
 
 def test_a_replica_that_is_gone_is_not_missed_and_its_slot_is_freed() -> None:
-    service = Service()
-    service.run(120)
+    service = learned()
     assert service.run(GONE_NS // MINUTE_NS + 30, without=4) == []
     service.names = {5: "chat-new"}
     assert service.run(1) == []  # it is back, in the minute in which another one has come

@@ -28,12 +28,13 @@ OTHERS = [name for name in NAMES if not home(name)]
 
 
 class Scene:
-    """Nodes in two telemetry partitions, what they send, and the incidents."""
+    """Nodes in two telemetry partitions, what they send in ticks of ``period_s`` seconds, and the incidents."""
 
-    def __init__(self, rack: str = "", idle: Sequence[str] = ()) -> None:
+    def __init__(self, rack: str = "", idle: Sequence[str] = (), period_s: int = 1) -> None:
         held = [Allocation(workload="train", replica="0", devices=(0,))]
         nodes = [inventory(n, 1, () if n in idle else held, rack=rack if home(n) else "") for n in NAMES]
-        self.agents = {node.node: Agent(node) for node in nodes}
+        self.period_s = period_s
+        self.agents = {node.node: Agent(node, period_s=period_s) for node in nodes}
         self.start = [
             incoming(record_message(r, "/test"), PARTITIONS)
             for r in (*nodes, spec("train", kind="training", max_replicas=len(nodes)))
@@ -47,8 +48,8 @@ class Scene:
         return engine
 
     def run(self, first: int, last: int, *names: str) -> dict[str, Incident]:
-        """Let these nodes speak from one tick to another."""
-        for index in range(first, last):
+        """Let these nodes speak from one second to another."""
+        for index in range(first, last, self.period_s):
             batch = [f for name in names for f in self.agents[name].frames(index, schemas=(1,))]
             out = Out(self.engine.feed([incoming(as_message(f), PARTITIONS) for f in batch]))
             self.found.update({one.id: one for one in out.of(Incident)})
@@ -67,7 +68,7 @@ class Scene:
         time_ns = (FIRST + index) * PERIOD_NS
         for name in names:
             now = replace(self.agents[name].inventory, epoch=time_ns, time_ns=time_ns)
-            self.agents[name] = Agent(now, epoch=time_ns)
+            self.agents[name] = Agent(now, epoch=time_ns, period_s=self.period_s)
             self.take(now, node_event(name, time_ns, "agent_started"))
 
     def take(self, *records: Record) -> None:
@@ -76,8 +77,9 @@ class Scene:
     def restart(self) -> None:
         """Go on from snapshots."""
         before, self.engine = self.engine, self.made()
-        for index in (0, 1):
-            frames = [f for name in NAMES for f in Agent(self.agents[name].inventory).frames(index, schemas=(1,))]
+        for index in (0, self.period_s):
+            agents = [Agent(self.agents[name].inventory, period_s=self.period_s) for name in NAMES]
+            frames = [f for agent in agents for f in agent.frames(index, schemas=(1,))]
             self.engine.feed([incoming(as_message(f), PARTITIONS) for f in frames])
         for mine, theirs in zip(lanes(self.engine), lanes(before), strict=True):
             mine.restore(theirs.snapshot())
@@ -116,7 +118,7 @@ def test_of_a_silent_lane_those_are_missed_that_did_not_stop_on_purpose_and_they
 ):
     crashed, *ended = ALONE
     assert ended
-    scene = Scene(idle=ended)
+    scene = Scene(idle=ended, period_s=5)
     scene.run(0, 20, *NAMES)
     scene.stop(19, *ended)
     found = scene.run(20, 200, *OTHERS)
@@ -129,7 +131,7 @@ def test_of_a_silent_lane_those_are_missed_that_did_not_stop_on_purpose_and_they
 
 
 def test_an_upgrade_of_the_agents_of_a_lane_is_no_incident_and_its_crash_is() -> None:
-    scene = Scene()
+    scene = Scene(period_s=5)
     scene.run(0, 20, *NAMES)
     scene.stop(19, *ALONE)
     scene.run(20, 200, *OTHERS)
@@ -157,9 +159,9 @@ def test_a_rack_in_one_partition_that_is_silent_is_one_incident() -> None:
 
 
 def test_lanes_that_are_back_in_time_or_never_spoke_or_stop_with_all_others_are_not_missed() -> None:
-    scene = Scene()
+    scene = Scene(period_s=5)
     scene.run(0, 20, *NAMES)
     assert scene.run(20, 110, *OTHERS) == {}
     assert scene.run(110, 250, *NAMES) == {}
     assert scene.run(900, 920, *NAMES) == {}, "nobody was heard for ten minutes"
-    assert Scene().run(0, 200, *OTHERS) == {}, "who never spoke may be long gone"
+    assert Scene(period_s=5).run(0, 200, *OTHERS) == {}, "who never spoke may be long gone"

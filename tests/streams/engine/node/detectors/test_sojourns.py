@@ -19,7 +19,7 @@ from flyball_streams.engine.packing import pack, unpack
 from flyball_streams.engine.symptoms import symptom_of
 
 PERIOD_S, FIRST, N = 60, 29_000_000, 24
-LEARNED = 600
+LEARNED = 400
 USE, MEMORY = GPU.column("hw.gpu.utilization{task=general}"), GPU.column("hw.gpu.memory.utilization")
 HOST_MEMORY = HOST.column("system.memory.utilization")
 NODES = [
