@@ -22,7 +22,7 @@ from flyball_streams.engine.parameters import Parameters
 TICK_S = 10.0
 
 
-@pytest.mark.parametrize(("refuse_every", "seconds"), [(0, 1800), (3, 1200)])
+@pytest.mark.parametrize(("refuse_every", "seconds"), [(0, 3600), (3, 1200)])
 def test_the_demo_has_no_storms(refuse_every: int, seconds: int) -> None:
     worker = Parameters()
     loop = ClosedLoop(FleetConfig(tick_s=TICK_S), worker, refuse_every)
