@@ -34,14 +34,17 @@ _SHORT: dict[str, Any] = {
     "damped": DAMPED,
     "seasonal": SEASONAL,
     "holt_winters": WINTERS,
-    "holt_winters_slow": WINTERS._replace(alpha=0.1, gamma=0.05),
+    "holt_winters_slow": WINTERS,
     "day_and_week": SEASONS,
     "yesterday": PROFILE,
     "regression": RLS,
 }
 _ANY = ensemble.configure(5, (1, 3), 8)
 SHORT = _ANY._replace(members=tuple(m._replace(config=_SHORT.get(m.names[0], m.config)) for m in _ANY.members))
-"""Rings that are full after a few ticks. The tests share these settings: to compile others takes seconds."""
+"""Rings that are full after a few ticks, and one model twice, since only settings differ between the two.
+
+The tests share these settings: to compile others takes seconds.
+"""
 TWELVE = ensemble.configure(4, (1, 2, 4), 12)
 """A season of twelve ticks; horizons are those of the engine's tests, so that one compilation is for both."""
 

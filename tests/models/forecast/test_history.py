@@ -4,9 +4,9 @@ import importlib
 from typing import Any
 
 import numpy as np
-from tests.models.forecast.stepping import TWELVE, step, together
+from tests.models.forecast.stepping import step
 
-from flyball_models.forecast import damped, ensemble, history, holt_winters
+from flyball_models.forecast import damped, history, holt_winters
 
 N, SEASON, H = 64, 12, 4
 Floats = np.ndarray[Any, Any]
@@ -50,23 +50,3 @@ def test_a_fitted_start_meets_the_recursion_that_saw_everything() -> None:
     np.testing.assert_allclose(fitted.level[:3], played.level[:3], rtol=1e-3)
     np.testing.assert_allclose(fitted.trend[:3], played.trend[:3], atol=2e-3)
     assert (np.asarray(fitted.seen)[3:] == 0).all()
-
-
-def test_an_ensemble_with_a_history_forecasts_a_season_that_a_new_one_cannot_know() -> None:
-    y = daily(8 * SEASON)
-    y[20:40, 0] = np.nan  # a gap
-    y[:, 1] = 0.0
-    y[: 7 * SEASON, 2] = np.nan  # almost new
-    state = ensemble.init(N, TWELVE)
-    for row in y[:-H]:
-        wide = np.pad(row, (0, N - 3), constant_values=np.nan).astype(np.float32)
-        state, _ = together(state, wide, np.isfinite(wide), TWELVE)
-    state = history.fitted(y[:-H], state, TWELVE)
-    mask = np.arange(N) < 2
-    _, out = together(state, np.zeros(N, np.float32), np.zeros(N, np.bool_), TWELVE)
-    assert np.isfinite(np.asarray(out.logs)[mask]).all()
-    truth = y[8 * SEASON - H + 1 :, 0]  # the tick without a value has passed
-    flat = np.abs(y[8 * SEASON - H - 1, 0] - truth).mean()
-    assert np.abs(np.asarray(out.logs)[0, : H - 1] - truth).mean() < 0.6 * flat
-    np.testing.assert_allclose(out.logs[1], 0.0, atol=1e-3)
-    assert np.isnan(np.asarray(out.logs)[3:]).all()

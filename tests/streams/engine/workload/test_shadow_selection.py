@@ -65,7 +65,7 @@ def demand(samples: int, seed: int) -> list[float]:
 
 def test_the_worker_does_what_the_backtest_does() -> None:
     reported = spec(cold_start_s=45.0, objective=Objective(delay_s=5.0, attainment=0.97))
-    worker = both(reported, demand(900, 1), LEARNED)
+    worker = both(reported, demand(760, 1), LEARNED)
     of = shadow_selection.standing(worker.sizer.columns.own[0, HEAD:])
     assert of.price != pytest.approx(shadow_selection.FIRST_PRICE / 0.03)
     assert (of.late > 0.0).any()
@@ -95,9 +95,9 @@ def test_a_workload_is_sized_as_if_it_were_alone() -> None:
     alone = Worker(spec(cold_start_s=45.0), sizing=LEARNED, forecast=BLIND)
     three = Worker(*(spec(name, cold_start_s=45.0) for name in names), sizing=LEARNED, forecast=BLIND)
     random = np.random.default_rng(5)
-    for k, work in enumerate(demand(600, 2)):
+    for k, work in enumerate(demand(300, 2)):
         others = [requested(name, float(random.gamma(2, 9)), 9, 9, float(k % 9)) for name in names[: 1 + k % 2]]
-        if k == 400:
+        if k == 200:
             three.sizer.keep({"w", "a"})
         mine = requested("w", work, 12, 12, work)
         want, wanted = alone.ticks([mine])[0], three.ticks([*others, mine])[-1]
@@ -157,9 +157,9 @@ def test_the_period_of_the_ticks_does_not_matter() -> None:
 
 
 def test_a_snapshot_in_the_middle_changes_nothing() -> None:
-    reported, rate = spec(cold_start_s=45.0), demand(700, 3)
+    reported, rate = spec(cold_start_s=45.0), demand(400, 3)
     one = Worker(reported, sizing=LEARNED, forecast=BLIND)
-    for work in rate[:333]:
+    for work in rate[:233]:
         one.one(work, 12, work)
     other = Worker(reported, sizing=LEARNED, forecast=BLIND)
     raw = pack(one.sizer.state())
@@ -167,7 +167,7 @@ def test_a_snapshot_in_the_middle_changes_nothing() -> None:
     other.sizer.load(unpack(raw))
     assert pack(other.sizer.state()) == raw
     other.index = dict(one.index)
-    assert [one.one(work, 12, work) for work in rate[333:]] == [other.one(work, 12, work) for work in rate[333:]]
+    assert [one.one(work, 12, work) for work in rate[233:]] == [other.one(work, 12, work) for work in rate[233:]]
     assert pack(other.sizer.state()) == pack(one.sizer.state())
 
 
