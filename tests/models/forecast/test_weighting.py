@@ -87,21 +87,21 @@ def test_it_is_the_rule_written_out() -> None:
 @pytest.mark.parametrize("eta", [0.1, 0.4])
 def test_it_is_never_much_worse_than_the_best_expert_even_when_that_changes(eta: float) -> None:
     rng = np.random.default_rng(7)
-    ticks = 1200
+    ticks = 800
     y = 100 * np.exp(0.3 * np.sin(np.arange(ticks + 1)[:, None] / 9) + 0.05 * rng.normal(size=(ticks + 1, N)))
     ahead = y[1:]
-    # Expert 0 is good in the first half of each 600 ticks, expert 1 in the second; expert 2 is always bad.
-    turn = (np.arange(ticks)[:, None] // 300) % 2 == 0
+    # Expert 0 is good in the first half of each 400 ticks, expert 1 in the second; the others are always bad.
+    turn = (np.arange(ticks)[:, None] // 200) % 2 == 0
     noise = rng.normal(size=(2, ticks, N))
     experts = np.stack(
         [
             ahead * np.exp(np.where(turn, 0.02, 0.4) * noise[0]),
             ahead * np.exp(np.where(turn, 0.4, 0.02) * noise[1]),
-            ahead * 3,
+            *[ahead * 3] * 6,
         ],
         axis=1,
     )
-    config = weighting.Config(experts=3, judged=(1,), horizons=1, eta=eta)
+    config = weighting.Config(experts=8, judged=(1,), horizons=1, eta=eta)
     points, _ = played(y[:-1].astype(np.float32), experts[..., None].astype(np.float32), config)
     error = np.abs(points[..., 0] - ahead)[50:].mean(axis=0)
     each = np.abs(experts - ahead[:, None])[50:].mean(axis=0)
@@ -129,12 +129,13 @@ def test_without_any_other_expert_it_is_the_last_value() -> None:
 def test_many_experts_that_are_a_little_worse_do_not_make_it_worse() -> None:
     """A series that stands still between rare jumps: whatever moves is wrong, and nothing can be learned."""
     rng = np.random.default_rng(5)
-    jumps = np.where(rng.random((1000, N)) < 0.05, rng.normal(size=(1000, N)), 0.0)
+    ticks = 700
+    jumps = np.where(rng.random((ticks, N)) < 0.05, rng.normal(size=(ticks, N)), 0.0)
     y = np.exp(4 + 0.1 * jumps.cumsum(axis=0)).astype(np.float32)
     experts = 8
-    noise = rng.normal(size=(1000, experts, N, 1)) * 0.02
+    noise = rng.normal(size=(ticks, experts, N, 1)) * 0.02
     forecasts = (y[:, None, :, None] * np.exp(noise)).astype(np.float32)
-    points, _ = played(y, forecasts, weighting.Config(experts=experts, judged=(1,), horizons=1))
+    points, _ = played(y, forecasts, weighting.Config(experts=experts, judged=(1,), horizons=1, eta=0.4))
     after = slice(400, -1)
     error = np.abs(points[:-1, :, 0] - y[1:])[400:].mean()
     flat = np.abs(y[:-1] - y[1:])[400:].mean()
