@@ -99,11 +99,16 @@ def crds() -> list[Schema]:
 def _names() -> Schema:
     """Definition of the names of a cluster; each writer owns the items that it adds."""
     spaces = {"type": "array", "maxItems": 64, "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
+    complete = {
+        "type": "boolean",
+        "description": "A controller reads the whole cluster, and gives each further name to the pods that bear it "
+        "first. Otherwise agents count names that are not here only where a rule of theirs gives them.",
+    }
     spec = {
         "type": "object",
         "description": "The namespaces whose pods may bear the name of a workload. The controller writes it, from the "
         "objects that declare a workload by annotation; agents keep to it.",
-        "properties": {"names": {"type": "object", "additionalProperties": spaces}},
+        "properties": {"names": {"type": "object", "additionalProperties": spaces}, "complete": complete},
     }
     schema = {
         "type": "object",
