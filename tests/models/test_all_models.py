@@ -76,7 +76,10 @@ def logs(model: Any, config: Any) -> Callable[[Any, Floats, Bools, int], tuple[A
 
 
 def _series_first(out: Any) -> Any:
-    return jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), -1, 0), out)
+    def moved(leaf: Any) -> Any:
+        return np.moveaxis(np.asarray(leaf), -1, 0)
+
+    return jax.tree.map(moved, out)
 
 
 def _weighting(state: Any, x: Floats, mask: Bools, tick: int) -> tuple[Any, Any]:

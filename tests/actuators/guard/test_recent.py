@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tests.actuators.samples import CELL, S
 
 from flyball_actuators.guard import UNDECLARED, Grant
@@ -54,6 +54,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 @given(
     st.lists(st.tuples(STEPS, st.integers(0, 2), st.sampled_from(DECLARED)), max_size=30), st.booleans(), st.booleans()
 )
+@example([(more("a", None, None), 0, {}), (of_others(0), 0, {}), (more("", None, None), 0, {})], False, False)
 def test_it_is_what_a_walk_gives(
     steps: list[tuple[Step, int, DeclaredByName]], redeclared: bool, read_anew: bool
 ) -> None:
@@ -85,6 +86,10 @@ def test_it_is_what_a_walk_gives(
         _check(index, held, declared)
 
 
+def _unnamed_first(one: Grant) -> tuple[int, bool]:
+    return one.at_ns, one.workload != ""
+
+
 def _check(index: GrantIndex, held: Sequence[Grant], declared: DeclaredByName) -> None:
     assert index.grants == tuple(held)
     for urgency in ("normal", "rescue"):
@@ -93,13 +98,12 @@ def _check(index: GrantIndex, held: Sequence[Grant], declared: DeclaredByName) -
         for name in NAMES:
             assert [*index.of_urgency(urgency, f"{CELL}/{name}")] == [g for g in urgent if g.target == f"{CELL}/{name}"]
     for name in NAMES:
-        of_workload = [one for one in held if one.workload in ("", name)]
+        of_workload = sorted([one for one in held if one.workload in ("", name)], key=_unnamed_first)
         assert [*index.of("workload", name)] == of_workload
         assert [*index.of("target", f"{CELL}/{name}")] == of_workload
     for tenant in ("", "x", "y"):
-        assert [*index.of("tenant", tenant)] == [
-            g for g in held if not g.workload or declared.get(g.workload, UNDECLARED)[0] == tenant
-        ]
+        of_tenant = [g for g in held if not g.workload or declared.get(g.workload, UNDECLARED)[0] == tenant]
+        assert [*index.of("tenant", tenant)] == sorted(of_tenant, key=_unnamed_first)
     names = {one.decision for one in held}
     assert all(index.has(name) for name in names)
     assert not index.has("another")
