@@ -18,11 +18,12 @@ class NamesWriter:
     """Applies the object ``WorkloadNames``.
 
     Controllers of several cells may write it, each as a field manager of its own, which owns what it has added. Names
-    with a ``/`` are left out: they name their namespace themselves.
+    with a ``/`` are left out: they name their namespace themselves. They are ``complete`` from a controller that reads
+    the whole cluster; another one says nothing of that, so that both may write.
     """
 
-    def __init__(self, api: Api, manager: str) -> None:
-        self._api, self._manager = api, manager
+    def __init__(self, api: Api, manager: str, *, complete: bool) -> None:
+        self._api, self._manager, self._complete = api, manager, complete
         self._applied: Mapping[str, str] | None = None
         self._applied_s = 0.0
         self._problem = ""
@@ -35,19 +36,15 @@ class NamesWriter:
             _LOG.warning("the names of workloads: %s; they are read again", error)
             return None
 
-    def write(self, homes: Mapping[str, str], *, complete: bool) -> bool:
-        """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again.
-
-        They are ``complete`` from a controller that reads the whole cluster. Another one says nothing of that, so that
-        both may write.
-        """
+    def write(self, homes: Mapping[str, str]) -> bool:
+        """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again."""
         bare = {name: space for name, space in sorted(homes.items()) if "/" not in name}
         now_s = time.monotonic()
         if bare == self._applied and now_s - self._applied_s < _REPEAT_S:
             return True
         # An empty map in place of the last name would become null there, which the schema refuses.
         spec: dict[str, Any] = {"names": {name: [space] for name, space in bare.items()}} if bare else {}
-        spec |= {"complete": True} if complete else {}
+        spec |= {"complete": True} if self._complete else {}
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": NAMES_KIND,

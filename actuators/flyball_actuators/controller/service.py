@@ -89,7 +89,7 @@ class _Controller:
         self.needs_retry = False
         self._api, self._cluster, self._topics, self._cell, self._clock = api, cluster, topics, cell, clock
         self._source = f"{CONTROLLERS}{cell}"
-        self._names = NamesWriter(api, f"{MANAGER}/{cell}"[:_LONGEST_MANAGER])
+        self._names = NamesWriter(api, f"{MANAGER}/{cell}"[:_LONGEST_MANAGER], complete=cluster.is_whole)
         self._known_homes: Mapping[str, Collection[str]] | None = None
         self._problems: dict[str, str] = {}
         self._refused: dict[str, str] = {}
@@ -111,7 +111,7 @@ class _Controller:
             )
             self._publish_machines(changes.changed, changes.gone)
         if self._cluster.workloads_known:  # else something that is there might look as if it were gone
-            self.needs_retry |= homes is None or not self._names.write(homes, complete=self._cluster.is_whole)
+            self.needs_retry |= homes is None or not self._names.write(homes)
             unpublished = self._publish_workloads(planned, now_ns)
             self._write_statuses(policies, planned, unpublished, now_ns)
         self._log_rejected(planned)

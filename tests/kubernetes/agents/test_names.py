@@ -154,12 +154,12 @@ def test_a_decision_goes_to_the_namespace_that_the_name_belongs_to(ruled: Contro
         unknown = platform.observe(scale(before=1, after=2))
         assert isinstance(unknown, Rejected)
         assert (unknown.code, "both claim workload 'chat'" in unknown.detail) == ("invalid", True)
-        names = NamesWriter(Api(str(ruled.kubeconfig(CONTROLLER)), 10.0, "test"), f"{MANAGER}/eu-1")
+        names = NamesWriter(Api(str(ruled.kubeconfig(CONTROLLER)), 10.0, "test"), f"{MANAGER}/eu-1", complete=False)
         for home in (cluster, other):
-            assert names.write({"chat": home.namespace}, complete=False)
+            assert names.write({"chat": home.namespace})
             assert isinstance(carried_out(platform, scale(home.namespace, before=1, after=2)), Done)
             assert ruled.get(home.deployments("server"))["spec"]["replicas"] == 2
-        assert names.write({"chat": "elsewhere"}, complete=False)
+        assert names.write({"chat": "elsewhere"})
         assert isinstance(platform.observe(scale("late", before=2, after=3)), Rejected)
     finally:
         other.remove()
@@ -169,7 +169,7 @@ def test_a_decision_goes_to_the_namespace_that_the_name_belongs_to(ruled: Contro
 def test_controllers_of_several_cells_share_the_names(ruled: ControlPlane) -> None:
     api = Api(str(ruled.kubeconfig(CONTROLLER)), 10.0, "test")
     ruled.request("DELETE", NAMES_PATH)
-    one, two = NamesWriter(api, f"{MANAGER}/eu-1"), NamesWriter(api, f"{MANAGER}/eu-2")
+    one, two = (NamesWriter(api, f"{MANAGER}/{cell}", complete=cell == "eu-1") for cell in ("eu-1", "eu-2"))
 
     def names() -> dict[str, set[str]]:
         return {name: set(spaces) for name, spaces in ruled.get(NAMES_PATH).get("spec", {}).get("names", {}).items()}
@@ -183,11 +183,10 @@ def test_controllers_of_several_cells_share_the_names(ruled: ControlPlane) -> No
         (one, {}, {}),
         (one, {"rank": "ml"}, {"rank": {"ml"}}),
     ):
-        assert writer.write(homes, complete=writer is one)
+        assert writer.write(homes)
         assert names() == expected
         assert ruled.get(NAMES_PATH)["spec"]["complete"], "what the one says, the other leaves alone"
-    assert NamesWriter(api, f"{MANAGER}/eu-1").write({"rank": "ml"}, complete=False), (
-        "as after a change of its settings"
-    )
+    narrower = NamesWriter(api, f"{MANAGER}/eu-1", complete=False)  # as after a change of its settings
+    assert narrower.write({"rank": "ml"})
     assert "complete" not in ruled.get(NAMES_PATH)["spec"]
     ruled.request("DELETE", NAMES_PATH)
