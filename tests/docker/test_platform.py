@@ -199,8 +199,8 @@ def test_a_change_by_somebody_else_is_a_conflict(machine: Machine) -> None:
 
 
 def test_what_somebody_else_undoes_is_superseded(machine: Machine) -> None:
-    machine.make("chat", Cmd=["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], StopTimeout=1)
-    platform = machine.platform(timeout_s=0.2)
+    machine.make("chat", Cmd=["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], StopTimeout=4)
+    platform = machine.platform(timeout_s=2.0)
     handle = submitted(platform, preempt(before=1, after=0, time_ns=time.time_ns()))
     assert isinstance(handle, Handle)
     assert isinstance(ended(machine.platform(), handle), Done)  # its time was over, and then it was killed
