@@ -18,6 +18,13 @@ from pathlib import Path
 NOBODY = "127.0.0.1:1"
 """A broker address where no server listens."""
 
+IMPORTED = {
+    "worker": ("flyball_streams.worker.run",),
+    "actuate": ("flyball_actuators.service",),
+    "controller": ("flyball_actuators.controller.service",),
+    "fleet": ("flyball_simulator",),
+}
+"""What a command imports when it runs, and takes long."""
 _STARTING = threading.Lock()
 
 
@@ -33,7 +40,7 @@ class Forked:
     """A process that was forked from one that has imported everything; it is used as one of `subprocess`.
 
     It runs a module with arguments; its output goes to the end of files that are there. ``imports`` are what else is
-    imported before it is forked.
+    imported before it is forked, beside what commands are known to import.
     """
 
     def __init__(
@@ -57,7 +64,7 @@ class Forked:
             "environment": dict(os.environ if env is None else env),
             "output": output,
             "errors": errors,
-            "imports": imports,
+            "imports": [*(IMPORTED.get(next(iter(arguments), ""), ()) if module == "flyball_cli" else ()), *imports],
         }
         self._client.sendall(json.dumps(wanted).encode() + b"\n")
         self._answers = self._client.makefile("rb", buffering=0)

@@ -15,6 +15,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.brokers.kafka import RealKafka
 from tests.brokers.server import LOOPBACK, free_ports
+from tests.cli.shell import Forked
 from tests.faults.platform import PlatformReader
 from tests.faults.schedule import Fault
 
@@ -42,14 +43,15 @@ def wait_until(done: Callable[[], bool], what: str, deadline_s: float) -> None:
 class Service:
     """A ``flyball`` command that is started again whenever it was killed; its output is in one file.
 
-    ``inside`` is a command that becomes the one that is given to it.
+    It is forked from a process that has imported what it imports, unless it is to be ``inside`` of another command,
+    which then becomes the one that is given to it.
     """
 
     def __init__(self, name: str, folder: Path, arguments: Iterable[str], inside: Iterable[str] = ()) -> None:
         self.name, self.log, self.starts = name, folder / f"{name}.log", 0
         self.ended_by_itself: list[str] = []
-        self._command = [*inside, sys.executable, "-m", "flyball_cli", *arguments]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._inside, self._arguments = [*inside], [*arguments]
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self) -> None:
         """Start it, unless it runs."""
@@ -58,10 +60,14 @@ class Service:
         self.starts += 1
         environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment,
-            )  # fmt: skip
+            if self._inside:
+                self._process = subprocess.Popen(
+                    [*self._inside, sys.executable, "-m", "flyball_cli", *self._arguments],
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment,
+                )  # fmt: skip
+            else:
+                log = str(self.log)
+                self._process = Forked("flyball_cli", *self._arguments, output=log, errors=log, env=environment)
 
     @property
     def pid(self) -> int | None:

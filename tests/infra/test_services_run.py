@@ -44,8 +44,6 @@ HEALTHY_S = 120.0
 ALL_HEALTHY_S = 400.0
 """All services compile and import at once."""
 STOP_S = 15.0
-IMPORTS = {"worker": ("flyball_streams.worker.run",)}
-"""What a command imports when it runs, and takes long."""
 
 
 class _Stub(BaseHTTPRequestHandler):
@@ -141,7 +139,6 @@ def _running(name: str, place: Place) -> Generator[Forked]:
         errors=str(log),
         folder=str(place.folder / "state"),
         env=_environment(SERVICES[name]),
-        imports=IMPORTS.get(name, ()),
     )
     try:
         yield process

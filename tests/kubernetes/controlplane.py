@@ -26,6 +26,7 @@ CONTROLLER_USER = "system:serviceaccount:flyball:flyball-controller"
 AUTOSCALER_USER = "system:serviceaccount:flyball:flyball-autoscaler"
 AGENT_USER = "system:serviceaccount:flyball:flyball-agent"
 STAGES = Path(__file__).with_name("stages.yaml")
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _APPLY = "application/apply-patch+yaml"
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -168,14 +169,14 @@ class ControlPlane:
     def certificate(self, name: str, authority: str = "", host: str = "") -> Path:
         """Make a certificate of a common name, `PATH.crt` and `PATH.key`: an authority's own, or issued by one."""
         path = self._folder / name
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+        command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={path.name}"]
         command += ["-keyout", f"{path}.key", "-out", f"{path}.crt"]
         if authority:
             issuer = self._folder / authority
             command += ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key"]
             command += ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "extendedKeyUsage=clientAuth"]
         if host:
-            command += ["-addext", f"subjectAltName=DNS:{host}"]
+            command += ["-addext", f"subjectAltName={'IP' if host == LOOPBACK else 'DNS'}:{host}"]
         subprocess.run(command, check=True, capture_output=True)
         return path
 
@@ -219,6 +220,8 @@ class ControlPlane:
     def _start(self) -> None:
         certs = self._folder / "certs"
         certs.mkdir()
+        # The server would make itself an RSA key, and each handshake with it costs more than most calls here.
+        self.certificate("certs/apiserver", host=LOOPBACK)
         key = self._folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
         policy = self._folder / "audit.yaml"
@@ -292,7 +295,7 @@ class ControlPlane:
         )
 
     def _run(self, name: str, *arguments: str) -> None:
-        environment = {"HOME": str(self._folder)}
+        environment = {"HOME": str(self._folder), "GOGC": "400"}  # collect garbage less often: memory is there
         server = Server(
             name, [str(self.binaries / name), *arguments], self._folder / f"{name}.log", environment=environment
         )

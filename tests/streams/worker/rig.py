@@ -53,7 +53,7 @@ class Process:
     def __init__(self, log: Path, module: str, *arguments: str) -> None:
         self.log = log
         log.touch()
-        imports = [WORKER] if module == "flyball_cli" else [WORKER, module]
+        imports = [] if module == "flyball_cli" else [WORKER, module]
         self.process = Forked(module, *arguments, output=str(log), errors=str(log), imports=imports)
 
     def text(self) -> str:
