@@ -18,13 +18,13 @@ from pathlib import Path
 NOBODY = "127.0.0.1:1"
 """A broker address where no server listens."""
 
-IMPORTED = {
+IMPORTED_BY = {
     "worker": ("flyball_streams.worker.run",),
     "actuate": ("flyball_actuators.service",),
     "controller": ("flyball_actuators.controller.service",),
     "fleet": ("flyball_simulator",),
 }
-"""What a command imports when it runs, and takes long."""
+"""Modules that a command imports only when it runs, and that take long to import."""
 _STARTING = threading.Lock()
 
 
@@ -39,8 +39,8 @@ def environment() -> dict[str, str]:
 class Forked:
     """A process that was forked from one that has imported everything; it is used as one of `subprocess`.
 
-    It runs a module with arguments; its output goes to the end of files that are there. ``imports`` are what else is
-    imported before it is forked, beside what commands are known to import.
+    It runs a module with arguments; its output goes to the end of files that are there. Before it is forked,
+    ``imports`` are imported, and those of :data:`IMPORTED_BY` for a command of ``flyball``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Forked:
             "environment": dict(os.environ if env is None else env),
             "output": output,
             "errors": errors,
-            "imports": [*(IMPORTED.get(next(iter(arguments), ""), ()) if module == "flyball_cli" else ()), *imports],
+            "imports": [*(IMPORTED_BY.get(next(iter(arguments), ""), ()) if module == "flyball_cli" else ()), *imports],
         }
         self._client.sendall(json.dumps(wanted).encode() + b"\n")
         self._answers = self._client.makefile("rb", buffering=0)

@@ -43,8 +43,8 @@ def wait_until(done: Callable[[], bool], what: str, deadline_s: float) -> None:
 class Service:
     """A ``flyball`` command that is started again whenever it was killed; its output is in one file.
 
-    It is forked from a process that has imported what it imports, unless it is to be ``inside`` of another command,
-    which then becomes the one that is given to it.
+    It is forked from a process that has already imported its modules, so it starts sooner than a user's would. With
+    ``inside``, a command that replaces itself by the one that follows it, it starts as a user's does.
     """
 
     def __init__(self, name: str, folder: Path, arguments: Iterable[str], inside: Iterable[str] = ()) -> None:

@@ -220,7 +220,7 @@ class ControlPlane:
     def _start(self) -> None:
         certs = self._folder / "certs"
         certs.mkdir()
-        # The server would make itself an RSA key, and each handshake with it costs more than most calls here.
+        # The key that the server would make for itself is RSA, which is slow in handshakes.
         self.certificate("certs/apiserver", host=LOOPBACK)
         key = self._folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
@@ -295,7 +295,7 @@ class ControlPlane:
         )
 
     def _run(self, name: str, *arguments: str) -> None:
-        environment = {"HOME": str(self._folder), "GOGC": "400"}  # collect garbage less often: memory is there
+        environment = {"HOME": str(self._folder), "GOGC": "400"}  # less CPU time for more memory
         server = Server(
             name, [str(self.binaries / name), *arguments], self._folder / f"{name}.log", environment=environment
         )
