@@ -89,17 +89,19 @@ class Client:
         return bytes(parts)
 
     def _pool(self) -> urllib3.PoolManager:
-        """A pool for one request: the next one is minutes later, so connections are not kept."""
+        """A pool for one request: the next one is minutes later, so connections are not kept.
+
+        It reads the system's certificates itself, once it needs them.
+        """
         timeout = urllib3.Timeout(total=self._timeout_s)
-        context = ssl.create_default_context()
         target = urlsplit(self._base_url)
         proxy = getproxies().get(target.scheme)
         if not proxy or proxy_bypass(target.hostname or ""):
-            return urllib3.PoolManager(timeout=timeout, ssl_context=context)
+            return urllib3.PoolManager(timeout=timeout)
         parts = parse_url(proxy if "://" in proxy else f"http://{proxy}")
         headers = urllib3.make_headers(proxy_basic_auth=parts.auth) if parts.auth else None
         address = f"{parts.scheme}://{parts.netloc}"
-        return urllib3.ProxyManager(address, proxy_headers=headers, timeout=timeout, ssl_context=context)
+        return urllib3.ProxyManager(address, proxy_headers=headers, timeout=timeout)
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (SSLError, ssl.SSLError)):
