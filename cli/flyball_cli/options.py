@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
+from flyball_cli import signals
 from flyball_contracts.config import Config, load_config, located
 from flyball_contracts.errors import ConfigError, Stopped
 from flyball_contracts.health import HealthFile
@@ -115,9 +116,9 @@ def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     If the block ends by :class:`Stopped`, the command ends with the exit status of the signal. ``health_file`` is
     touched meanwhile: it shows that the process runs. A loop that can show more calls :class:`Pulse` itself.
     """
-    stop = threading.Event()
-
-    received: list[int] = []
+    if signals.received:
+        raise signals.Ended(signals.received[0])
+    stop, received = threading.Event(), list[int]()
 
     def end(number: int, _frame: object) -> None:
         received.append(number)

@@ -9,6 +9,8 @@ from types import FrameType
 
 AGAIN_S = 0.02
 _lost = sys.unraisablehook
+received: list[int] = []
+"""Signals on which :func:`end_command` has raised; a module that is imported may have caught that exception."""
 
 
 class Ended(SystemExit):
@@ -38,6 +40,7 @@ def end_process(number: int, _frame: FrameType | None) -> None:
 
 def end_command(number: int, _frame: FrameType | None) -> None:
     """End by an exception, so that the command cleans up."""
+    received.append(number)
     raise Ended(number)
 
 

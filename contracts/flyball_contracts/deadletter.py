@@ -60,7 +60,7 @@ def dead_letter(
 
 
 def _fitting(headers: Sequence[Header]) -> list[Header]:
-    """The headers for which there is room, each one whole."""
+    """The headers that fit; none is cut."""
     kept: list[Header] = []
     left = MOST_HEADER_BYTES
     for one in headers:

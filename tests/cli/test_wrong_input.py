@@ -42,8 +42,8 @@ def test_wrong_broker_address(tmp_path: Path, recording: Path) -> None:
     [
         ("worker: [\n", [":2", "YAML"]),
         ("worker:\n  ap: mine\n", [":2", "worker.ap", "did you mean 'app'"]),
-        ("worker:\n  table_age_s: 0\n", [":2", "table_age_s", "> 0"]),
-        ("kafka:\n  bootstrap: 17\n", [":2", "bootstrap", "str"]),
+        ("worker:\n  table_age_s: 0\n", [":2", "table_age_s", "more than 0"]),
+        ("kafka:\n  bootstrap: 17\n", [":2", "bootstrap", "text"]),
         ("kafka:\n  # ours\n  bootstrap: kafka\n", [":3: kafka.bootstrap: 'kafka'", "HOST:PORT"]),
     ],
 )

@@ -26,6 +26,7 @@ from flyball_streams.recording.offline import Replayed
         (["demo", "--recording", "a", "--fleet", "b"], ["--recording", "--fleet"]),
         (["demo", "--headless", "--for", "nan"], ["--for", "nan"]),
         (["demo", "--headless", "--for", "5", "--speed", "inf"], ["--speed", "inf"]),
+        (["demo", "--headless", "--for", "5", "--speed", "1e6"], ["--speed", "3600"]),
         (["backtest", "a", "--cold-start", "nan"], ["--cold-start", "nan"]),
         (["backtest", "a", "--slo", "0.9", "nan"], ["--slo", "nan"]),
         (["topics", "--acls", "--create"], ["--acls", "--create"]),

@@ -23,7 +23,12 @@ PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
             "agent.workloads.targets[0].server: expected one of vllm, triton, tgi, sglang, generic",
         ),
         ("agent: {capacity_type: x}", "agent.capacity_type: expected one of '', owned, reserved, on_demand, spot"),
-        ("agent: {period_s: x}", "agent.period_s: expected `float`, got `str`"),
+        ("agent: {period_s: x}", "agent.period_s: expected a number, got text"),
+        ("agent: {period_s: 1e300}", "agent.period_s: must be at most 86400"),
+        ("agent: {disabled: x}", "agent.disabled: expected a list, got text"),
+        ("kafka: {partitions: {flyball.decisions.v1: 1e9}}", "kafka.partitions[flyball.decisions.v1]: expected a"),
+        ("worker: {health: {quarantine_share: .inf}}", "worker.health.quarantine_share: .inf is not a finite number"),
+        ("feeds: [{source: uk_carbon, zone: .nan}]", "feeds[0].zone: .nan is not a finite number"),
         ("actuator: {mode: x}", "actuator.mode: expected one of off, dry_run, live"),
     ],
 )

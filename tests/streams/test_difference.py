@@ -108,7 +108,7 @@ def test_lines_are_read_by_time_and_each_id_once(tmp_path: Path) -> None:
 def test_what_is_no_decision_is_named_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(msgspec.json.encode(scale("a", 1, 2)) + b"\n{}\n")
-    with pytest.raises(RecordingError, match=r"a\.jsonl:2: is not a decision"):
+    with pytest.raises(RecordingError, match=r"a\.jsonl:2: this line is not a decision"):
         read_decisions(path)
     with pytest.raises(RecordingError, match="cannot be read"):
         read_decisions(tmp_path / "missing")

@@ -110,8 +110,8 @@ def devices_of(
         divided = max(divided, count - shown) if instances else divided
     shared = labels.get(SHARING, "none") != "none" or (0 < count < _whole(capacity.get(GPU)) and not instances)
     free = min(open_.get(GPU, 0), shown)
-    family = labels.get("nvidia.com/gpu.family", "")
-    product = Device(id="", model=model or "GPU", memory_bytes=memory_bytes, architecture=family)
+    architecture = labels.get("nvidia.com/gpu.family", "")
+    product = Device(id="", model=model or "GPU", memory_bytes=memory_bytes, architecture=architecture)
 
     def gpu(index: int, **changes: bool) -> Device:
         return msgspec.structs.replace(product, id=f"{node}/gpu-{index}", index=index, **changes)

@@ -37,7 +37,7 @@ class Task:
     ``abandoned``, whether the platform was informed. ``moved``: its cell has another partition now. ``signature`` is
     that of its first delivery. ``aside``: a newer decision on the subject may replace it, and until that is accepted or
     refused it waits. ``objection`` is what the guard says against the operation that is being taken back,
-    and ``gone``: that was tried, and is too late.
+    and ``gone``: taking it back was tried, and came too late.
     """
 
     decision: AnyDecision

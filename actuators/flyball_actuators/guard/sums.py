@@ -20,7 +20,8 @@ DeclaredByName = Mapping[str, Declared]
 class Gpu(NamedTuple):
     """A GPU that MIG does not divide: the workloads of the replicas on it, and whether it is ``shared``.
 
-    It is, if the platform says so or has put several replicas on it. What no platform placed does not count.
+    It is shared if the platform says so, or has placed several replicas on it. Processes that no platform placed do
+    not count.
     """
 
     workloads: tuple[str, ...]
@@ -28,9 +29,9 @@ class Gpu(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """GPUs to which a replica may come beside a ``tenant``, ``None`` if the GPU is free.
+    """GPUs on which a replica may be placed beside the work of a ``tenant``; ``None`` for free GPUs.
 
-    Only one that requests a part of a GPU may, where the GPU is not ``shared``.
+    Unless they are ``shared``, only a replica that requests part of a GPU may be.
     """
 
     shared: bool

@@ -10,7 +10,7 @@ _Key = tuple[str, str]
 
 
 class Shown:
-    """Nodes, replicas and GPUs. An inventory that says the same as the one before it costs next to nothing."""
+    """Nodes, replicas and GPUs. An inventory that repeats the one before it is passed over."""
 
     def __init__(self) -> None:
         self.inventories: dict[str, Inventory] = {}

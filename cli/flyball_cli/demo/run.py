@@ -16,21 +16,20 @@ from flyball_cli.demo.services import Options, Services, plan_of, settings_of, s
 from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
 from flyball_contracts.config import Config
-from flyball_contracts.errors import TransportError
+from flyball_contracts.errors import Stopped, TransportError
 from flyball_contracts.records import DECISION_TYPES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
 
 SETTLE_S = 30.0
 ALL_KINDS_S = 60.0
 _OWN_FLEET = ("Scale", "Migrate", "Preempt")
-INTERRUPTED = 130
 COLOURS = {"Scale": "cyan", "Migrate": "yellow", "Preempt": "magenta", "Check": "green"}
 
 
 def run_demo(options: Options, config: Config, stop: threading.Event, console: Console) -> int:
-    """Run the demo; 0 when the loop closed, 1 when it did not, 130 when it was interrupted before its time was up.
+    """Run the demo; 0 when the loop closed, 1 when it did not.
 
-    Raises :class:`FlyballError` when it cannot start.
+    Raises :class:`FlyballError` when it cannot start, and :class:`Stopped` when it was stopped before its time was up.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flyball-demo-")))
@@ -62,7 +61,9 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
         show(console, monitor, verdict, first_s, wall_s, interrupted=stop.is_set())
         if verdict.problems:
             return 1
-        return INTERRUPTED if stop.is_set() and options.for_s is not None else 0
+        if stop.is_set() and options.for_s is not None:
+            raise Stopped("the demo was stopped before its time was up")
+        return 0
 
 
 def _judge(options: Options, services: Services, monitor: Monitor, interrupted: bool) -> Verdict:

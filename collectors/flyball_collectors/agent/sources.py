@@ -38,7 +38,7 @@ class SourceKind(NamedTuple):
         return self.opened(config, node)
 
     def same(self, old: AgentConfig, new: AgentConfig) -> bool:
-        """Whether the two configurations give the same source."""
+        """Whether both configurations open this source with the same settings, or do not open it."""
         switched = (self.switch in old.disabled) != (self.switch in new.disabled)
         return not switched and all(getattr(old, key) == getattr(new, key) for key in self.settings)
 

@@ -11,14 +11,14 @@ _STEP_NS = round(STEP_S * NS_PER_S)
 
 
 class Level:
-    """Curves of one value, from the present hour on for a day."""
+    """Constant curves of 24 hours, from the present hour on."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._last: Signal | None = None
 
     def curve(self, value: float, now_ns: int, where: str) -> Signal:
-        """Curve of a value at ``now_ns``; raises :class:`FeedError` for an impossible one."""
+        """Curve of a value in the unit of its kind, at ``now_ns``; raises :class:`FeedError` if it is impossible."""
         if not possible(value, self._shape.kind):
             raise FeedError(f"{where}: {value:g} is no {self._shape.kind.replace('_', ' ')}; the provider has changed")
         start_ns = now_ns // _STEP_NS * _STEP_NS

@@ -24,9 +24,9 @@ class Offer(Section, frozen=True, kw_only=True):
     ``price_usd_per_hour`` and ``loss_per_hour``, which are used while the feeds have no value. Carbon is that of
     ``zone``; empty: the workload's. Spot machines of one GPU type in one zone count as reclaimed together. ``power_w``
     is a machine's. A cell may have ``at_most`` machines; one starts within ``start_s``. A ``reserved`` offer is limited
-    to existing machines; an offer with the ``name`` of a pool of the cell to existing ones and those that the pool may
-    buy. ``speed`` is the work of a replica relative to other offers with a ``speed``, for workloads whose architecture
-    is not known. Only the named ``cells`` may use it; none named: all.
+    to existing machines. An offer that is named as a pool of the cell is limited to existing machines and those that
+    the pool may still buy. ``speed`` is the work of a replica relative to other offers with a ``speed``, for workloads
+    whose architecture is not known. Only the named ``cells`` may use it; none named: all.
     """
 
     name: OfferName

@@ -49,7 +49,7 @@ class PoolConfig(Section, frozen=True, kw_only=True):
     NodePool, such as ``nvidia.com/gpu: 8``. ``zones`` are availability zones, or subnets of a fleet. A machine has
     ``instance_type`` and counts ``price_usd_per_hour``; the pool always has between ``min_machines`` and
     ``max_machines``. Workers buy from a pool once they know the ``gpus`` of a machine: the number by model, as
-    inventories name it. If it is left out, they learn it from the first machine.
+    inventories name it. If it is left out, they read it from the first machine.
     """
 
     name: PoolName

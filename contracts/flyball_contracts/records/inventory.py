@@ -68,7 +68,8 @@ class Device(Part, frozen=True, kw_only=True):
 class Allocation(Part, frozen=True, kw_only=True):
     """One replica of a workload on this node; ``devices`` are row indexes, empty for a share of the host.
 
-    ``runtime`` runs it, and ``labels`` are what that calls it: namespace, pod and container, or job.
+    ``runtime`` is the system that runs it; ``labels`` are the names that it has there: namespace, pod and container, or
+    job.
     """
 
     workload: str

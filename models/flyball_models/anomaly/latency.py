@@ -5,12 +5,12 @@ moves the median of its group and is no fault, so
 
     r = y - median of the group        z = (r - usual) / spread
 
-`usual` is the replica's own slow mean of r, bounded by `apart` robust deviations of the means of its peers: who was
-slow from the start is not usual. `spread` is its own mean absolute deviation, of which the median of its peers is the
-prior, times the square root of `lasting`: requests of one kind come together, and `lasting` says by how much more the
-means of `block` periods of its peers vary than if each period had others. Of slowness the evidence is a one-sided
-cumulative sum (Page 1954, "Continuous inspection schemes"), and of silence the improbability of having no answer for so
-long, where a share p of the peers has one in each period:
+`usual` is the replica's own slow mean of r, bounded by `apart` robust deviations of the means of its peers, so that a
+replica that was slow from the start does not become the norm. `spread` is its own mean absolute deviation, of which the
+median of its peers is the prior, times the square root of `lasting`: requests of one kind come together, and `lasting`
+says by how much more the means of `block` periods of its peers vary than if each period had others. Of slowness the
+evidence is a one-sided cumulative sum (Page 1954, "Continuous inspection schemes"), and of silence the improbability of
+having no answer for so long, where a share p of the peers has one in each period:
 
     slower:  E = max(0, E + min(z, most) - drift)        unanswered:  E = E - log(1 - p), or 0 with an answer
 
@@ -271,7 +271,7 @@ def _blocks(state: State, off: Floats, compared: Bools, c: Config) -> tuple[Floa
 
 
 def _lasting(state: State, home: Ints, c: Config) -> tuple[Floats, Bools]:
-    """By how much more blocks of a replica's peers vary than those of independent periods [N], and if it is known."""
+    """Variance of the blocks of a replica's peers, relative to independent periods [N], and whether it is known."""
     groups = int(home.max(initial=-1)) + 1
     inside = home >= 0
     own = (np.where(inside, x, _ZERO) for x in (state.blocks, state.blocks * state.lasting))
@@ -281,7 +281,7 @@ def _lasting(state: State, home: Ints, c: Config) -> tuple[Floats, Bools]:
 
 
 def _of_peers(most: Floats, home: Ints) -> Floats:
-    """What counts of the largest evidence [K, N] of a group for its members, 0 in a group of less than three."""
+    """The record of the group that each member is judged against [K, N]; 0 in a group of less than three."""
     groups = int(home.max(initial=-1)) + 1
     inside = np.flatnonzero(home >= 0)
     at = home[inside]
@@ -295,7 +295,7 @@ def _of_peers(most: Floats, home: Ints) -> Floats:
 
 
 def _share_of_peers(home: Ints, answers: Bools) -> Floats:
-    """Share of the others of a replica's group that have an answer, one without counted in addition [N]."""
+    """Share of a replica's peers that have an answer [N]; one peer more counts as having none."""
     groups = int(home.max(initial=-1)) + 1
     members, known = (np.append(np.bincount(home[of], minlength=groups), 0)[home] for of in (home >= 0, answers))
     return np.asarray((known - answers) / np.maximum(members, 1), np.float32)

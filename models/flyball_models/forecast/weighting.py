@@ -172,10 +172,11 @@ def _update(state: State, y: Array, ok: Array, config: Config) -> tuple[Array, A
 
 
 def _combine(state: State, y: Input, mask: Input, parts: Sequence[Array], config: Config) -> tuple[State, Blend]:
-    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend `parts`, the experts' besides the last value.
+    """Resolve open forecasts with `y[N]` where `mask[N]`, then blend `parts`.
 
-    These were made at this tick, after `y` was known, as log(1 + y); NaN if an expert has none. Forecasts at a tick
-    without a value are blended, but not kept to be judged. A series that never had a value is NaN.
+    These are the forecasts of all experts but the last value, made at this tick, after `y` was known, as log(1 + y);
+    NaN if an expert has none. Forecasts at a tick without a value are blended, but not kept to be judged. A series that
+    never had a value is NaN.
     """
     y = as_array(y)
     ok = jnp.isfinite(y) & mask

@@ -72,6 +72,6 @@ def wasted(seen: HeldDevices, config: Config = DEFAULT) -> tuple[NDArray[np.int6
 def stranded(free: NDArray[np.int64], held: NDArray[np.int64], needed: int) -> NDArray[np.bool_]:
     """Whether the free GPUs of nodes are stranded, all [M]: beside held ones, and fewer than ``needed``.
 
-    ``needed`` is the number of GPUs on one node that replicas of the cell take, but for few small ones.
+    ``needed`` is the number of GPUs on one node that a replica of the cell takes; a few smaller replicas do not count.
     """
     return (free > 0) & (held > 0) & (free < needed)

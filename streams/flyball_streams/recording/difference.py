@@ -114,7 +114,7 @@ def _listed(path: Path) -> Iterable[AnyDecision]:
                 yield _decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 remedy = "give a recording, or what `flyball replay --out` wrote"
-                raise RecordingError(f"{path}:{number}: is not a decision: {error}; {remedy}") from error
+                raise RecordingError(f"{path}:{number}: this line is not a decision: {error}; {remedy}") from error
 
 
 def _paired(old: list[AnyDecision], new: list[AnyDecision], within_ns: int) -> Iterable[Pair]:

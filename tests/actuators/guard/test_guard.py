@@ -107,7 +107,7 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("resize nothing", scale(after=4, resources=Resources()), {}, "invalid", r"name nothing to change"),
     ("resize to none", scale(after=4, resources=Resources(cpu=0.0)), {}, "invalid", r"resources\.cpu is 0\.0"),
     ("mix twice", scale(mix=[("od", 0, 1), ("od", 0, 1)]), {}, "invalid", r"names offer 'od' twice"),
-    ("mix below none", scale(mix=[("od", 0, -1)]), {}, "invalid", r"less than no replicas"),
+    ("mix below none", scale(mix=[("od", 0, -1)]), {}, "invalid", r"mix has -1 replicas of offer 'od'"),
     ("mix of more", scale(mix=[("od", 0, 7)]), {}, "invalid", r"7 replicas in all where the decision has 6"),
     ("no id", scale(""), {}, "invalid", r"id is empty"),
     ("pinned", preempt(workload="pin"), {"specs": [spec("pin", interruptible=False)]}, "invalid", r"not interruptible"),

@@ -36,4 +36,4 @@ def test_pairs_are_written_and_targets_chosen(files: tuple[Path, Path], tmp_path
 def test_what_is_neither_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("worker: {}\n")
     done = flyball("diff", tmp_path / "a", tmp_path / "a")
-    check_refused(done.returncode, done.stderr, "a:1: is not a decision", "replay --out")
+    check_refused(done.returncode, done.stderr, "a:1: this line is not a decision", "replay --out")

@@ -29,9 +29,9 @@ class GrantIndex(KeptGrants):
         return self._by.get(("urgency", urgency) if target is None else ("urgency", urgency, target), ())
 
     def of(self, per: Literal["target", "workload", "tenant"], name: str) -> Sequence[Grant]:
-        """Those of a target, workload or tenant, and those that older versions wrote down without a workload.
+        """Those of a target, workload or tenant, and those of older versions, which wrote down no workload.
 
-        Of those of one time, the ones without a workload come first.
+        At equal times, those without a workload come first.
         """
         named, unnamed = self._by.get((per, name), ()), self._by.get(_UNNAMED, ())
         return sorted([*unnamed, *named], key=lambda grant: grant.at_ns) if unnamed else named

@@ -11,6 +11,7 @@ from rich.table import Table
 from flyball_cli.extras import need
 from flyball_cli.options import DAY_S, Finite, progress_bar, until_signal, with_config
 from flyball_contracts.config import Config
+from flyball_contracts.errors import Stopped
 
 
 @click.command("waste")
@@ -44,8 +45,8 @@ def command(
     if recording is not None:
         with until_signal() as stop, progress_bar("looking") as progress:
             found = of_recording(recording, config.worker, stop, progress)
-        if found is None:
-            sys.exit(130)
+            if found is None:
+                raise Stopped("the recording was not read to its end")
     else:
         from flyball_cli.explain.records import read_insights
 

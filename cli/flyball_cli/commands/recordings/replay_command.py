@@ -1,6 +1,5 @@
 """``flyball replay``."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from flyball_cli.extras import need
 from flyball_cli.options import Finite, common, configured, progress_bar, until_signal
 from flyball_cli.outputs import force_option, output, written
 from flyball_contracts.config import Config
+from flyball_contracts.errors import Stopped
 from flyball_contracts.records import DECISION_TYPES
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def command(
             report = replay(recording, config.kafka, stop=stop, speed=speed, progress=progress, rebase_to_ns=start_ns)
             click.echo(f"{report.messages} messages sent")
             return
-        lines = _offline(recording, config, out, stop, progress)
-    sys.exit(0 if lines is not None else 130)
+        _offline(recording, config, out, stop, progress)
 
 
 def _offline(
@@ -81,7 +80,7 @@ def _offline(
     out: Path | None,
     stop: threading.Event,
     progress: Callable[[int, int], None],
-) -> int | None:
+) -> None:
     from flyball_streams.recording import Recording
 
     Recording.open(recording)  # a file that is none is refused before a second of imports
@@ -91,12 +90,11 @@ def _offline(
 
     result = decide(recording, config.worker, histories=histories(config.worker), stop=stop, progress=progress)
     if result is None:
-        return None
+        raise Stopped("the recording was not replayed to its end")
     if out is not None:
         with written(out) as file:
             file.writelines(line + b"\n" for line in result.decisions)
     Console().print(tabulated(result))
-    return len(result.decisions)
 
 
 def tabulated(result: "Replayed") -> Table:

@@ -24,7 +24,7 @@ from flyball_cli.options import Finite, configured, until_signal
 @click.option("--recording", type=click.Path(path_type=Path), help="Serve the demand of this recording.")
 @click.option("--fleet", type=click.Path(path_type=Path), help="Description of the simulated fleet (YAML).")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the simulated fleet.")
-@click.option("--speed", type=Finite(min=0.01), help="Event seconds per second.")
+@click.option("--speed", type=Finite(min=0.01, max=3600.0), help="Event seconds per second.")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka instead of an embedded broker.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the dashboard.")
 @click.option("--broker-port", type=click.IntRange(0, 65535), help="Where clients find the embedded broker.")

@@ -56,8 +56,8 @@ class Roster:
         """Find GPUs that were added or removed; queries NVML unless ``count`` is given.
 
         Nothing is searched while a call about a GPU hangs. A GPU that stays ``lost`` may have been reset in place,
-        which only a new session of NVML shows: one is started after 1 look, then after 2, 4 and so on up to 32. One
-        that takes longer than a few seconds is used from the first look after it began.
+        which only a new session of NVML shows: one is started after 1 look, then after 2, 4 and so on up to 32. A
+        session that takes longer than a few seconds to start is used from the first look after it is ready.
         """
         if self._workers.stuck():
             return Change([], [])
@@ -117,7 +117,10 @@ class Roster:
         return True
 
     def _use(self, renewal: Renewal) -> None:
-        """Open the same GPUs in the new session, where one that does not respond keeps its row, or else none yet."""
+        """Open the same GPUs in the new session; one that does not respond keeps its row.
+
+        If the GPUs are others than before, or may be, none is opened.
+        """
         if renewal.problem and renewal.problem != self._problem:
             _LOG.warning("NVML does not begin again: %s", renewal.problem)
         self._problem = renewal.problem

@@ -22,7 +22,7 @@ _SHOWN = 5
 def check_apart(found: Sequence[Sample], match: Mapping[str, str], model: str) -> None:
     """Raise :class:`PageError` if the samples do not distinguish the target.
 
-    That is if none has a label of ``match`` or none has its value, and if the label ``model`` has several values and
+    They do not if none has the labels and values of ``match``, or if the label ``model`` has several values and
     ``match`` names none of them. A page without samples, of an unused server, is valid.
     """
     if not found:

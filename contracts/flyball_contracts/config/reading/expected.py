@@ -7,6 +7,27 @@ from typing import Any, Literal
 
 import msgspec
 
+_NAMES = {
+    "object": "keys with values", "array": "a list", "str": "text", "int": "a whole number", "float": "a number",
+    "bool": "true or false", "null": "nothing",
+}  # fmt: skip
+_BOUNDS = {"<=": "at most", "<": "less than", ">=": "at least", ">": "more than"}
+_BOUND = re.compile(r"Expected `[a-z]+` (of length )?([<>]=?) ([-+.\de]+)")
+_TYPES = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`")
+
+
+def plainly(message: str) -> str:
+    """What msgspec says of a value, in the words of those who write YAML; other text only begins in lower case."""
+    if bound := _BOUND.fullmatch(message):
+        length, sign, number = bound.groups()
+        if length and (sign, number) == (">=", "1"):
+            return "must not be empty"
+        return f"must {'have a length of' if length else 'be'} {_BOUNDS[sign]} {float(number):.15g}"
+    if types_ := _TYPES.fullmatch(message):
+        wanted, got = (" or ".join(_NAMES.get(one, one) for one in group.split(" | ")) for group in types_.groups())
+        return f"expected {wanted}, got {got}"
+    return message[0].lower() + message[1:]
+
 
 def expected_at(kind: Any, path: str) -> str:
     """The choices, or the format, of the value at ``path`` of a ``kind``; empty if its type is enough."""

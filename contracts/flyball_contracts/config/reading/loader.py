@@ -3,7 +3,7 @@
 import re
 import types
 import typing
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from flyball_contracts.config.reading.expected import expected_at
+from flyball_contracts.config.reading.expected import expected_at, plainly
 from flyball_contracts.config.reading.removed import remedy
 from flyball_contracts.config.reading.yaml_text import YamlLoader, refuse_mistakes
 from flyball_contracts.errors import ConfigError
@@ -70,14 +70,50 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `")
-        inner = where.rstrip("`").removeprefix("$").lstrip(".")
+        message, inner = _message_and_path(error)
+        inner = _with_keys(inner, data, kind)
         expected = expected_at(kind, inner) if message.startswith(_INVALID_ENUM) or "matching regex" in message else ""
-        message = f"expected {expected}" if expected else f"{message[0].lower()}{message[1:]}"
+        message = f"expected {expected}" if expected else plainly(message)
         if named := _KEY.fullmatch(message):  # a section that checks itself names the key first
             inner, message = f"{inner}.{named[1]}".lstrip("."), named[2]
         place = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{name}:{line_of(node, inner)}: {place or 'the document'}: {message}") from error
+
+
+def _message_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Message and path of an error; ``[...]`` in a path is a key that msgspec does not name."""
+    message, _, where = str(error).partition(" - at `")
+    _, _, path = where.rstrip("`").rpartition("$")
+    return (f"a key: {message}" if where.startswith("key` in") else message), path.lstrip(".")
+
+
+def _with_keys(path: str, data: Any, kind: Any) -> str:
+    """A path with the key that each ``[...]`` in it is about: the first one that is wrong by itself."""
+    before, unnamed, after = path.partition("[...]")
+    for key in _at(data, _parts(before)) if unnamed else ():
+        alone = _only(data, _parts(before), key)
+        try:
+            msgspec.convert(alone, kind)
+        except msgspec.ValidationError as error:
+            if _message_and_path(error)[1] == path:
+                return _with_keys(f"{before}[{key}]{after}", alone, kind)
+    return path
+
+
+def _at(data: Any, parts: Sequence[str]) -> Any:
+    for part in parts:
+        data = data[int(part)] if isinstance(data, list) else data[part]
+    return data
+
+
+def _only(data: Any, parts: Sequence[str], key: Any) -> Any:
+    """The data with one key alone in the mapping at a path."""
+    if not parts:
+        return {key: data[key]}
+    part: Any = int(parts[0]) if isinstance(data, list) else parts[0]
+    copied = data.copy()
+    copied[part] = _only(data[part], parts[1:], key)
+    return copied
 
 
 def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:
@@ -147,7 +183,7 @@ def _children(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
 def line_of(node: yaml.Node | None, path: str) -> int:
     """Line of the deepest node on ``path`` that exists, counted from 1."""
     line = node.start_mark.line + 1 if node is not None else 1
-    for part in re.findall(r"[^.\[\]]+", path):
+    for part in _parts(path):
         if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
             inner: yaml.Node = node.value[int(part)]
             line, node = inner.start_mark.line + 1, inner
@@ -156,3 +192,8 @@ def line_of(node: yaml.Node | None, path: str) -> int:
         else:
             break
     return line
+
+
+def _parts(path: str) -> list[str]:
+    """Keys and places of a path such as ``kafka.partitions[flyball.decisions.v1]`` or ``feeds[2].zone``."""
+    return [key or place for place, key in re.findall(r"\[([^\]]*)\]|([^.\[\]]+)", path)]

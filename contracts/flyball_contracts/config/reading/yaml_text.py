@@ -33,7 +33,7 @@ def refuse_mistakes(tree: yaml.Node | None, name: str) -> None:
 
     YAML accepts both; of two equal keys it silently takes the last.
     """
-    waiting: list[tuple[yaml.Node | None, str]] = [(tree, "the document")]
+    waiting: list[tuple[yaml.Node | None, str]] = [(tree, "")]
     known = set[int]()
     while waiting:
         node, place = waiting.pop()
@@ -41,17 +41,19 @@ def refuse_mistakes(tree: yaml.Node | None, name: str) -> None:
             continue
         known.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            waiting.extend((item, place) for item in node.value)
+            waiting.extend((item, f"{place}[{i}]") for i, item in enumerate(node.value))
         elif isinstance(node, yaml.MappingNode):
             lines: dict[str, int] = {}
             for key, value in node.value:
                 text, line = str(key.value), key.start_mark.line + 1
+                where = f"{place}.{text}" if place else text
                 if text in lines:
-                    raise ConfigError(f"{name}:{line}: {text}: stands twice; it is also in line {lines[text]}")
+                    raise ConfigError(f"{name}:{line}: {where}: stands twice; it is also in line {lines[text]}")
                 lines[text] = line
-                waiting.append((value, text))
+                waiting.append((value, where))
         elif node.tag == _FLOAT and not math.isfinite(_number(node.value)):
-            raise ConfigError(f"{name}:{node.start_mark.line + 1}: {place}: {node.value} is not a finite number")
+            where = f"{name}:{node.start_mark.line + 1}: {place or 'the document'}"
+            raise ConfigError(f"{where}: {node.value} is not a finite number")
 
 
 def _number(text: str) -> float:

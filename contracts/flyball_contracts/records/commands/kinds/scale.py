@@ -71,8 +71,9 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         twice = [name for name, count in Counter(part.offer for part in self.mix).items() if count > 1]
         if twice:
             return f"mix names offer {min(twice)!r} twice; name each once"
-        if any(part.replicas < 0 or part.replicas_before < 0 for part in self.mix):
-            return "mix has an offer with less than no replicas; none must be negative"
+        for part in self.mix:
+            if (fewest := min(part.replicas, part.replicas_before)) < 0:
+                return f"mix has {fewest} replicas of offer {part.offer!r}; numbers must not be negative"
         total = sum(part.replicas for part in self.mix)
         if self.mix and total > self.replicas:
             return f"mix has {total} replicas in all where the decision has {self.replicas}; it must not have more"

@@ -42,7 +42,7 @@ REPEAT_S = 300.0
 STRAGGLING = "straggling"
 SLOW_ITSELF = "the replica was as slow on another device: the program is the cause, and it is moved no more"
 SILENT_FOR_S = 75.0
-"""A node that is still silent is reported again every minute; nothing is placed on it until that has not come."""
+"""Nothing is placed on a silent node for so long after each report of its silence, which comes every minute."""
 
 
 class IncidentState(msgspec.Struct):
@@ -128,7 +128,7 @@ class IncidentManager:
         unhealthy.update(dict.fromkeys(self.state.quarantine.devices(self.directory), until_ns))
 
     def close_silent(self, unhealthy: dict[str, int], tick: Tick, symptoms: Iterable[Symptom]) -> None:
-        """Add the devices of nodes that send nothing to ``unhealthy``, until the next word on their silence is overdue.
+        """Add the devices of nodes that send nothing to ``unhealthy``, until a report of their silence is overdue.
 
         Their inventories are what they last sent: GPUs that seem free may be gone with the node. A newer inventory,
         such as the controller's, says what is there now. An agent sends its inventory before the frames of a tick, so
@@ -145,8 +145,8 @@ class IncidentManager:
     def proposals(self, tick: Tick) -> Iterator[Proposal]:
         """Proposals that follow from incidents.
 
-        They are to move ranks of gangs that stand still off the node at fault, and to move replicas off devices that
-        were only slow when that was proposed, and have a second sign now.
+        They move ranks of gangs that stand still off the faulty node. They also move replicas off devices that were
+        only slow when the move was proposed, and that have shown a second sign since.
         """
         yield from moves_off(self.cell, self.state.incidents.values(), self.directory, tick)
         yield from self.state.slow.confirmed(tick, self._is_slow_device)
@@ -272,7 +272,7 @@ class IncidentManager:
         )
 
     def _is_missed(self, node: str) -> bool:
-        """Whether a node should send frames: it was not removed, nor has its agent left it on purpose without work."""
+        """Whether a node should send frames: it was not removed, nor did its agent stop on purpose while idle."""
         inventory = self.directory.inventories.get(node)
         return inventory is not None and (inventory.agent == "running" or inventory.holds_work)
 

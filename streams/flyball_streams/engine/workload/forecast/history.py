@@ -9,8 +9,8 @@ from flyball_contracts.records import Tick
 class History(NamedTuple):
     """States of the models after the series of one cell, as host arrays.
 
-    ``slots`` are those of the workloads ``names`` in the states; ``last_tick`` is the index of the last tick learned
-    from, of ``period_ns``.
+    ``slots`` are those of the workloads ``names`` in the states; ``last_tick`` is the index of the last tick in
+    the series, of ``period_ns``.
     """
 
     names: tuple[str, ...]
