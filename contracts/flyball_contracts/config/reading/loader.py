@@ -102,7 +102,7 @@ def _with_keys(path: str, data: Any, kind: Any) -> str:
 
 def _at(data: Any, parts: Sequence[str]) -> Any:
     for part in parts:
-        data = data[int(part)] if isinstance(data, list) else data[part]
+        data = data[_index(data, part)]
     return data
 
 
@@ -110,10 +110,13 @@ def _only(data: Any, parts: Sequence[str], key: Any) -> Any:
     """The data with one key alone in the mapping at a path."""
     if not parts:
         return {key: data[key]}
-    part: Any = int(parts[0]) if isinstance(data, list) else parts[0]
-    copied = data.copy()
-    copied[part] = _only(data[part], parts[1:], key)
+    index, copied = _index(data, parts[0]), data.copy()
+    copied[index] = _only(data[index], parts[1:], key)
     return copied
+
+
+def _index(container: Any, part: str) -> Any:
+    return int(part) if isinstance(container, list) else part
 
 
 def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: str) -> None:
