@@ -27,6 +27,7 @@ PAGE = 'agent: {workloads: {targets: [{workload: a, url: "%s", server: %s}]}}'
         ("agent: {period_s: 1e300}", "agent.period_s: must be at most 86400"),
         ("agent: {disabled: x}", "agent.disabled: expected a list, got text"),
         ("kafka: {partitions: {flyball.decisions.v1: 1e9}}", "kafka.partitions[flyball.decisions.v1]: expected a"),
+        ("kafka: {client: {1: a}}", "kafka.client: a key: expected text, got a whole number"),
         ("worker: {health: {quarantine_share: .inf}}", "worker.health.quarantine_share: .inf is not a finite number"),
         ("feeds: [{source: uk_carbon, zone: .nan}]", "feeds[0].zone: .nan is not a finite number"),
         ("actuator: {mode: x}", "actuator.mode: expected one of off, dry_run, live"),

@@ -83,8 +83,9 @@ def convert_node(node: yaml.Node | None, data: Any, kind: type[T], name: str, pa
 def _message_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
     """Message and path of an error; ``[...]`` in a path is a key that msgspec does not name."""
     message, _, where = str(error).partition(" - at `")
-    _, _, path = where.rstrip("`").rpartition("$")
-    return (f"a key: {message}" if where.startswith("key` in") else message), path.lstrip(".")
+    if where.startswith("key` in"):
+        message = f"a key: {plainly(message)}"
+    return message, where.rstrip("`").rpartition("$")[2].lstrip(".")
 
 
 def _with_keys(path: str, data: Any, kind: Any) -> str:
