@@ -1,5 +1,6 @@
 """Starts the services, observes them, stops them, and checks the result."""
 
+import shutil
 import tempfile
 import threading
 import time
@@ -16,12 +17,14 @@ from flyball_cli.demo.services import Options, Services, plan_of, settings_of, s
 from flyball_cli.demo.summary import Verdict, failures, show
 from flyball_cli.topics import create_topics, start_group_at_end
 from flyball_contracts.config import Config
-from flyball_contracts.errors import Stopped, TransportError
+from flyball_contracts.errors import ConfigError, Stopped, TransportError
 from flyball_contracts.records import DECISION_TYPES
 from flyball_contracts.topics import DECISIONS, DEMAND, EVENTS, PROPOSALS, TELEMETRY
 
 SETTLE_S = 30.0
 ALL_KINDS_S = 60.0
+ROOM_BYTES = 8 << 20
+"""Free space that the demo needs for temporary files: ledger, logs and configuration of a day."""
 _OWN_FLEET = ("Scale", "Migrate", "Preempt")
 COLOURS = {"Scale": "cyan", "Migrate": "yellow", "Preempt": "magenta", "Check": "green"}
 
@@ -33,6 +36,11 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flyball-demo-")))
+        if (free := shutil.disk_usage(folder).free) < ROOM_BYTES:
+            raise ConfigError(
+                f"TMPDIR: {folder.parent} has {free / 2**20:.1f} MiB free and needs {ROOM_BYTES / 2**20:.0f}; "
+                "make room there, or let TMPDIR name another folder"
+            )
         plan = plan_of(options, config)  # raises before anything is started
         bootstrap = options.bootstrap
         if bootstrap is None:
