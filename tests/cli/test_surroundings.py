@@ -51,7 +51,7 @@ def test_a_service_on_a_disk_that_has_filled_says_so(tmp_path: Path, monkeypatch
     failure = child.failure()
     assert failure is not None
     assert "make room" not in failure
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    monkeypatch.setattr(shutil, "disk_usage", {tmp_path: SimpleNamespace(free=0)}.__getitem__)
     full = child.failure()
     assert full is not None
     assert f"{tmp_path} is on a full disk; make room there, or let TMPDIR name another folder" in full
