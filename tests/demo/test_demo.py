@@ -89,6 +89,15 @@ def test_recording(gentd26: Path) -> None:
     check_closed(run(line, gentd26.parent, status=None, timeout_s=LOADED_S))
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Temporary files of a demo, which stay there if it is killed."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
 @contextmanager
 def running() -> Generator[tuple[subprocess.Popen[str], dict[str, int]]]:
     """A demo with all its services up, and their process ids by name; nothing is left of it in the end."""
@@ -138,7 +147,7 @@ def test_a_killed_worker_is_reported_and_fails_the_demo() -> None:
         assert not any(lives(pid) for pid in pids.values())
 
 
-def test_interrupt_ends_everything() -> None:
+def test_interrupt_ends_everything(temporary: Path) -> None:
     with running() as (demo, pids):
         demo.send_signal(signal.SIGINT)
         out, err = demo.communicate(timeout=DEADLINE_S)
@@ -146,6 +155,7 @@ def test_interrupt_ends_everything() -> None:
         assert "interrupted" in out
         assert "Traceback" not in out + err
         assert not any(lives(pid) for pid in pids.values())
+        assert not list(temporary.iterdir())
 
 
 def test_services_do_not_outlive_a_killed_demo() -> None:
