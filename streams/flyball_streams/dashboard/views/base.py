@@ -193,18 +193,25 @@ def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
         return "no, its agent has stopped"
     if condition is None or condition.condition not in ("cordoned", "drained", "checked"):
         return "yes"
-    names = [f"GPU {device.index}" for device in inventory.devices if device.id in condition.devices]
+    names = _at_fault(inventory, condition)
     if not condition.devices or (names and len(names) == len(inventory.devices)):
         return "no, it is cordoned"
     return f"yes, but not on {', '.join(names)}" if names else "yes"  # what is cordoned may have left the node
 
 
-def condition_facts(condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:
-    """Whether a node may have work, and what it waits for; empty for a healthy one."""
+def _at_fault(inventory: Inventory | None, condition: NodeCondition) -> list[str]:
+    """The GPUs that a condition is about, as far as they are there; none if it is about the whole node."""
+    return [f"GPU {d.index}" for d in (inventory.devices if inventory else ()) if d.id in condition.devices]
+
+
+def condition_facts(inventory: Inventory | None, condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:
+    """Whether a node or some of its GPUs may have work, and what they wait for; empty for a healthy one."""
     if condition is None or condition.condition == "back":
         return []
+    where = ", ".join(_at_fault(inventory, condition))
+    since = f"{condition.condition} since {prefs.stamp(condition.since_ns)}: {condition.reason}"
     return [
-        Fact("condition", f"{condition.condition} since {prefs.stamp(condition.since_ns)}: {condition.reason}"),
+        Fact("condition", f"{where} {since}" if where else since),
         Fact("waits for a person", condition.held),
         Fact("GPUs that leave or restart with it", str(condition.gpus_moved or "")),
     ]

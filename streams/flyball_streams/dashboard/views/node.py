@@ -58,7 +58,7 @@ class NodeView(View):
         if node is not None:
             load = [] if node.cpu is None else [Fact("CPU", percent(node.cpu))]
             condition = view.conditions.get(self._name)
-            state = condition_facts(condition, self._prefs)
+            state = condition_facts(node.inventory, condition, self._prefs)
             self._facts.update([*state, *load, *node_facts(node, condition, self._prefs)])
             self._devices.update(_devices(node, view, cache))
         self._history.update(node, None)

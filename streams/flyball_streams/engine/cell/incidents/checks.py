@@ -49,12 +49,16 @@ class NodeCheck(msgspec.Struct):
         self.next_ns = now_ns + lives_ns + self._wait_ns()
         what = f"{len(devices)} GPU{'s' if len(devices) > 1 else ''} of node {node}" if devices else f"node {node}"
         again = f" again, attempt {self.attempts}" if self.attempts > 1 else ""
+        why = (
+            "those at fault are cordoned and empty, and have no new symptom; they take work again if all pass"
+            if devices
+            else "it is cordoned and empty, and has no new symptom; it takes work again if it passes"
+        )
         return Check(
             id=self.decision, target=f"{cell}/{subject}", cell=cell, workload=subject, time_ns=now_ns,
             expires_ns=now_ns + lives_ns, confidence=1.0, policy=POLICY, node=node, devices=devices,
             attempt=self.attempts,
-            reason=f"Check {what}{again}: it is cordoned and empty, and has no new symptom; it takes work again if "
-            "it passes.",
+            reason=f"Check {what}{again}: {why}.",
             evidence=tuple(Evidence(name="incident", value=1.0, record=name) for name in incidents[:MOST_CITED]),
         )  # fmt: skip
 
