@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct):
     allowed: int | None = None
 
     def same(self, other: "Attempt", tolerance: float) -> bool:
-        """Whether two are equivalent: the same action, in the same direction, by about as much."""
+        """Whether two are equivalent: the same action, in the same direction, to about as many replicas."""
         if (self.kind, self.about) != (other.kind, other.about):
             return False
         if (self.after > self.before, self.after < self.before) != (
@@ -122,7 +122,7 @@ class Backoff(msgspec.Struct):
     def allowed(self, subject: str, now: int) -> int | None:
         """How many replicas of a subject may stop at once, by the last refusal; ``None`` where nothing is known.
 
-        A limit that had no room at all is not known to have any: then the whole is proposed again after the wait.
+        It is also ``None`` if the limits allowed no replica: then the whole change is proposed again after the wait.
         """
         known = self.subjects.get(subject)
         refused = [
@@ -150,8 +150,8 @@ class Backoff(msgspec.Struct):
     def ended(self, subject: str, decision: str, how: str, now: int | None, *, allowed: int | None = None) -> None:
         """Note that a decision ended without effect, and how; the wait starts at ``now``, or at the decision.
 
-        ``allowed`` is how many replicas the limits that refused it would have let go; it counts though the decision had
-        ended unanswered before.
+        ``allowed`` is how many replicas the limits that refused it would have let go; it counts even if the decision
+        had already ended unanswered.
         """
         known = self.subjects.get(subject)
         for attempt in known.attempts if known is not None else ():
@@ -220,7 +220,7 @@ def _similar(known: Subject, wanted: Attempt, rule: Rule) -> list[Attempt]:
 
 
 def _wait_ns(attempt: Attempt, rule: Rule, *, urgent: bool) -> int:
-    soon = urgent or UNAPPROVED in attempt.ends  # an approver waits for the next one
+    soon = urgent or UNAPPROVED in attempt.ends  # an approver waits for the next decision
     most_s = MOST_URGENT_S if soon else MOST_WAIT_S
     return round(min(max(rule.cooldown_s, 1.0) * 2.0 ** min(attempt.count - 1, 32), most_s) * NS_PER_S)
 

@@ -76,7 +76,7 @@ class Cycle:
         return order.replicas if order is not None else self.directory.held(workload).replicas
 
     def staying(self, workload: str) -> int:
-        """Replicas that run and are not to stop."""
+        """Running replicas that the order in flight does not stop."""
         order = self.believed(workload)
         names = {r.name for r in self.directory.replicas(workload)}
         return len(names.difference(order.victims)) if order is not None else len(names)
@@ -119,15 +119,15 @@ class Cycle:
         return self.wakes(workload, wanted) and not self.running(workload)
 
     def is_rising(self, workload: str, running: int, wanted: int) -> bool:
-        """Whether growth waits because more may be wanted in a moment; that of a workload that is down never does."""
+        """Whether growth waits because more may be wanted in a moment; a workload that is down never waits."""
         if wanted <= running or self.is_down(workload, wanted):
             return False
         return self.rate_limit.is_rising(workload, wanted, self.period_ns)
 
     def leavable(self, spec: WorkloadSpec, running: int, replicas: int) -> int:
-        """How many of so many replicas may stop at once: whole gangs within what limits allowed at the last refusal.
+        """How many of ``replicas`` may stop at once: whole gangs, within what the limits of the last refusal allowed.
 
-        All of them where nothing is known, or where not one gang may stop.
+        All of them if no limit is known, or if the limits allow not even one gang.
         """
         allowed, gang = self.memory.backoff.allowed(spec.workload, self.now_ns), gang_of(spec)
         if allowed is None or allowed >= replicas:
@@ -140,7 +140,7 @@ class Cycle:
     ) -> Waited | None:
         """The explanation of earlier attempts if a decision may be made now, ``None`` while it has to wait.
 
-        ``target`` is the workload, where that is not the subject. An ``urgent`` decision has a shorter backoff; an
+        ``target`` is the workload, if that is not the subject. An ``urgent`` decision has a shorter backoff; an
         ``emergency`` is exempt from the rate limit of its target.
         """
         if subject in self.decided or not (emergency or self.is_due(target or subject)):
@@ -148,9 +148,10 @@ class Cycle:
         return self.memory.backoff.admit(subject, wanted, self.now_ns, self.rule, urgent=urgent)
 
     def is_due(self, workload: str) -> bool:
-        """Whether a decision about a workload need not wait: its interval is over, and no rescue is of this tick.
+        """Whether a decision about a workload need not wait: its interval is over, and it has no rescue in this tick.
 
-        A decision of the same tick does not know where the rescue leaves the workload, and could stop the replica.
+        Another decision of the same tick would not know where the rescue leaves the workload, and could stop the
+        rescued replica.
         """
         return workload not in self.rescued and self.rate_limit.is_due(workload)
 
@@ -159,7 +160,7 @@ class Cycle:
         return self.is_due(workload) and not self.memory.backoff.is_short(workload, self.now_ns)
 
     def is_touched(self, workload: str) -> bool:
-        """Whether a replica of a workload is moved in this tick: which one another decision would stop is unknown."""
+        """Whether a replica of a workload is moved in this tick: another decision could stop the same replica."""
         return workload in self.rescued or self.rate_limit.is_of_this_tick(workload)
 
     def issue(self, subject: str, made: Attempt, target: str = "", *, rescue: bool = False) -> str:
@@ -237,7 +238,7 @@ class Cycle:
 
     @property
     def unplaced(self) -> list[WorkloadSpec]:
-        """Workloads, one for each replica, whose reserved room is not there: they are served first."""
+        """Workloads, one for each replica, whose reserved room is not available: they are served first."""
         return self._cache.unplaced
 
     def reserved(self, workload: str) -> list[Place]:
@@ -263,18 +264,18 @@ class Cycle:
         self._cache.infeasible[spec.workload] = self._feasibility_key(spec, running, wanted)
 
     def is_waiting(self, spec: WorkloadSpec, running: int, wanted: int, for_: frozenset[str]) -> bool:
-        """Whether these victims are still waited for: nothing has changed since that was found."""
+        """Whether a workload still waits for these victims: nothing has changed since that was found."""
         known = self._cache.waiting.get(spec.workload)
         return known is not None and known == (self._feasibility_key(spec, running, wanted), for_)
 
     def note_waiting(self, spec: WorkloadSpec, running: int, wanted: int, for_: frozenset[str]) -> None:
-        """Remember that these victims, about which nothing may be decided yet, are waited for."""
+        """Remember that a workload waits for these victims, about which nothing may be decided yet."""
         self._cache.waiting[spec.workload] = self._feasibility_key(spec, running, wanted), for_
 
     def found_before(self, spec: WorkloadSpec, mark: int, situation: object) -> int | None:
         """Replicas for which room was found with victims in the same situation, ``None`` if that is not known.
 
-        It is known only of a placement that no decision of its tick had changed, up to ``mark``.
+        It is known only if no decision of this tick has changed the placement up to ``mark``.
         """
         known = self._cache.found.get(spec.workload)
         if known is None or not self._cache.is_unchanged(mark):

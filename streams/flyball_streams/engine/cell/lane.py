@@ -48,7 +48,7 @@ class CellProposals(msgspec.Struct):
     def is_repeat(self, message: ProposalTick) -> bool:
         """Whether a message repeats one from before a crash of its lane; it may be outdated.
 
-        A source far ahead of the watermark published before the cell's clock was set back, which does not count.
+        Ticks of a source far ahead of the watermark do not count: they are from before the cell's clock was set back.
         """
         completed, index = self.completed.get(message.source, -1), message.tick.index
         if index == completed and message.part > self.parts.get(message.source, 0):
@@ -86,8 +86,8 @@ class CellProposals(msgspec.Struct):
     def add(self, message: ProposalTick, index: int, is_repeat: bool) -> None:
         """Add the proposals and symptoms of a message to tick ``index``, each event once.
 
-        After a crash a lane may find events in ticks that it has published without them. So a repeat adds the symptoms
-        of events that have not counted, and a node lane's moves off devices for which none has; nothing else.
+        After a crash a lane may find events in ticks that it has published without them. So a repeat adds only the
+        symptoms of events that have not counted, and a node lane's moves off devices for which no move has counted.
         """
         if is_repeat and message.tick.index <= self.counted.forgotten:
             return

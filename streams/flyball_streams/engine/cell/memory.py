@@ -22,7 +22,7 @@ SEEN_S = 60.0
 
 
 class Order(msgspec.Struct):
-    """A scaling order for a workload: ``replicas`` instead of ``before``, by decision ``id``, while ``seen`` ran.
+    """A scaling order for a workload: ``replicas`` instead of ``before``, by decision ``id``, when ``seen`` ran.
 
     It is in flight until it expires, fails, or shows in the inventories; while the actuator reports it as running, it
     does not expire. ``places`` are the places granted to it, one for each replica, ``had`` the replicas that ran on
@@ -53,7 +53,8 @@ class Order(msgspec.Struct):
 class Move(msgspec.Struct):
     """One replica that moves from node ``source`` to ``devices`` GPUs of ``model`` on ``node`` (empty: unknown).
 
-    It is in flight as an order is. ``proposal`` is decided again where the platform refuses the node.
+    It is in flight under the same conditions as an order. ``proposal`` is decided again if the platform refuses the
+    node.
     """
 
     id: str
@@ -107,7 +108,7 @@ class Memory(msgspec.Struct):
     which nothing is placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize
     of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
     decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
-    newest decision about each target that others wait for, ``rescued`` that of rescues among them, ``rising`` the
+    newest decision about each target that later ones wait for, ``rescued`` that of rescues among them, ``rising`` the
     growth that waits, and ``waits`` the workloads that wait until their victims are due. ``stocks`` are the machines of
     pools, ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
     """
@@ -207,7 +208,7 @@ class Memory(msgspec.Struct):
         order.expires_ns, order.over = min(order.expires_ns, now), True
 
     def _followed(self, move: Move, now: int, directory: FleetIndex) -> bool:
-        """Update a move; whether it is over, with or without effect."""
+        """Update a move; return whether it is over, with or without effect."""
         report = self.reports.pop(move.id, None)
         if report is not None:
             move.report = report
@@ -265,8 +266,8 @@ class Memory(msgspec.Struct):
 def outstanding(order: Order, workload: str, directory: FleetIndex) -> list[Place]:
     """Places granted to an order that no replica has taken yet.
 
-    The platform may have found other places, so there are never more than replicas still to come. Of a mix, replicas
-    come while others go.
+    The platform may have found other places, so there are never more places than replicas still to come. This does not
+    limit the places of a mix, in which replicas come while others go.
     """
     missing = len(order.places) if order.mix else max(0, order.replicas - directory.held(workload).replicas)
     if not missing or not order.places:

@@ -34,7 +34,7 @@ Place: TypeAlias = list[Piece]
 
 
 class Node(NamedTuple):
-    """State of one node: model, whether it is schedulable, and how many replicas hold each row.
+    """State of one node: its zone and, by row, the model, whether it is usable, and how many replicas hold it.
 
     ``base`` are the holders in the inventories, ``holders`` those that remain once stopping replicas are gone.
     """
@@ -89,7 +89,7 @@ class Placement:
         return True
 
     def is_current(self, unhealthy: Iterable[str]) -> bool:
-        """Whether the inventories and unhealthy devices are those that were followed last."""
+        """Whether the inventories and unhealthy devices are the same as at the last refresh."""
         return (self._version, self._unhealthy) == (self.directory.version, frozenset(unhealthy))
 
     def mark(self) -> int:

@@ -2,10 +2,10 @@
 
 A proposal that waits is not lost: it is repeated, and decided when the interval is over. As the next decision is an
 interval away, growth is decided once the number of replicas has stopped rising: the start of a burst, or of its
-backlog, shows a fraction of what it will take.
+backlog, shows only a fraction of the replicas that it will take.
 
 A target whose growth needs the room of others waits until their intervals are over, for one interval at most: each of
-them is due once within it, but another one may be decided about meanwhile.
+them is due once within that time, but meanwhile a decision about another one may start a new interval.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ STEADY = 1.0 / 3.0
 
 
 class Rising(msgspec.Struct):
-    """Wanted growth of a target: since when, the most replicas and since when, and the last tick at which it was."""
+    """Wanted growth of a target: since when, the most replicas and since when, and the last tick that wanted it."""
 
     since_ns: int
     replicas: int
@@ -28,7 +28,7 @@ class Rising(msgspec.Struct):
 
 
 class WaitForVictims(msgspec.Struct):
-    """A target waits since a tick until others are due, whose room it needs; the last tick at which it did."""
+    """The wait of a target until others, whose room it needs, are due: its first tick, and the last one so far."""
 
     since_ns: int
     seen_ns: int
@@ -37,10 +37,10 @@ class WaitForVictims(msgspec.Struct):
 class RateLimit:
     """The limit of one tick; ``decided``, ``rescued``, ``rising`` and ``waits`` are parts of a snapshot.
 
-    ``decided`` is the time of the last decision about each target that others wait for, in ns, and ``rescued`` that of
-    the last rescue among them. ``waits`` are targets that wait for others. Targets whose interval is over at ``now``
-    are dropped, and so are growth that is not wanted any more and waits that were not seen for an interval, or for a
-    tick of ``period_ns`` where that is longer.
+    ``decided`` is the time of the last decision about each target that later decisions wait for, in ns, and ``rescued``
+    that of the last rescue among them. ``waits`` are targets that wait for other targets. Targets whose interval is
+    over at ``now`` are dropped, and so are growth that is not wanted any more and waits that were not seen for an
+    interval, or for a tick of ``period_ns`` where that is longer.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class RateLimit:
         return last is None or not 0 <= self._now - last < self._interval_ns
 
     def is_of_this_tick(self, target: str) -> bool:
-        """Whether a decision about a target that others wait for is of this tick."""
+        """Whether a decision about a target that later decisions wait for was made in this tick."""
         return self._decided.get(target) == self._now
 
     def has_waited(self, target: str) -> bool:
-        """Whether a target has waited for others as long as it has to."""
+        """Whether a target has waited for other targets as long as it has to."""
         known = self._waits.get(target)
         return known is not None and self._now - known.since_ns >= self._interval_ns
 
     def note_wait(self, target: str) -> None:
-        """Note that a target waits for others; that starts once nothing else holds it up."""
+        """Note that a target waits for other targets; the wait starts once its own interval is over."""
         known = self._waits.get(target)
         if known is not None:
             known.seen_ns = self._now
@@ -97,7 +97,7 @@ class RateLimit:
         self._waits.pop(target, None)
 
     def is_rising(self, target: str, replicas: int, period_ns: int) -> bool:
-        """Whether a target that is to grow to ``replicas`` may need more, which the next tick can show in time."""
+        """Whether a target that is to grow to ``replicas`` may need more, and the next tick can show it in time."""
         now, known = self._now, self._rising.get(target)
         if known is None:
             known = self._rising[target] = Rising(now, 0, now, now)
@@ -115,8 +115,8 @@ class RateLimit:
     def note_rescue(self, target: str) -> None:
         """Note a rescue, which waited for nothing.
 
-        Other decisions about its target wait for it, but only in every other interval: faults that follow each other
-        do not hold them up for good.
+        Other decisions about its target wait for it, but only in every other interval, so that a series of faults does
+        not hold them up forever.
         """
         if target not in self._decided and target not in self._rescued:
             self._decided[target] = self._rescued[target] = self._now

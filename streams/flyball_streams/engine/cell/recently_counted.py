@@ -14,7 +14,7 @@ MOST = 1 << 14
 class RecentlyCounted(msgspec.Struct):
     """Names and the ticks in which they counted, the oldest first; state for a snapshot.
 
-    What counted in tick ``forgotten`` or before may be missing.
+    Names that counted in tick ``forgotten`` or before may be missing.
     """
 
     ticks: dict[str, int] = {}
@@ -30,7 +30,7 @@ class RecentlyCounted(msgspec.Struct):
             self.ticks[name] = index
 
     def forget(self, index: int, period_ns: int) -> None:
-        """Remove what is too old or too much when tick ``index`` closes."""
+        """Remove names that are too old or too many when tick ``index`` closes."""
         kept = KEPT_NS // period_ns
         if index + kept < self.forgotten:  # the cell's clock was set back
             self.ticks, self.forgotten = {}, -1

@@ -14,9 +14,9 @@ class SchedulerCache:
     """The placement of every GPU of a cell, and what follows from the inventories.
 
     ``reserved`` are the places kept for replicas still to come, by workload. ``unplaced`` are workloads, one for each
-    replica, whose reserved room is not there. ``version`` identifies the inputs of the cache. ``infeasible`` maps
-    workloads to the situation in which no room could be made for them, ``waiting`` to that in which they were to wait
-    for victims, and ``found`` to that in which victims would have made room, and for how many replicas.
+    replica, whose reserved room is not available. ``version`` identifies the inputs of the cache. ``infeasible`` maps
+    workloads to the situation in which no room could be made for them, ``waiting`` to the one in which they waited for
+    victims, and ``found`` to the one in which victims would have made room, with the number of replicas.
     """
 
     def __init__(self, directory: FleetIndex, cell: str) -> None:
@@ -40,7 +40,7 @@ class SchedulerCache:
     def refresh(self, memory: Memory, now: int) -> None:
         """Compute what is free once open orders have stopped their victims and taken their places.
 
-        In most ticks nothing of that has changed since the last: then only what was tried on top of it is undone.
+        In most ticks none of the inputs has changed since the last tick: then only trial placements are undone.
         """
         if len(self.infeasible) > len(self.directory.workloads(self.cell)):
             self.infeasible = {}
@@ -89,7 +89,7 @@ class SchedulerCache:
         self._reserved, self._unplaced = _copies(self.reserved), self.unplaced[:]
 
     def is_unchanged(self, mark: int) -> bool:
-        """Whether the placement up to a mark is as open orders leave it: nothing of this tick was placed before."""
+        """Whether the placement up to a mark is as open orders leave it: this tick has placed nothing before."""
         return mark == self._mark
 
     def _orders(self, memory: Memory, now: int) -> list[tuple[WorkloadSpec, Order]]:

@@ -1,9 +1,10 @@
 """Which nodes a workload must not come to, because another tenant is on an undivided GPU there.
 
-It is the guard's rule (``tenant_mixed``), so that nothing is proposed that the guard refuses: a workload that asks for
-a part of a GPU may come beside any other that does, or on any GPU that several replicas share; one that asks for whole
-GPUs only on one that the platform shares or has put several on, and on a node that is named beside several that share
-one. An undeclared workload on a shared GPU is another tenant's. MIG keeps tenants apart.
+It is the guard's rule (``tenant_mixed``), so that nothing is proposed that the guard refuses. The platform may put a
+workload that requests a part of a GPU beside any other that does, or on any GPU that several replicas share. It may put
+one that requests whole GPUs only on a GPU that it shares, or on which it has placed several replicas; if a decision
+names the node, also on a GPU there that several replicas share for any other reason. An undeclared workload on a shared
+GPU is another tenant's. MIG keeps tenants apart.
 """
 
 from typing import NamedTuple
@@ -15,8 +16,9 @@ from flyball_streams.engine.fleet_index import FleetIndex
 class _Shared(NamedTuple):
     """Workloads and tenants on undivided GPUs of a node.
 
-    Where ``several`` replicas are on one, where the platform shares one or has ``placed`` several on it, and those that
-    ask for parts.
+    ``several`` are on a GPU that is shared or holds several replicas, ``placed`` those among them on a GPU that the
+    platform shares or on which it has placed several replicas, and ``parts`` those that have a GPU to themselves and
+    requested a part of one.
     """
 
     several: frozenset[tuple[str, str]]
@@ -72,12 +74,12 @@ class Tenancy:
 
 
 def asks_for_part(spec: WorkloadSpec) -> bool:
-    """Whether a replica asks for a part of a GPU."""
+    """Whether a replica requests a part of a GPU."""
     return not float(spec.gpus_per_replica).is_integer()
 
 
 def _is_mixed(spec: WorkloadSpec, shared: _Shared, beside: frozenset[tuple[str, str]]) -> bool:
-    """Whether a replica may come beside another tenant's, where one of whole GPUs may come ``beside`` these."""
+    """Whether a replica may be placed beside another tenant's; one with whole GPUs may be placed ``beside`` these."""
     if asks_for_part(spec):
         beside = shared.several | shared.parts
     return spec.gpus_per_replica > 0 and any(

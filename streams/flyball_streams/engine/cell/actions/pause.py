@@ -9,7 +9,7 @@ from flyball_streams.engine.cell.cycle import Cycle, cited
 
 
 def pause(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
-    """Scale a workload to its minimum until the time in the proposal, or as far as limits allowed at a refusal."""
+    """Scale a workload to its minimum until the time in the proposal, as far as the last refusal's limits allow."""
     running, least = cycle.running(p.workload), bounded(spec, 0)
     if not spec.interruptible or running <= least:
         return

@@ -34,16 +34,17 @@ def granted(
 ) -> Grant:
     """Place replicas one gang after the other, in free room and then in room of victims.
 
-    ``admits`` says whether a decision for so many replicas may be made now. If not, a grant that takes victims is not
-    worked out: it has neither places nor victims, and is the same in the next tick unless something changes.
+    ``admits(n)`` returns whether a decision for ``n`` replicas may be made now. If not, a grant that takes victims is
+    not worked out: it has neither places nor victims, and is the same in the next tick unless something changes.
 
-    Victims about which something was decided within the interval are not due, nor are those whose budget is used up.
-    They are waited for where more work has room with them, or where the others are more important than what all
-    victims together would take. What has room already waits, too, if it is the smaller part: the decision about it
-    would keep the rest waiting for longer.
+    A victim is not due if something was decided about it within the interval, or if its budget is used up. The workload
+    waits for such victims if more replicas have room with them, or if the due victims are more important than those
+    that would be chosen among all. Replicas that have room already wait, too, if they are fewer than the rest: the
+    decision about them would keep the rest waiting for longer.
 
-    A wait ends after an interval: others may be decided about in turn, and never all be due. Then, and for a workload
-    that is down, all are victims but those of which a replica is moved in this tick.
+    A wait ends after one interval, because decisions about one victim after the other could prevent that all are ever
+    due at once. After that, and for a workload that is down, all are victims, except workloads of which a replica is
+    moved in this tick.
     """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:
@@ -54,7 +55,7 @@ def granted(
     for more in _steps(spec, running, wanted):
         before = placement.mark()
         found: list[Place | None] = []
-        for _ in range(more - max(reach, here)):  # those that are here have their room
+        for _ in range(more - max(reach, here)):  # running replicas have their room
             found.append(placement.place(spec))
             if found[-1] is None:
                 break
@@ -89,7 +90,7 @@ def granted(
         placement.rollback(after_free)
         reach = max(now, most)
         if most >= now and _highest(later) < highest:
-            now = free  # what is due is more important than what will be
+            now = free  # the due victims are more important than the later ones
         if now - running < reach - now:
             cycle.note_waiting(spec, running, wanted, resting)
             return _waits(cycle, spec, running, mark)
@@ -104,7 +105,7 @@ def granted(
 
 
 def _waits(cycle: Cycle, spec: WorkloadSpec, running: int, mark: int) -> Grant:
-    """No replica more: the workload waits for victims."""
+    """Grant no further replica: the workload waits for victims."""
     cycle.rate_limit.note_wait(spec.workload)
     cycle.placement.rollback(mark)
     return Grant(running, [], mark, running)

@@ -79,10 +79,11 @@ class Holders:
 
 
 class Search:
-    """Makes room for one replica after the other, on a copy of the placement.
+    """Makes room for one replica after the other, in the placement itself, which can be rolled back.
 
     ``candidates`` are cheapest first. ``spare`` is how many replicas of each workload may stop, ``coming`` the room
-    reserved for replicas that will not start if their workload is preempted, and ``chosen`` the bundles that stop.
+    reserved for pending replicas, which do not start if their workload is preempted, and ``chosen`` the bundles that
+    stop.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Search:
         self._heap: list[tuple[Cost, Room]] | None = None
 
     def unit(self, replicas: int) -> bool:
-        """Place so many replicas that run together, and stop what that takes; if they do not fit, stop nothing."""
+        """Place ``replicas`` that run together, and stop the bundles in their way; if they do not fit, stop nothing."""
         mark, chosen, used, spare = self.placement.mark(), len(self.chosen), set(self._used), Counter(self.spare)
         while replicas:
             placed = self.placement.place(self.spec) is not None
@@ -168,7 +169,7 @@ class Search:
         return False
 
     def _make_span(self) -> bool:
-        """Stop the cheapest until a replica that needs several nodes can be placed."""
+        """Stop the cheapest bundles until a replica that needs several nodes can be placed."""
         mark, tried = self.placement.mark(), list[int]()
         spare = Counter(self.spare)
         for i, bundle in enumerate(self._candidates):
@@ -208,7 +209,7 @@ class Search:
             self._stop(bundle)
 
     def _stop(self, bundle: Bundle) -> None:
-        """Stop a bundle on the copy; replicas of its workload that are still to start do not start then."""
+        """Stop a bundle in the placement; pending replicas of its workload do not start then, and free their room."""
         if all(bundle.victim is not other.victim for other in self.chosen):
             for place in self.coming.get(bundle.victim.workload, ()):
                 self.placement.give(place)

@@ -1,9 +1,9 @@
 """Bursts: departures of devices of several workloads at once, of the same metrics in the same direction, are one event.
 
 One cause, such as a slow store or a hot aisle, strikes devices whose workloads have nothing to do with each other. Each
-of them departs by itself, and nothing but time and direction says that they belong together. Where departures come so
-seldom that so many within the span have a probability below :data:`CHANCE` by chance alone, they are one incident;
-in a large cell with a large budget it takes more of them. What is more than an effect is never joined.
+of them departs by itself, and only time and direction show that they belong together. Departures within
+:data:`SPAN_NS` are one incident if as many of them have a probability of at most :data:`CHANCE` by chance alone; in a
+large cell with a large budget it takes more of them. An incident that has more than effects is never joined.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -25,7 +25,7 @@ def bursts(
 ) -> Iterator[list[OpenIncident]]:
     """Groups of incidents that are one event, each with one that has changed; no incident is in two of them.
 
-    `gpus` is their number in the cell, `budget` that of false incidents in 1,000 GPU-days.
+    `gpus` is the number of GPUs in the cell, `budget` the budget of false incidents in 1,000 GPU-days.
     """
     per_span = gpus * budget / BUDGET_S * SPAN_NS / NS_PER_S
     taken: set[str] = set()
@@ -63,5 +63,5 @@ def _ways(incident: OpenIncident) -> set[Way]:
 
 
 def _places(incident: OpenIncident) -> set[str]:
-    """Workloads with departures, and devices without one: devices of a workload depart together anyway."""
+    """Workloads with departures, and devices that no workload holds: devices of one workload depart together anyway."""
     return {s.workload or s.device for s in incident.symptoms.values() if s.detector == DETECTOR}

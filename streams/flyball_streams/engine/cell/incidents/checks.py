@@ -63,7 +63,7 @@ class NodeCheck(msgspec.Struct):
         )  # fmt: skip
 
     def receive(self, outcome: Outcome) -> str:
-        """Apply an outcome of the last check; return why the node stays out, empty if it passed or goes on."""
+        """Apply an outcome of the last check; return why the node stays out, empty if the check passed or continues."""
         if outcome.decision != self.decision:
             return ""
         if not outcome.final:

@@ -1,8 +1,8 @@
 """Racks and leaf switches: which nodes share one, and how many must fail together to rule out coincidence.
 
 Of n nodes that each fail ``rate`` times a day, k fail within ``w`` days of each other by chance some ``C(n, k) k rate^k
-w^(k-1)`` times a day. With such a fault a node and month, two of a rack of seven nodes within a minute come once in 85
-years, three of a leaf of 32 once in 10,000; ``bench/faults_gpu.py`` counts them at higher rates.
+w^(k-1)`` times a day. With one such fault per node and month, two of seven nodes of a rack fail within a minute once in
+85 years, three of 32 nodes of a leaf switch once in 10,000; ``bench/faults_gpu.py`` counts them at higher rates.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ SHARED_BY: Mapping[Cause, tuple[Level, ...]] = {
 WIDE: frozenset[Level] = frozenset({"rack", "leaf"})
 MOST_NEEDED = 3
 SMALL = 8
-"""A rack of fewer nodes needs two."""
+"""In a rack or on a leaf switch with fewer nodes than this, two that fail together are enough."""
 Domain = tuple[Level, str]
 
 
@@ -43,7 +43,7 @@ class Domains:
             if name:
                 yield level, name
                 if cause == "network":
-                    return  # two nodes of one rack are no sign of it while their switch has more
+                    return  # a rack is not the cause while its switch has more nodes
 
     def nodes(self, domain: Domain) -> set[str]:
         """Names of the schedulable nodes in a domain whose agents run."""
@@ -57,12 +57,12 @@ class Domains:
         return self._nodes.get(domain, set())
 
     def is_enough(self, domain: Domain, nodes: set[str], *, silent: bool) -> bool:
-        """Whether so many nodes of a domain fail together that the domain fails; if ``silent``, all must be."""
+        """Whether enough nodes of a domain fail together for a fault of the domain; if ``silent``, all nodes must."""
         if len(nodes) < 2:
             return False
         known = self.nodes(domain)
         if silent:
-            return len(known & nodes) >= 2 and known <= nodes  # those that stopped on purpose are no sign
+            return len(known & nodes) >= 2 and known <= nodes  # nodes that stopped on purpose do not count
         return len(nodes) >= (MOST_NEEDED if len(known | nodes) >= SMALL else 2)
 
 

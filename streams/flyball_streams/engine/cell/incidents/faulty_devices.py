@@ -1,6 +1,6 @@
 """The faulty devices of a quarantined node, as its present inventory shows them.
 
-They are given as a map of ids to PCI addresses; none stands for the whole node.
+The devices are given as a map of ids to PCI addresses; an empty map stands for the whole node.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ def address_of(device: str, inventory: Inventory | None) -> str:
 
 
 def are_present(devices: Collection[str], inventory: Inventory) -> bool:
-    """Whether an inventory has all faulty devices: not while a driver loads, or where their ids are unknown."""
+    """Whether an inventory has all faulty devices; it lacks them while a driver loads, or where ids are unknown."""
     ids = {d.id for d in inventory.devices}
     return all(device in ids for device in devices)
 

@@ -1,7 +1,7 @@
 """Proposals to move ranks of a gang that stands still off the node that keeps it waiting.
 
-A hang names no rank, as all ranks wait, and a node that is silent or has errors of its network is no reason to move
-work. Together they are: two observations of different origin, in one incident of that node.
+A hang names no rank, as all ranks wait. A node that is silent or has network errors is by itself no reason to move
+work. Both together are a reason: two observations of different origin, in one incident of that node.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 HANG = "hang"
 FRESH_NS = 180 * NS_PER_S
-"""A hang or a sign that was reported longer ago may be over; what lasts is reported again."""
+"""A hang or a sign that was reported longer ago may be over; one that lasts is reported again."""
 CONFIDENCE = 0.95
 
 

@@ -70,7 +70,7 @@ class Interventions(msgspec.Struct):
 
 
 def action_of(decision: AnyDecision) -> IncidentAction:
-    """The action of an incident that a decision is."""
+    """A decision as an action of an incident."""
     return IncidentAction(
         decision=decision.id,
         type=type(decision).__name__,  # type: ignore[arg-type]

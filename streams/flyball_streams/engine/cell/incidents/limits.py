@@ -1,7 +1,7 @@
 """How labels raise limits: an anomaly of a kind that operators labelled false must be more extreme.
 
 A weighted up-down procedure (Kaernbach 1991, doi:10.3758/BF03214307): a false incident makes its kind rarer by a
-step of one bit, a true one takes back a third of a step. Where three of four are true it stands still.
+step of one bit, a true one takes back a third of a step. The limit stays where it is if three of four are true.
 """
 
 import math
@@ -28,10 +28,10 @@ def strictness(labels: Iterable[Label]) -> dict[Kind, float]:
 
 
 def passes(symptom: Symptom, bits: float) -> bool:
-    """Whether a statistical symptom is that many bits beyond its limit; events and rules always pass.
+    """Whether a statistical symptom is ``bits`` bits beyond its limit; events and rules always pass.
 
     The odds of an anomaly's score are how many times rarer it is than the budget allows, or how many robust deviations
-    a straggler is away.
+    a straggler is away from its peers.
     """
     if not symptom.statistical or bits <= 0.0:
         return True

@@ -154,9 +154,9 @@ class IncidentManager:
     def permits(self, proposal: Proposal) -> bool:
         """Whether a proposal may be decided; only those to migrate off a device can be refused.
 
-        One is refused if its incident is silenced or suppressed by labels, if its node may not be cordoned because too
-        many are, or if its evidence has been cleared. One off a device that is only slow needs a second sign, or must
-        last, and is refused if the replica was as slow on another device.
+        A migration is refused if its incident is silenced or suppressed by labels, if its node may not be cordoned
+        because too many are, or if its evidence has been cleared. A migration off a device that is only slow needs a
+        second sign, or a sign that lasts, and is refused if the replica was as slow on another device.
         """
         if proposal.action != "migrate":
             return True
@@ -229,7 +229,7 @@ class IncidentManager:
         yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
 
     def _may_leave(self, node: str) -> bool:
-        """Whether work may leave a node: it is out, or may be."""
+        """Whether work may leave a node: the node is out already, or one more node may be."""
         quarantine, most = (
             self.state.quarantine,
             most_out(self.config.quarantine_share, len(self.directory.nodes(self.cell))),
@@ -249,7 +249,7 @@ class IncidentManager:
             self.state.quarantine.hold(decision, names, self.directory)
 
     def _is_slow_device(self, proposal: Proposal) -> bool:
-        """Whether a device, and not what runs on it, is slow, by more than one noisy metric."""
+        """Whether a device itself, and not the work on it, is slow, by more than one noisy metric."""
         running = {replica.name for replica in self.directory.replicas(proposal.workload)}
         by_itself = self.state.slow.is_slow_itself(
             proposal.workload, proposal.replica, proposal.device, self._now_ns, running
@@ -296,7 +296,7 @@ class IncidentManager:
 
 
 def _is_confirmed(incident: OpenIncident, proposal: Proposal) -> bool:
-    """Whether a device is more than one noisy metric: its sign lasts, or symptoms of different origin agree.
+    """Whether more than one noisy metric is against a device: its sign lasts, or symptoms of different origin agree.
 
     Symptoms of other devices that are part of the same incident say nothing about it.
     """

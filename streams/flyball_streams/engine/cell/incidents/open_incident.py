@@ -75,7 +75,7 @@ class OpenIncident(msgspec.Struct):
 
     @property
     def signs(self) -> list[Symptom]:
-        """Symptoms that are more than effects, the lead first; it counts even if a newer symptom replaced it."""
+        """Symptoms that are more than effects, the lead first; the lead counts even if a newer symptom replaced it."""
         return [s for s in (self.lead, *self.symptoms.values()) if s.strength != "effect"]
 
     def add(self, symptom: Symptom, now_ns: int) -> None:
@@ -90,7 +90,7 @@ class OpenIncident(msgspec.Struct):
         if known is not None or len(self.symptoms) < MOST_SYMPTOMS or is_lead:
             self.symptoms[place] = symptom
             self.dirty |= known is None
-        if len(self.symptoms) > MOST_SYMPTOMS:  # the least telling goes, of those the newest
+        if len(self.symptoms) > MOST_SYMPTOMS:  # drop the least telling symptom, the newest of equals
             others = {p: s for p, s in self.symptoms.items() if p != place}
             del self.symptoms[min(others, key=lambda p: (RANK[others[p].strength], -others[p].since_ns))]
         self.count += 1
@@ -162,7 +162,7 @@ def _specificity(symptom: Symptom) -> tuple[int, int, int, int]:
 
 
 def _extend(names: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add names in place, as many as may be: the first of many that are merged grows large."""
+    """Add names in place, up to the limit: the first of many incidents that are merged grows large."""
     for name, value in more.items():
         if len(names) >= MOST_NAMES:
             return

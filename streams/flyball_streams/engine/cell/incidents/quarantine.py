@@ -31,7 +31,8 @@ from flyball_streams.engine.fleet_index import FleetIndex
 PERSISTS_S = 60.0
 """A sign that is still seen after this time is not noise."""
 LEAST_NODES, LEAST_SHARE = 2, 1 / 3
-"""So many nodes may be out in a small cell too, if they are no more than this share of it; one always may."""
+"""In a small cell, too, up to ``LEAST_NODES`` nodes may be out, if they are no more than ``LEAST_SHARE`` of it; one
+node always may be."""
 REBOOTS_S = 3_600.0
 """A node without an inventory counts among those that are out for this long: it may be back any moment."""
 GONE_S = 30 * 86_400.0
@@ -54,13 +55,13 @@ TRANSITIONS: dict[Condition, frozenset[Condition]] = {
 class QuarantinedNode(msgspec.Struct):
     """One node that is suspect, watched or out.
 
-    ``devices`` maps the faulty ones to their PCI addresses, empty if unknown; none stands for the whole node. ``cited``
-    are the records of its faults so far, which are cleared when evidence brings it back. ``closed`` says that Flyball's
-    cordon was seen on the platform since its last fault. ``faulty_ns`` is the time of the newest fault or sign that
-    counts: only a later readmission or check ends it. ``known`` are the records of all its faults and signs, and
-    ``news_ns`` is the time of the newest. ``held`` says why it is not cordoned though it should be. ``gone_ns`` is when
-    its inventory was removed, 0 while there is one; ``counts`` says whether it takes up the share of the cell. ``move``
-    is the decision that cordoned it by moving work off it.
+    ``devices`` maps the faulty devices to their PCI addresses (empty if unknown); an empty map stands for the whole
+    node. ``cited`` are the records of its faults so far, which are cleared when evidence brings it back. ``closed``
+    means that Flyball's cordon was seen on the platform since its last fault. ``faulty_ns`` is the time of the newest
+    fault or sign that counts: only a later readmission or check ends it. ``known`` are the records of all its faults
+    and signs, and ``news_ns`` is the time of the newest. ``held`` is the reason why it is not cordoned though it should
+    be. ``gone_ns`` is when its inventory was removed, 0 while there is one; ``counts`` is whether it counts towards the
+    share of the cell that may be out. ``move`` is the decision that cordoned it by moving work off it.
     """
 
     node: str
@@ -140,7 +141,8 @@ class Quarantine(msgspec.Struct):
     def take_back(self, outcome: Outcome) -> None:
         """Open a node that only a move has cordoned, if the move was not carried out and no fault was seen.
 
-        Where it is not known whether it was, the platform may still have the node cordoned, and only a check opens it.
+        If it is unknown whether the move was carried out, the platform may still have the node cordoned, and only a
+        check opens it.
         """
         if outcome.unknown:
             return
@@ -195,7 +197,7 @@ class Quarantine(msgspec.Struct):
 
     @staticmethod
     def closed(entry: QuarantinedNode, inventory: Inventory | None) -> Iterator[str]:
-        """Devices of a node that take nothing: its faulty ones, or all while these have other names or none."""
+        """Devices of a node that take no work: its faulty ones; all if none is named, or the inventory lacks one."""
         yield from entry.devices
         if inventory is not None and not (entry.devices and are_present(entry.devices, inventory)):
             yield from (d.id for d in inventory.devices)
@@ -243,7 +245,7 @@ class Quarantine(msgspec.Struct):
     def _evidence_of(
         entry: QuarantinedNode, inventory: Inventory, now_ns: int, readmission: Readmission | None
     ) -> tuple[str, str]:
-        """What shows that a node is well, and who says so; empty if nothing does."""
+        """Evidence that a node is well, and its source; empty if there is none."""
         if readmission is not None and readmission.time_ns >= entry.faulty_ns:
             return readmission.evidence, readmission.by
         if entry.check.passed and entry.check.decided_ns > entry.faulty_ns:
@@ -255,7 +257,7 @@ class Quarantine(msgspec.Struct):
         return "", ""
 
     def _wait(self, entry: QuarantinedNode, now_ns: int) -> None:
-        """Keep a node that is gone as it is, for it may come back as it was."""
+        """Keep a cordoned or drained node that is gone, up to ``GONE_S``, as it may come back; release any other."""
         if entry.condition in ("suspect", "watched", "checked"):
             self._release(entry, now_ns, "the node is gone")
         elif not entry.gone_ns:
@@ -274,7 +276,7 @@ class Quarantine(msgspec.Struct):
         if not active:
             if not found:
                 self._release(entry, now_ns, "nothing more was seen")
-            return  # a silence answers nothing
+            return  # a silence is no evidence that the node is well
         fault = next((one for one in active if one.is_fault), None)
         signs = [s for one in active for s in one.signs]
         detectors = sorted({s.detector for s in signs})

@@ -1,12 +1,12 @@
 """Replicas that were moved off slow devices, and those that are slow wherever they run.
 
 A rank may be slow by itself: a stage of a pipeline, or one with more input. If it is slow again on another device, the
-program is the cause, and moving it again helps no more. Platforms that rename a replica when it moves hide which one
-that is; of their workloads two are moved within a day.
+program is the cause, and moving it again does not help. Platforms that rename a replica when it moves hide which one it
+is; on these, two replicas of a workload are moved within a day.
 
 A device that is only slow needs a second sign, which may come later than the proposal to move its replica. The proposal
-waits for it as long as the detector looks back. After that the device may be slow no longer, which the next proposal
-shows.
+waits for it as long as the detector looks back. After that the device may no longer be slow; if it still is, there is a
+new proposal.
 """
 
 from collections.abc import Callable, Container
@@ -33,7 +33,7 @@ class SlowMove(msgspec.Struct):
 class SlowReplicas(msgspec.Struct):
     """Moves off slow devices by workload, the newest last, and proposals that wait for a second sign.
 
-    ``waiting`` has the latter by device, each with the end of the tick in which it was proposed, ns.
+    ``waiting`` has these proposals by device, each with the end of the tick in which it was made, ns.
     """
 
     moves: dict[str, list[SlowMove]] = {}
@@ -61,7 +61,7 @@ class SlowReplicas(msgspec.Struct):
         self.moves = {w: moves for w, moves in self.moves.items() if now_ns - moves[-1].time_ns <= WITHIN_NS}
 
     def is_slow_itself(self, workload: str, replica: str, device: str, now_ns: int, running: Container[str]) -> bool:
-        """Whether a replica that is slow on a device was so on another one, or may be one of those renamed."""
+        """Whether a replica that is slow on a device was slow on another one, or may be a renamed one that was."""
         moves = [m for m in self.moves.get(workload, ()) if m.device != device and 0 <= now_ns - m.time_ns <= WITHIN_NS]
         renamed = {m.device for m in moves if m.replica not in running}
         return any(m.replica == replica for m in moves) or len(renamed) >= MOST_RENAMED

@@ -39,7 +39,7 @@ class OfferAvailability:
         return max(0, most)
 
     def is_bounded(self, offer: Offer) -> bool:
-        """Whether its machines are those of inventories and pools; otherwise the offer gives the limit."""
+        """Whether inventories and pools limit the machines of an offer; otherwise the offer gives the limit."""
         return not offer.gpu_profile and (offer.market == "reserved" or offer.name in self.pools)
 
     def free(self, spec: WorkloadSpec, offer: Offer) -> int:
@@ -67,7 +67,7 @@ class OfferAvailability:
         return max(0, more - math.ceil(promised / spec.gpus_per_replica - SLACK))
 
     def _promised(self, workload: str, offer: Offer, *, unplaced: bool = False) -> float:
-        """GPUs of an offer chosen for other workloads and not held yet; ``unplaced``: without reserved room only."""
+        """GPUs of an offer chosen for other workloads and not held yet; ``unplaced``: only GPUs not reserved either."""
         total = 0.0
         for name, chosen in self.cycle.memory.choices.pending.items():
             spec = self.cycle.spec(name)

@@ -89,8 +89,8 @@ class Choice:
     def _needed(self, p: Proposal, there: Alternatives) -> int:
         """Number of replicas to choose for: the need, with the sizer's limits on its change.
 
-        While the sizer keeps the current number, this is the number of the last choice: more may run, in case spot is
-        lost.
+        While the sizer keeps the current number, this is the number of the last choice, or the need if that is more:
+        more replicas may run, in case spot machines are lost.
         """
         running = p.observed_replicas or 0
         last = self.memory.needs.get(p.workload, running)
@@ -112,7 +112,7 @@ class Choice:
         if p.replicas == p.observed_replicas and not due:
             return pending, True
         if not due and memory.kept.get(name) == (replicas, coming):
-            return pending, True  # it was found a moment ago that this serves
+            return pending, True  # the last choice found these counts sufficient
         counts = HeldByOffer(coming, held.other)
         chosen = self._chosen(p, spec, there, counts, replicas, fresh=due and pending is None)
         if chosen is None:
@@ -215,9 +215,8 @@ class Choice:
         """The mix with the smallest change or, when due, the cheapest one if it saves enough.
 
         The smallest change only adds to what is held or, if that is enough, only removes from it. A shortage is urgent,
-        and the availability of spot is unknown where none is held: there on-demand is chosen first, and spot may
-        replace it later, when a machine that is not delivered costs nothing (the fallback of SkyServe's SpotHedge,
-        EuroSys 2025).
+        and the availability of spot is unknown if none is held. So on-demand is chosen first, and spot may replace it
+        later, when a machine that is not delivered costs nothing (the fallback of SkyServe's SpotHedge, EuroSys 2025).
         """
         price = Price(self.config.usd_per_carbon_kg, PAY_BACK_S)
         enough = sum(o.held * o.work_per_s for o in options) >= need.work_per_s * (1.0 - ROUNDING)
@@ -242,7 +241,7 @@ class Choice:
             here = held.counts.get(name, 0)
             quoted = quote(self.cycle.directory, self.cycle.cell, offer, spec, self.cycle.now_ns)
             if name not in work or quoted.usd_per_hour is None or quoted.loss_per_hour is None:
-                if here:  # nobody knows whether it could be had cheaper: it stays
+                if here:  # its work or cost is unknown, so it stays
                     options.fixed.append(Option(name, work.get(name, 0.0), 0.0, most=here, least=here, held=here))
                 continue
             machines = part_of(spec, offer).machines

@@ -9,8 +9,8 @@ from flyball_streams.engine.cell.machines.losses import Losses
 class Chosen(msgspec.Struct, frozen=True):
     """A past choice: replicas in all and by offer, its explanation, and the time that its machines may take.
 
-    ``proposal`` is the id of the proposal that it was made for. ``decision`` is the id of its newest order, empty while
-    that waits.
+    ``proposal`` is the id of the proposal that it was made for. ``decision`` is the id of its newest order, empty
+    before the first one.
     """
 
     replicas: int

@@ -53,7 +53,7 @@ def order(cycle: Cycle, room: OfferAvailability, spec: WorkloadSpec, chosen: Cho
 
 
 def effect_of(mix: Sequence[Portion]) -> Effect:
-    """Change per hour by a mix, as far as it is known of all its portions."""
+    """Change per hour by a mix; ``None`` for a value that is unknown for one of its portions."""
 
     def change(name: str) -> float | None:
         values = [getattr(part, name) for part in mix]

@@ -24,7 +24,7 @@ class Quote(NamedTuple):
 
 
 def quote(directory: FleetIndex, cell: str, offer: Offer, spec: WorkloadSpec, now_ns: int) -> Quote:
-    """Current quote of an offer; without a price of its own it has that of the pool of its name."""
+    """Current quote of an offer; an offer without a price of its own has that of the pool with its name."""
     evidence: list[Evidence] = []
 
     def latest(kind: SignalKind, zone: str) -> float | None:

@@ -22,7 +22,7 @@ MOST_BOUGHT = 16
 
 
 class Option(NamedTuple):
-    """A pool from which machines may be bought: ``room`` more, of a ``shape``."""
+    """A pool from which machines may be bought: up to ``room`` more, each of ``shape``."""
 
     pool: Pool
     stock: Stock
@@ -44,7 +44,7 @@ class Bought(msgspec.Struct):
 def buy(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
     """Buy machines for replicas without room in free or coming machines, from the cheapest pools that fit.
 
-    For those whose machines were chosen, their choice has looked for room.
+    Replicas for which machines were chosen do not wait for ``buy_after_s``: the choice has looked for room already.
     """
     stocks = cycle.memory.stocks
     coming = [

@@ -20,7 +20,7 @@ class Machine(msgspec.Struct):
     free: float
 
     def take(self, spec: WorkloadSpec) -> bool:
-        """Reserve room for one replica; whether there was any."""
+        """Reserve room for one replica; return whether there was any."""
         needs = needed(spec)
         if not accepts(spec, self.shape.model) or self.free < needs - SLACK:
             return False

@@ -15,12 +15,12 @@ MOST_RETURNED = 4
 
 
 def give_back(cycle: Cycle, machines: Machines) -> Iterator[Scale]:
-    """Return empty machines: never below a pool's minimum, and none while machines of it are under way."""
+    """Return empty machines: never below a pool's minimum, and none while a change of the pool is under way."""
     for name, pool in machines.pools.items():
         stock = cycle.memory.stocks.get(name)
         if stock is None:
             continue
-        here = [n for n in machines.nodes(name) if n.agent != "stopped"]  # nobody sees what runs there since
+        here = [n for n in machines.nodes(name) if n.agent != "stopped"]  # what runs there since is unknown
         idle = [n.node for n in here if not n.allocations and is_idle(cycle.placement, n.node)]
         stock.empty = {node: stock.empty.get(node, cycle.now_ns) for node in idle}
         if stock.change is not None or subject_of(name) in cycle.decided:

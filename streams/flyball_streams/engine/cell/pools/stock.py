@@ -47,8 +47,8 @@ class Stock(msgspec.Struct):
 
     ``reported`` is the number of machines that the platform reported, less those lost since; :data:`UNKNOWN`: none
     reported. ``here`` are the nodes in the inventories, ``ready`` counts the schedulable ones, and ``empty`` maps empty
-    nodes to the time since when they are. ``lost_ns`` is when machines were last lost, 0: never. ``model`` and ``gpus``
-    are the shape of a machine, and ``start_s`` is the start time of the newest machines, 0: none yet.
+    nodes to the time since when they are empty. ``lost_ns`` is when machines were last lost, 0: never. ``model`` and
+    ``gpus`` are the shape of a machine, and ``start_s`` is the start time of the newest machines, 0: none yet.
     """
 
     reported: int = UNKNOWN
