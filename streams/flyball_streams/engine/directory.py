@@ -17,8 +17,8 @@ from flyball_streams.engine.offsets import as_offsets
 
 VERSIONS_KEPT = 64
 MOST_VERSIONS = 8192
-"""Newest records of a key that are kept for frames and ticks that are behind. A small cell keeps more: all keys share
-:data:`MOST_VERSIONS`, as a node's inventory may change often within a backlog."""
+"""At least ``VERSIONS_KEPT`` of the newest records of a key are kept for frames and ticks that are behind. A small cell
+keeps more: all keys share :data:`MOST_VERSIONS`, as a node's inventory may change often within a backlog."""
 BEFORE_ALL = -1
 """Offset of a record from a topic that was recreated since: it precedes all others."""
 Key: TypeAlias = tuple[str, str, str]
@@ -67,7 +67,7 @@ class Directory(FleetIndex):
 
     @property
     def offsets(self) -> TableOffsets:
-        """First offset of each table partition that was not read yet."""
+        """First unread offset of each table partition."""
         if self._offsets is None:
             self._offsets = as_offsets(self._next)
         return self._offsets

@@ -92,7 +92,7 @@ class FleetIndex:
     def staying(self, workload: str, node: str) -> list[Replica]:
         """Replicas of a workload on a node, without those that have all their GPUs elsewhere by now.
 
-        The inventory of a node that is silent is the last that it sent, and lists what was moved off it since.
+        The inventory of a silent node is the last that it sent, and still lists replicas that were moved off it since.
         """
         spec = self.spec(workload)
         gpus = max(1.0, spec.gpus_per_replica) if spec is not None else 1.0

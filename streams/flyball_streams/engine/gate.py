@@ -1,30 +1,31 @@
 """Watermarks: when an event-time tick is complete.
 
-A tick closes when every known source has reported it, or when those that have not were waited for in vain: they are
-*abandoned*. Three constants say who is waited for, and how long:
+A tick closes when every known source has reported it, or when it has waited in vain for the others: these are
+*abandoned*. Three constants determine how long a tick waits for a source:
 
-- ``lateness``, in ticks: how long for a source that is silent. Nodes send as they measure, so a node is abandoned when
-  the newest source is so many ticks past the tick. A lane may read a backlog, and then it still publishes everything,
-  only later: it is abandoned when it was silent for so many ticks of *log time*, however far ahead the others are.
-- ``PATIENCE_MS``, in log time: how long at most for a lane while a backlog is read. When workers come back after
+- ``lateness``, in ticks: the wait for a silent source. Nodes send as they measure, so a node is abandoned when the
+  newest source is so many ticks past the tick. A lane may read a backlog, and then it still publishes everything, only
+  later: it is abandoned when it was silent for so many ticks of *log time*, however far ahead the others are.
+- ``PATIENCE_MS``, in log time: the longest wait for a lane while a backlog is read. When workers come back after
   minutes without any, some lanes publish their whole backlog before the others have started. So a tick that was behind
   when it first arrived waits for silent lanes as long as it was behind, if that is longer than ``lateness``, and no
-  longer than this. It was behind by its age in log time beyond the least age of all ticks before it, in this hour of
-  log time and the last: clocks that differ, or an event time that runs faster than log time, make no tick behind.
-- ``confirm``, in messages: how long for anybody while a source tells another time, ahead of all others or behind its
-  own past. It is believed after so many messages in a row, and as many again for each other source that is waited for
-  and does not agree, while no message of the old time was accepted. Then time jumps; if it goes back, ticks that are
-  open close first. So one wrong clock moves no cell, and a cell that was off for long goes on in the new time even
-  if some of its nodes never return. With log time, it goes back only after ``lateness`` ticks of it: a lane that is
-  restored from an old snapshot publishes the same ticks again.
+  longer than this. A tick is behind by as much as its age in log time exceeds the least age of all ticks before it, in
+  this hour of log time and the last: clocks that differ, or an event time that runs faster than log time, do not put a
+  tick behind.
+- ``confirm``, in messages: the wait for any source while one reports another time, ahead of all others or behind its
+  own past. The other time counts after so many messages in a row, and as many again for each other source that ticks
+  wait for and that does not agree, if no message of the old time is accepted meanwhile. Then time jumps; if it goes
+  back, ticks that are open close first. So one wrong clock moves no cell, and a cell that was off for long goes on in
+  the new time even if some of its nodes never return. With log time, it goes back only after ``lateness`` ticks of it:
+  a lane that is restored from an old snapshot publishes the same ticks again.
 
 A tick that closes without a known source names it as missing, and so do later ticks, until the source reports again or
 is forgotten; no tick waits for it meanwhile. A message for a closed tick is *late*; one far ahead of all other sources
 is *early*: its clock is wrong.
 
 Log time is the timestamp of messages in the log (Kafka's ``CreateTime``), so it advances only with messages, and a
-pause of all sources counts as a tick or a second at most, whichever is longer. If messages have no log time, lanes are
-waited for as nodes are.
+pause of all sources counts as a tick or a second at most, whichever is longer. If messages have no log time, ticks wait
+for lanes in the same way as for nodes.
 
 Nothing here reads a clock: time advances only with the data. With log time, ticks close message by message, so a log
 that is read again in other batches closes the same ticks with the same messages in them. Frames of nodes have no such
@@ -46,7 +47,7 @@ MISSING_NAMED = 16
 FORGET_TICKS = 3600
 """A source that was silent for this many ticks is forgotten, so that state does not grow with every node ever seen."""
 PAUSE_MS = 1000
-"""Longest time in ms that a pause of all sources counts as in log time, where ticks are not longer."""
+"""Most log time in ms that a pause of all sources counts for, unless ticks are longer."""
 UNKNOWN_MS = -1
 """Log time of a message without a timestamp."""
 PATIENCE_MS = 600_000
@@ -55,8 +56,8 @@ AGES_MS = 3_600_000
 """Log time in ms after which a least age is replaced by what was seen since."""
 NO_AGE_MS = 1 << 62
 LOG_APART_MS, LOG_CONFIRM = 120_000, 64
-"""Log time goes back after so many consecutive messages that are further behind it than a retry can delay one: the
-source that was ahead had a wrong clock, and has left or was corrected."""
+"""Log time goes back after ``LOG_CONFIRM`` consecutive messages that are more than ``LOG_APART_MS`` behind it, which is
+longer than a retry can delay a message: the source that was ahead had a wrong clock, and has left or was corrected."""
 
 NEVER = -1
 """``last_seen_ms`` of a source without an accepted message: it is not reported as missing."""
@@ -65,10 +66,9 @@ NEVER = -1
 class Source(msgspec.Struct):
     """Newest tick of one source; ``abandoned`` while no tick waits for it.
 
-    ``rejections`` counts its consecutive rejected messages, ``rejected_tick`` is the tick of the last of them, and
-    ``accepted`` the value of :attr:`Gate.accepted` at that time, and ``rejected_since_ms`` that of
-    :attr:`Gate.log_elapsed_ms` at the first. ``last_seen_ms`` is the value of
-    :attr:`Gate.log_elapsed_ms` at its last accepted message.
+    ``rejections`` counts its consecutive rejected messages. ``rejected_tick`` is the tick of the last of them, and
+    ``accepted`` the value of :attr:`Gate.accepted` at that time; ``rejected_since_ms`` is the value of
+    :attr:`Gate.log_elapsed_ms` at the first of them, and ``last_seen_ms`` its value at the last accepted message.
     """
 
     newest: int
@@ -89,9 +89,9 @@ class Gate(msgspec.Struct):
     accepted tick, ``accepted`` the number of accepted messages. ``reported`` are the open ticks, in order, ``waiting``
     is the number of sources that the first of them waits for (negative: to be counted), and ``closed_ticks`` are closed
     ticks that :meth:`close` has not returned yet. ``log_elapsed_ms`` is the elapsed log time, ``log_ms`` the newest log
-    time, and ``log_back`` the number of messages in a row that were far behind it. ``behind_ms`` tells of each of the
-    ``reported`` ticks by how much it was behind when it first arrived, in ms of log time; ``least_ages_ms`` are the
-    least ages of ticks in the hour of log time that began at ``ages_since_ms``, and in the hour before.
+    time, and ``log_back`` the number of messages in a row that were far behind it. ``behind_ms`` is by how much each of
+    the ``reported`` ticks was behind when it first arrived, in ms of log time; ``least_ages_ms`` are the least ages of
+    ticks in the hour of log time that began at ``ages_since_ms``, and in the hour before.
     """
 
     period_ns: int
@@ -200,7 +200,7 @@ class Gate(msgspec.Struct):
         return not self.waiting
 
     def _advance_log_time(self, log_ms: int) -> None:
-        """Advance log time; as producers' clocks differ slightly, it goes back only where it stood still for long."""
+        """Advance log time; as producers' clocks differ slightly, only many messages in a row set it back."""
         self.log_back = self.log_back + 1 if log_ms < self.log_ms - LOG_APART_MS else 0
         if self.log_ms < 0:
             self.log_ms = log_ms
@@ -290,7 +290,7 @@ class Gate(msgspec.Struct):
         return source.rejections >= self.confirm * (1 + disagreeing)
 
     def _is_no_repetition(self, source: Source) -> bool:
-        """Whether a source has gone back for longer than a lane that was restored repeats what it had published."""
+        """Whether a source has gone back for longer than a restored lane takes to repeat what it had published."""
         lasted_ms = self.log_elapsed_ms - source.rejected_since_ms
         return self.log_ms < 0 or lasted_ms >= self.lateness * self.period_ns // 1_000_000
 
@@ -308,4 +308,4 @@ class Gate(msgspec.Struct):
             if source.rejected_tick < long_ago:
                 del self.sources[name]
             else:
-                source.last_seen_ms = NEVER  # it still sends, but of another time
+                source.last_seen_ms = NEVER  # it still sends, but reports another time

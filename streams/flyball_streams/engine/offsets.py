@@ -13,7 +13,7 @@ NO_OFFSETS: TableOffsets = {}
 
 
 def next_offset(offsets: TableOffsets, topic: str, partition: int) -> int:
-    """Return the first offset of a partition that was not read."""
+    """Return the first unread offset of a partition."""
     following = offsets.get(topic, ())
     return following[partition] if partition < len(following) else 0
 

@@ -33,7 +33,7 @@ class ForecastParameters(ForecastConfig, frozen=True):
     horizon_ticks: int = HORIZON_TICKS
     # Coverage is judged at this distance.
     lead_ticks: int = 10
-    # A forecast is made at each tick and published at every so many-th, and whenever a proposal is based on it.
+    # A forecast is made at each tick, and published once in so many ticks and whenever a proposal is based on it.
     publish_every_ticks: int = 10
     # How fast the conformal quantiles follow their errors.
     conformal_rate: float = 0.05
@@ -48,7 +48,7 @@ class SizingParameters(SizingConfig, frozen=True):
 
     # A change of at most this share of the replicas is not decided.
     tolerance: float = 0.1
-    # From this wait on work is late, where a workload has no objective, and what that costs, in idle capacity.
+    # For workloads without an objective: the wait beyond which work is late, and what late work costs in idle capacity.
     delay_s: float = 5.0
     late_cost: float = 99.0
     # What is estimated from telemetry; estimates start from the owner's values and leave them only on evidence.
@@ -64,7 +64,8 @@ class SizingParameters(SizingConfig, frozen=True):
     # forecast_band: quantile that is provided for, and the one below which capacity is taken away.
     level: float = 0.95
     down_level: float = 0.75
-    # A target gets a decision a minute; in what may come sooner, replicas need this long to show an effect.
+    # A target gets a decision a minute; before a decision that may come sooner, replicas need this long to show an
+    # effect.
     cooldown_s: float = 15.0
     # At most this many times the ready replicas are requested, or four more; 0: no bound.
     growth: float = 4.0
@@ -73,7 +74,7 @@ class SizingParameters(SizingConfig, frozen=True):
 class RightsizingParameters(RightsizingConfig, frozen=True):
     """Resource requests of a replica; the times suit a day of usage."""
 
-    # How often a workload is looked at, and how long it must have been seen before.
+    # How often the requests of a workload are checked, and how long its usage must have been measured before.
     every_s: float = 3_600.0
     after_s: float = 86_400.0
 
@@ -96,8 +97,8 @@ class ChoiceParameters(ChoiceConfig, frozen=True):
 class PoolsParameters(PoolsConfig, frozen=True):
     """When machines are bought and returned."""
 
-    # Work must have found no room for so long: a machine costs minutes to start and is billed from then on, and most
-    # room that is missing is free again, or made by preemption, sooner.
+    # Work must have lacked room for this long: a machine takes minutes to start and is billed from then on, and most of
+    # the lacking room becomes free, or is made by preemption, sooner.
     buy_after_s: float = 60.0
 
 
@@ -105,7 +106,7 @@ class HealthParameters(HealthConfig, frozen=True):
     """When a device counts as anomalous, and what follows."""
 
     # A cordoned and empty node is checked after this time without new symptoms: longer than most bursts of errors, and
-    # before its incident is over.
+    # shorter than its incident lasts.
     check_after_s: float = 300.0
 
 
@@ -139,5 +140,5 @@ class Parameters(WorkerConfig, frozen=True):
 
 
 def parameters(config: WorkerConfig) -> Parameters:
-    """Return ``config`` with the constants; as it is, where it has them."""
+    """Return ``config`` with the constants; unchanged if it has them already."""
     return with_constants(Parameters, config)

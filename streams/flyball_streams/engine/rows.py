@@ -14,8 +14,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
     """Yield a record for each row of the columns, which are all fields of ``kind``; the shortest column ends it.
 
-    By place: a struct with many fields is made several times as fast as by keywords. Raises ``TypeError`` when a field
-    has no column or a column no field.
+    Records are made from positional arguments: for many fields, that is several times as fast as keywords. Raises
+    ``TypeError`` when a field has no column or a column no field.
     """
     fields = kind.__struct_fields__
     try:
@@ -29,7 +29,7 @@ def rows(kind: type[S], /, **columns: Iterable[Any]) -> Iterator[S]:
 
 @cache
 def _in_order(fields: tuple[str, ...]) -> Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]:
-    if len(fields) < 2:  # of one name itemgetter returns the item itself
+    if len(fields) < 2:  # with one name, itemgetter returns the item itself
         return lambda columns: tuple(columns[field] for field in fields)
     return cast("Callable[[dict[str, Iterable[Any]]], tuple[Iterable[Any], ...]]", itemgetter(*fields))
 

@@ -136,12 +136,12 @@ class View(FleetIndex, Reader):
         return sorted(outcomes, key=lambda o: (o.time_ns, o.decision, o.id))
 
     def take_removed(self) -> list[str]:
-        """Nodes whose inventories were removed since the last call, and not added again, where the view has none."""
+        """Nodes whose inventories were removed since the last call and not added again; none if the view has these."""
         removed, self._removed = self._removed, []
         return removed
 
     def state(self) -> dict[str, Any]:
-        """State for a snapshot: rows, pending rows, the offsets that count, and nodes to be taken as removed."""
+        """State for a snapshot: rows, pending rows, the offsets that count, and nodes for :meth:`take_removed`."""
         rows: list[Row] = [
             *self.inventories.values(),
             *self.specs.values(),
@@ -160,7 +160,7 @@ class View(FleetIndex, Reader):
     def load(self, state: dict[str, Any]) -> None:
         """Replace the state by that of a snapshot, and keep the directory's entries beyond it.
 
-        A partition whose read offset is below that of the snapshot was recreated: all of it counts as beyond.
+        A partition whose read offset is below that of the snapshot was recreated: all of its entries count as beyond.
         """
         self._clear(Tables(OUTCOMES_KEPT))
         self._keys, self._pending, self._unread, self._removed = set(), [], {}, list(state["removed"])

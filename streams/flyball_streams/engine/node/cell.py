@@ -61,7 +61,7 @@ from flyball_streams.engine.parameters import Parameters
 from flyball_streams.engine.symptoms import Symptoms
 
 GONE_TICKS, GONE_S = 600, 600.0
-"""A node that was silent for the longer of these is dropped, with its allocations; that it is silent is remembered."""
+"""A node that was silent for the longer of these is dropped, with its allocations; only its silence is remembered."""
 
 
 class NodeCell:

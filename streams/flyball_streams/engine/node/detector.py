@@ -31,7 +31,7 @@ class CellTick:
     """One closed tick of a cell in one partition.
 
     ``events`` are those up to this tick, in order; ``usage`` are the frames with the use of hosts by replicas.
-    ``node_rate`` is the budget of false incidents of a node with as many GPUs as nodes have here, per second.
+    ``node_rate`` is the budget of false incidents of a node with the mean number of GPUs of the nodes here, per second.
     """
 
     cell: str
@@ -47,9 +47,9 @@ class CellTick:
 
     @cached_property
     def work_of_hosts(self) -> NDArray[np.int32]:
-        """Numbers of the work of hosts that were seen in the window, int32[capacity]: equal for the same workloads.
+        """A number for the work of each host that was seen in the window, int32[capacity]; -1: none.
 
-        -1: none.
+        Hosts with the same workloads have the same number.
         """
         work, numbers = np.full(self.hosts.capacity, -1, np.int32), dict[frozenset[str], int]()
         for node, held in self.tenancy.workloads_of_node.items():

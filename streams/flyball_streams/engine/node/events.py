@@ -10,7 +10,7 @@ from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 
 MAX_PENDING = 4096
-"""Most events that wait for their tick: of clocks that run ahead, or read before the frames of a backlog."""
+"""Most events that wait for their tick: their clock runs ahead, or they are read before the frames of a backlog."""
 
 
 class PendingEvents:
@@ -28,7 +28,7 @@ class PendingEvents:
     ) -> list[DeviceEvent]:
         """Remove and return the events of known nodes up to a tick, in order.
 
-        A worker with a backlog may have read later ones. If too many wait, the first of them count now.
+        A worker with a backlog may have read later events. If too many of these wait, the first of them count now.
         """
         due = [e for e in self._events if e.time_ns < tick.end_ns and e.node in known]
         later = [e for e in self._events if e.time_ns >= tick.end_ns or e.node not in known]

@@ -21,7 +21,7 @@ from flyball_streams.engine.stats import LaneStats, count
 
 STAGE = "node lane"
 USED = frozenset({GPU.schema, HOST.schema, WORKLOAD.schema, USAGE.schema, GATEWAY.schema, SERVING.schema})
-"""Layouts that decisions use; the others go to sinks only, and here only their sequence numbers count."""
+"""Layouts that decisions use. Other frames go to sinks only; the lane uses nothing but their sequence numbers."""
 MAX_PENDING = 4096
 """Most frames that wait for their inventory; more, or a wait beyond the lateness, is a fault of the sender."""
 

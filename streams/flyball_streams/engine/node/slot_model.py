@@ -13,7 +13,7 @@ class SlotModel(Generic[M]):
     """A model of the subjects of a :class:`~flyball_streams.engine.node.table.SubjectTable`.
 
     ``model`` is a NamedTuple of arrays with the slots as their last axis, as in :mod:`~flyball_streams.engine.packing`;
-    ``init`` makes that of so many subjects without observations.
+    ``init(n)`` makes the model of ``n`` subjects without observations.
     """
 
     def __init__(self, capacity: int, init: Callable[[int], M]) -> None:
@@ -26,15 +26,15 @@ class SlotModel(Generic[M]):
         self.capacity, self.model = capacity, grow(self.model, capacity, self.init)
 
     def reset(self, slots: list[int]) -> None:
-        """Start slots again that belong to other subjects now."""
+        """Reset slots that belong to other subjects now."""
         if slots:
             self.model = wiped(self.model, self.init(self.capacity), slots)
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Note that allocations have changed; ``kinds`` names the kinds of work of slots whose work is another now."""
+        """Note that allocations have changed; ``kinds`` maps slots whose work has changed to the new kinds of work."""
 
     def retire(self, subjects: list[str]) -> None:
-        """Drop what is kept by name of subjects that are gone."""
+        """Drop the state that is kept by name for subjects that are gone."""
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -62,7 +62,7 @@ class SubjectTable:
             self._grow(bucket(wanted))
 
     def retire(self, names: Iterable[str], node: str) -> list[str]:
-        """Retire subjects that their node no longer has, except those of another node by now; return the retired."""
+        """Retire subjects that their node no longer has, unless another node has them by now; return those retired."""
         gone = [name for name in names if name in self.slots and self.owner[self.slots[name]] == node]
         self.retired.update(dict.fromkeys(gone))
         for model in self.models:
@@ -70,7 +70,7 @@ class SubjectTable:
         return gone
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Note that allocations have changed; ``kinds`` names the kinds of work of slots whose work is another now."""
+        """Note that allocations have changed; ``kinds`` maps slots whose work has changed to the new kinds of work."""
         if kinds:
             self.window.forget(list(kinds))
         for model in self.models:

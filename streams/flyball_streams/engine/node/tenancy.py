@@ -33,9 +33,9 @@ COLUMNS = len(_SUMMED) + len(_MEASURED)
 class Known(NamedTuple):
     """Which values of a tick are known, as ``pattern``, and what follows from it.
 
-    ``places`` are those of the known values, and ``bins`` their sums. ``divisors`` ``[columns, workloads]`` are the
-    numbers of known values of the averaged sums, at least 1, and 1 for others. ``none`` are column and workload of
-    sums without a known value.
+    ``places`` are the positions of the known values, and ``bins`` the sums that they belong to. ``divisors``
+    ``[columns, workloads]`` are the numbers of known values of the averaged sums, at least 1, and 1 for the other sums.
+    ``none`` are column and workload of sums without a known value.
     """
 
     pattern: bytes
@@ -144,7 +144,7 @@ class Tenancy:
         )
 
     def _sums(self, x: NDArray[np.float32]) -> list[list[float | None]]:
-        """Sum of each workload by column, of some the mean over known values, ``None`` where no value is known."""
+        """Sum (for some columns, mean) of the known values of each workload by column, ``None`` if none is known."""
         is_known = np.isfinite(x)
         pattern, known = is_known.tobytes(), self._known
         if known is None or known.pattern != pattern:  # hardly ever: an agent reports the same metrics each tick

@@ -13,7 +13,7 @@ WINDOW_NS = 5 * NS_PER_S
 """Departures and hangs last longer; a detector that runs once a window costs a fifth of one that runs every second."""
 
 AT_ONCE = 5
-"""Ticks that are added at a time: operations on small arrays are several times as fast in a row as one a tick."""
+"""Ticks that are added together: operations on small arrays are several times as fast in a row as one per tick."""
 
 
 class Means(NamedTuple):
@@ -58,7 +58,7 @@ class Window:
         return means
 
     def forget(self, slots: list[int]) -> None:
-        """Drop the values of slots that hold other subjects now, or do other work."""
+        """Drop the values of slots that hold other subjects now, or whose work has changed."""
         self._add_kept()
         self.total[slots], self.count[slots], self.seen[slots] = 0.0, 0.0, False
 
@@ -82,7 +82,7 @@ class Window:
         self._kept = []
 
     def _add_kept(self) -> None:
-        """Add the kept ticks, those in a row that have as many subjects together."""
+        """Add the kept ticks; ticks in a row with the same number of subjects are added together."""
         for n, ticks in groupby(self._kept, lambda kept: len(kept[1])):
             values, masks = zip(*ticks, strict=True)
             stacked, total = np.array(values), self.total[:n]

@@ -1,8 +1,9 @@
 """Detects services whose requests or latency take a course that they never took: by level, shift or time of day.
 
-A service has no peers, so each of its series is judged by its own largest residuals, in windows of five minutes. What
-was reported is reported again within six hours only where it goes further. Requests of real services jump more often
-than a tail of the past says, so surprises of all services of the cell go into a tail of their own, which has the limit.
+A service has no peers, so each of its series is judged by its own largest residuals, in windows of five minutes. A
+service is reported again within six hours only if its surprise is larger. Requests of real services jump more often
+than a tail of their past predicts, so the surprises of all services of the cell go into a second tail, which sets the
+limit.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ SURPRISES = tail.Config(
     prior_shape=(-0.05, -0.05),
     shape_n=32.0,
 )
-"""As surprise is meant: one window in a thousand is over 3, one in ten thousand over 4."""
+"""By the definition of surprise: one window in a thousand is over 3, one in ten thousand over 4."""
 Sums = NDArray[np.float64]
 MOST = 1e12
 """A larger value is a telemetry error."""
@@ -78,7 +79,7 @@ class Courses:
         if begin_ns == self.begin_ns:
             return
         is_back, self.begin_ns = begin_ns < self.begin_ns, begin_ns
-        if is_back:  # the cell's clock was ahead: what was summed up since then is of no one window
+        if is_back:  # the cell's clock was ahead: the sums since then mix several windows
             self.total, self.count = np.zeros_like(self.total), np.zeros_like(self.count)
             return
         with np.errstate(invalid="ignore"):

@@ -24,7 +24,7 @@ from flyball_streams.engine.workload.merge import merge
 
 STAGE = "workload lane"
 GONE_TICKS = 600
-"""A node lane that was silent for this many ticks is forgotten, as its nodes are."""
+"""A node lane that was silent for this many ticks is forgotten, like its nodes."""
 
 
 class CellDemand(msgspec.Struct):
@@ -179,7 +179,7 @@ class WorkloadLane:
             view = self.views[name] = View(
                 self.directory, name, (Inventory, WorkloadSpec, Signal), base=self.base, age_ns=self.age_ns
             )
-            lanes = self.node_partitions if self.partition == 0 else 0  # one of the lanes says whom the cell misses
+            lanes = self.node_partitions if self.partition == 0 else 0  # only one lane reports silent node lanes
             cell = self.cells[name] = WorkloadCell(name, self.source, self.config, view, owned, lanes)
         return cell
 

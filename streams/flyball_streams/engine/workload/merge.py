@@ -90,7 +90,7 @@ def _mean(values: Sequence[float | None], replicas: list[int]) -> float | None:
 
 
 def _most(found: list[Usage]) -> Usage | None:
-    """Return the most of each; kills are added."""
+    """Return the maximum of each field; kills are added up."""
     if len(found) < 2:
         return found[0] if found else None
     largest = {

@@ -21,7 +21,7 @@ from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import arrays, like, wiped
 
 DETECTORS = "slow_answers", "no_answers"
-"""By kind of evidence."""
+"""Detectors by kind of evidence."""
 METRICS = {
     "request": "flyball.workload.latency{stat=mean}",
     "output_token": "gen_ai.server.time_per_output_token{stat=mean}",
@@ -44,7 +44,7 @@ Place = tuple[str, str, str]
 
 
 class _Minute(NamedTuple):
-    """What was reported of a minute, by slot [N]: latency in s, who had no requests, and who is compared with whom."""
+    """Reports of a minute, by slot [N]: latency in s, requests, whether there were none, and the group of peers."""
 
     latency_s: NDArray[np.float32]
     requests: NDArray[np.float32]

@@ -61,7 +61,7 @@ class ReplicaLatencies:
     def drain(self, demands: list[Demand], tenancy: Tenancy) -> list[Demand]:
         """Return all demands with the latencies of their replicas, and start a new minute.
 
-        Left out are replicas that say nothing of requests, and those that were not ready in all of the minute.
+        Replicas that report nothing about requests, or that were not ready for the whole minute, are left out.
         """
         self._add_kept()
         total, count = self.total, self.count
@@ -75,7 +75,7 @@ class ReplicaLatencies:
         by_token[tenancy.workload_of_allocation[count[:, _OUTPUT_TOKEN] > 0]] = True
         (rows,) = serving.nonzero()
         owner, model = tenancy.workload_of_allocation[rows], tenancy.model_of_allocation[rows]
-        # What answers requests and reports no output token is told apart from what answers nothing.
+        # Replicas that answer requests but report no output token are kept apart from those that answer nothing.
         tokens = by_token[owner] & ((count[rows, _OUTPUT_TOKEN] > 0) | (count[rows, _REQUEST] == 0))
         order = np.lexsort((rows, tokens, model, owner))
         rows, owner, model, tokens = rows[order], owner[order], model[order], tokens[order]

@@ -8,8 +8,8 @@ from flyball_streams.engine.offsets import NO_OFFSETS
 
 MOST_BYTES = 700_000
 WORKLOAD_BYTES, REPLICA_BYTES = 700, 120
-"""Most bytes of demand in one message, as brokers accept a megabyte, and what a workload with features and one of its
-replicas take."""
+"""One message has at most ``MOST_BYTES`` of demand, as brokers accept a megabyte. A workload with features takes
+``WORKLOAD_BYTES``, and each of its replicas ``REPLICA_BYTES``."""
 
 
 def demand_ticks(

@@ -1,6 +1,6 @@
 """Detects nodes that stopped sending without an announced stop of their agent.
 
-Agents are killed and messages are late, and both end by themselves. How long that takes is learned from all nodes of
+Agents are killed and messages are late, and both pass by themselves. How long that takes is learned from all nodes of
 the cell: the lengths of silences that ended go into a tail, and a node is reported once it is silent for longer than
 the budget of false incidents allows.
 """
@@ -21,27 +21,27 @@ from flyball_streams.engine.packing import arrays, like
 from flyball_streams.engine.symptoms import NO_TELEMETRY
 
 SILENT_S, MOST_S = 60.0, 240.0
-"""A node is reported no sooner than an agent or a broker restarts, and no later than any does."""
+"""Bounds of the silence after which a node is reported: the usual and the longest restart of an agent or a broker."""
 UNIT_S = 30.0
 ENDING = tail.Config(
     prior_n=1.0, prior_s=8 * 86_400.0, prior_excess=(0.3, 0.3), excess_n=4.0, prior_shape=(0.15, 0.15), shape_n=32.0,
     shapes=(0.0, 0.6),
 )  # fmt: skip
-"""Of silences that end, in ``UNIT_S``: where none was seen, 30 s or more come once in eight days of a node.
+"""Tail of silences that end, in ``UNIT_S``: by the prior, a node is silent for 30 s or more once in eight days.
 
-Few silences may look as if none could be longer than those; nothing ends them by a certain time, so their tail has no
-end (shape 0 or more).
+A few silences may look as if none could be longer. But nothing ends a silence by a certain time, so the tail has no end
+(shape 0 or more).
 """
 GONE = 2
-"""A silence of twice the limit was no agent that is slow to come back: the tail does not learn it."""
+"""The tail does not learn a silence of this many times the limit: it was no agent that is slow to come back."""
 TRUST_S = 86_400.0
-"""A node that was reported and came back moves the tail once in this time."""
+"""A node that was reported and came back moves the tail at most once in this time."""
 REPEAT_S = 60.0
 LONGEST_S = 7 * 86_400.0
 """A silence is reported for at most this time, in closed ticks; then the node is forgotten."""
 RETURN_S = 1800.0
 """A node that held work when its agent announced its stop is reported after this time: by then an upgrade or a reboot
-is over, and that work is not watched."""
+is over, and nothing watches that work meanwhile."""
 NOT_BACK = "its agent said that it stops and has not come back, though replicas hold GPUs there"
 MOST_GONE = 4096
 """Most nodes that are remembered as gone; the oldest are dropped."""
@@ -59,8 +59,8 @@ class Absences:
     and no node is reported. ``stopped`` are nodes whose agent announced its stop, with the tick and whether they held
     work: they show no symptom until they send again, or for ``RETURN_S`` if they held work. ``gone`` are silent nodes
     that the lane has dropped: they stay reported until they send again, their inventory is removed, or ``LONGEST_S`` is
-    over. ``ended`` are the nodes whose silence ended since the
-    last tick, with its ticks; ``doubted`` the count at which a node that had been reported came back.
+    over. ``ended`` are the nodes whose silence ended since the last tick, with its length in ticks; ``doubted`` is the
+    count at which a node that had been reported came back.
     """
 
     def __init__(self, partition: int = 0, partitions: int = 0) -> None:
@@ -92,7 +92,7 @@ class Absences:
             self.stopped[event.node] = index, holds_work
         elif event.kind == "agent_started" and event.node in self.stopped:
             del self.stopped[event.node]
-            if event.node in self.last_seen:  # it was heard of; its first frame may be late
+            if event.node in self.last_seen:  # it has sent frames before; the first after the start may be late
                 self.last_seen[event.node] = self.count + 1, self.last_seen[event.node][1]
 
     def silent_for(self, ticks: int) -> list[str]:
@@ -166,7 +166,7 @@ class Absences:
         return not self.partitions or partition_of(node.encode(), self.partitions) == self.partition
 
     def _learn(self, tick: Tick, nodes: int, rate: float) -> None:
-        """Add the silences that ended to the tail: of those that ended in one tick the longest."""
+        """Add the silences that ended to the tail; of those that ended in one tick, only the longest."""
         period_s = tick.period_ns / NS_PER_S
         limit, trusted = self.limit_s / period_s, ceil(TRUST_S / period_s)
         longest = 0

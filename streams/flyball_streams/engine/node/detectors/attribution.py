@@ -9,7 +9,7 @@ from flyball_contracts.xids import xid_of
 MOVES = frozenset({"reset_gpu", "drain", "reboot"})
 AVOIDS = frozenset({"no_new_work", "unknown"})
 REPEATS = 3
-"""If this many workloads end with the same error on one device within a day, and on no other, it is at fault.
+"""If this many workloads end with the same error on one device within a day, and on no other, the device is at fault.
 
 Two may be one faulty program that was submitted again.
 """

@@ -52,7 +52,7 @@ class Departures(Detector[departure.State]):
         self.tail = tail.init(2 * len(watched), self.rate)
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start slots with other work again: a change of work is no anomaly."""
+        """Reset slots whose work has changed: a change of work is no anomaly."""
         self.reset(list(kinds))
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:

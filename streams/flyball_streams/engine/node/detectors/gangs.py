@@ -84,7 +84,7 @@ class Gangs:
         starts = np.concatenate([[0], (kinds[1:] != kinds[:-1]).nonzero()[0] + 1])
         begins, ends = starts.tolist(), [*starts[1:].tolist(), len(kinds)]
         owners: list[int] = owner[order[starts]].tolist()
-        # A row for each gang; where it has fewer members, those of the next.
+        # A row for each gang; a gang with fewer members is filled up with those of the next.
         first = slots[np.minimum(starts[:, None] + np.arange(SLOWEST), len(slots) - 1)]
         values: list[list[list[float]]] = table.values[first[..., None], REPORTED_COLUMNS].tolist()
         annotated = list(demands)
@@ -116,7 +116,7 @@ class Gangs:
 def _clocks(
     clocks: NDArray[np.float32], first: list[int], values: list[list[float]], table: SubjectTable, tenancy: Tenancy
 ) -> Clocks:
-    """Clocks of the members of one gang that have one model, sorted; the slots of the ``first`` and their values."""
+    """Clocks of the members of one gang and model, sorted; ``first`` are the slots of the slowest, with ``values``."""
     slowest = [
         Member(
             device=table.names[slot],

@@ -37,14 +37,14 @@ class Hanging(Detector[hang.State]):
         self.reported: dict[str, int] = {}
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start slots with other work again; the workload rows of this window belong to others from now on."""
+        """Reset slots whose work has changed; the workload rows of this window belong to others from now on."""
         self.reset(list(kinds))
         self.standstills.forget_pages()
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:
         """Anomalies at the end of a window; each names its workload and its first device."""
         tick, tenancy, means = seen.tick, seen.tenancy, seen.gpus.means
-        if seen.gpus.mask.any():  # else no window ends that would take them
+        if seen.gpus.mask.any():  # otherwise no window ends that would use the rows
             self.standstills.note(tenancy.values)
         if means is None:
             return
@@ -60,7 +60,7 @@ class Hanging(Detector[hang.State]):
                 continue
             spec = seen.directory.spec(workload)
             if not trains[index] and (spec is None or spec.kind != "batch"):
-                continue  # a server with few requests is as busy, and does as little
+                continue  # a server with few requests looks the same: busy, with little work
             reported.add(workload)
             slots: list[int] = np.flatnonzero(hung & (owner == index)).tolist()
             usual, now = float(self.model.power_w[slots[0]]), means.values[slots[0]]
@@ -78,7 +78,7 @@ class Hanging(Detector[hang.State]):
                 yield _anomaly(seen, workload, still.slots, still.since_s, use, pause)
 
     def _is_news(self, workload: str, now_ns: int) -> bool:
-        """Whether a workload that hangs is to be reported now; it is not again for ``REPEAT_S``."""
+        """Whether a workload that hangs is to be reported now; it is not reported again for ``REPEAT_S``."""
         self.reported = {w: t for w, t in self.reported.items() if 0 <= now_ns - t < REPEAT_S * 1e9}
         return self.reported.setdefault(workload, now_ns) == now_ns
 
@@ -94,7 +94,7 @@ class Hanging(Detector[hang.State]):
 
 
 def _anomaly(seen: CellTick, workload: str, slots: list[int], since_s: float, use: float, of: Evidence) -> Anomaly:
-    """Anomaly of a workload, or of its device if it is only one."""
+    """Anomaly of a workload, or of the device if only one hangs."""
     evidence = (
         Evidence(name="hw.gpu.utilization{task=general}", value=use),
         of,

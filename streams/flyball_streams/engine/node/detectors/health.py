@@ -182,7 +182,7 @@ class Health(Detector[peers.State]):
         self, values: NDArray[np.float32], mask: NDArray[np.bool_], group: NDArray[np.int32], skip: set[int]
     ) -> dict[int, Finding]:
         if not np.asarray(self.model.history).any() and _are_alike(values[mask & (group >= 0), PEER_COLUMNS[CLOCK]]):
-            return {}  # most ticks: nobody was slow lately, and nobody is now
+            return {}  # most ticks: no device was slow recently, and none is now
         clock = values[:, PEER_COLUMNS[:1]]
         relative = np.log(clock, out=np.full_like(clock, np.nan), where=clock > 0)
         z = peers.deviations(relative, group, mask, CLOCK_FLOOR)

@@ -1,9 +1,9 @@
-"""Detects GPUs whose values are missing though their node goes on sending: lost without a word.
+"""Detects GPUs whose values are missing though their node goes on sending: lost without a report.
 
 Scrapes fail, drivers restart and agents start before the driver does; all of these end by themselves. How long that
-takes is learned from all GPUs of the cell (:mod:`flyball_models.anomaly.sojourn`). No record of a GPU or its peers
-excuses it: missing is no matter of what the GPU does, and GPUs that are lost at a time must not hide each other. A GPU
-that never sent a value, is no longer in the inventory, or whose node is silent, too, is not reported here.
+takes is learned from all GPUs of the cell (:mod:`flyball_models.anomaly.sojourn`). Neither its own history nor its
+peers excuse a GPU: missing values do not depend on its work, and GPUs that are lost at the same time must not hide each
+other. A GPU that never sent a value, is no longer in the inventory, or whose node is silent, too, is not reported here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ CONFIG = sojourn.Config(
         prior_s=8 * 86_400.0, prior_excess=(0.5, 0.5), excess_n=2.0, prior_shape=(0.2, 0.2), shapes=(0.0, 0.8)
     ),
 )
-"""As long as nothing was seen, values of a GPU are missing for more than a minute once in sixteen days."""
+"""By the prior, values of a GPU are missing for more than a minute once in sixteen days."""
 
 
 class Lost(NamedTuple):
@@ -49,7 +49,7 @@ def init(n: int) -> Lost:
 
 
 class LostDevices(Detector[Lost]):
-    """Follows the GPUs of a cell; a sample has ``elapsed_s`` so far. ``rate`` is the budget per GPU and second."""
+    """Follows the GPUs of a cell; ``elapsed_s`` is the sample's time so far, ``rate`` the budget per GPU and second."""
 
     def __init__(self, table: SubjectTable, rate: float) -> None:
         super().__init__(table.capacity, init)
@@ -64,7 +64,7 @@ class LostDevices(Detector[Lost]):
         self._known = None
 
     def boot(self, devices: list[str]) -> None:
-        """Start the GPUs of a node again that has booted."""
+        """Reset the GPUs of a node that has booted."""
         self.reset([self.table.slots[name] for name in devices if name in self.table.slots])
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:
@@ -98,7 +98,7 @@ class LostDevices(Detector[Lost]):
             yield replace(anomaly, workload="", false_per_1000_gpu_days=expected_false)
 
     def _arranged(self, seen: CellTick) -> tuple[sojourn.Peers, NDArray[np.bool_], NDArray[np.int64]]:
-        """No peers, which GPUs there are, and the slot of the host of each, -1 for none; again with each tenancy."""
+        """An arrangement without peers, which GPUs exist, and the slots of their hosts (-1: none), for the tenancy."""
         kept, hosts = self._known, seen.hosts
         if kept is None or kept[0] is not seen.tenancy:
             no_group = np.full(self.capacity, -1, np.int32)

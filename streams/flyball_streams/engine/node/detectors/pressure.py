@@ -5,10 +5,11 @@ information (PSI, Linux 4.20) does: it is the share of time in which some task w
 share has been large, and several times its usual value, for a minute. Healthy ports have almost no errors, so the rule
 for links applies to them.
 
-Healthy hosts wait, too: for a checkpoint, a reload or a nightly backup. How long they do, and how many errors a healthy
-port has, is learned from all hosts of the cell: of each wait or burst of errors the largest size goes into a tail, and
-a host is reported beyond what the budget of false incidents allows. In a fleet that never showed such a thing the
-rules' own limits apply. Of hosts that do the same work and wait together only the one that waits most is reported.
+Healthy hosts wait, too: for a checkpoint, a reload or a nightly backup. How long they wait, and how many errors a
+healthy port has, is learned from all hosts of the cell: the largest size of each wait or burst of errors goes into a
+tail, and a host is reported if it exceeds what the budget of false incidents allows. In a fleet that never showed any
+wait or error, the rules' own limits apply. Of hosts that do the same work and wait together, only the one that waits
+most is reported.
 """
 
 import math
@@ -46,17 +47,17 @@ HEALTHY = tail.Config(
 )  # fmt: skip
 """Sizes are multiples of the rules' own limits. Without observations, half a limit occurs once in 11 years of a host:
 with the default budget the rules' limits apply. In one fleet of a thousand, healthy hosts wait every few weeks or more
-often; two waits in its first hours show which fleet it is."""
+often; two waits in the first hours show that a fleet is one of these."""
 MOST = 20.0
 """A host that waits for twenty minutes is always reported."""
 
 
 class State(NamedTuple):
-    """Float32 [3, N]: usual share of waits, and how long it has been high, s.
+    """``usual`` and ``high_s`` float32 [3, N]: the usual share of waits, and how long it has been high, s.
 
-    [N]: ``seen_s``, how long it was observed, s. ``peak`` float32 [5, N], waits and ports, is the largest size of what
-    lasts; ``doubt_s`` float32 [5, N] is the time until the tail learns again from a reported host. ``ports`` are the
-    errors of ports.
+    ``seen_s`` [N] is how long a host was observed, s. ``peak`` float32 [5, N], waits and ports, is the largest size of
+    a wait or burst that has not ended; ``doubt_s`` float32 [5, N] is the time until the tail learns again from a
+    reported host, s. ``ports`` are the errors of ports.
     """
 
     usual: NDArray[np.float32]
@@ -86,11 +87,11 @@ class Pressure(Detector[State]):
         self.neighbours = Neighbours()
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start hosts with other work again."""
+        """Reset hosts whose work has changed."""
         self.reset(list(kinds))
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:
-        """Hosts that slow down work, each repeated every five minutes."""
+        """Anomalies of hosts that slow down work, each repeated every five minutes."""
         for inventory, frame in seen.usage:
             self.neighbours.note(inventory, frame.values, frame.period_ns / NS_PER_S, frame.time_ns)
         means = seen.hosts.means
@@ -144,7 +145,7 @@ class Pressure(Detector[State]):
         )
 
     def _together(self, share: NDArray[np.float32], work: NDArray[np.int32]) -> dict[tuple[int, int], str]:
-        """A common name of the hosts of a work, three or more, half of which wait for a resource at the same time."""
+        """A common name for three or more hosts with the same work, if half of them wait for a resource at once."""
         found: dict[tuple[int, int], str] = {}
         for number in np.unique(work[work >= 0]).tolist():
             mine = share[:, work == number]
@@ -161,7 +162,7 @@ class Pressure(Detector[State]):
         return True
 
     def _bursts(self, now_s: float, period_s: float) -> NDArray[np.float32]:
-        """Errors of ports as they count now, in what is enough for the rule, [2, N]."""
+        """Errors of ports as they count now, as a multiple of what is enough for the rule, [2, N]."""
         faded = math.exp(-max(now_s - float(self.model.ports.at_s[0]), 0.0) / link_errors.WINDOW_S)
         return (self.model.ports.weight * (faded / link_errors.enough(period_s))).astype(np.float32)
 
@@ -181,7 +182,7 @@ class Pressure(Detector[State]):
         return high
 
     def _learn(self, size: NDArray[np.float32], work: NDArray[np.int32], period_s: float, rate: float) -> None:
-        """Add what has ended to the tail; of hosts that do the same work, the largest of a tick."""
+        """Add waits and bursts that have ended to the tail; of hosts with the same work, the largest of a tick."""
         peak, doubt_s = np.maximum(self.model.peak, size), np.maximum(self.model.doubt_s - np.float32(period_s), 0.0)
         ended = size < np.float32(0.5) * peak
         stratum, slot = np.nonzero(ended & (peak > HEALTHY.least))

@@ -1,9 +1,9 @@
-"""Detects GPUs and hosts that stay in one state for longer than what is comparable ever does.
+"""Detects GPUs and hosts that stay in one state for longer than comparable ones ever do.
 
-A GPU that spins at full use, or one whose memory only grows, shows nothing that others never show: what idles and
-bursts does so daily, for a minute. How long it lasts tells them apart, and how long that is by nature is learned from
-the devices of the same model that do the same work (:mod:`flyball_models.anomaly.sojourn`). A value that repeats to the
-bit while that of the peers moves comes from a sensor that is stuck.
+A GPU that spins at full use, or one whose memory only grows, shows nothing that healthy GPUs never show: those that
+idle and burst do the same daily, for a minute. Only the duration distinguishes them, and the normal duration is learned
+from the devices of the same model that do the same work (:mod:`flyball_models.anomaly.sojourn`). A value that repeats
+to the bit while that of the peers moves comes from a sensor that is stuck.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ CONFIG = sojourn.DEFAULT
 
 
 class Watch(NamedTuple):
-    """A state of a metric: all of a sample is within ``least`` and ``most``, and rises or repeats where that is asked.
+    """A state of a metric: all of a sample is within ``least`` and ``most``, and rises or repeats if ``way`` says so.
 
-    It rises where its least value is above that of the sample before, and repeats where all values are equal to that.
-    Stays of less than ``least_s`` are no matter by themselves.
+    A sample rises if its least value is above that of the sample before, and repeats if all its values are equal to the
+    latter. Stays of less than ``least_s`` are by themselves no reason for a report.
     """
 
     key: str
@@ -59,8 +59,8 @@ HOST_STATES = (
 class Watched(NamedTuple):
     """Stays of N subjects in K states.
 
-    All others [K, N]: least and largest value of the sample so far, NaN without one, and the least of the sample
-    before.
+    The other fields are [K, N]: the least and the largest value of the sample so far, NaN without one, and the least
+    value of the sample before.
     """
 
     stays: sojourn.State
@@ -70,11 +70,11 @@ class Watched(NamedTuple):
 
 
 class Sojourns(Detector[Watched]):
-    """Follows the subjects of one table in ``states``; a sample has ``elapsed_s`` so far.
+    """Follows the subjects of one table in ``states``; ``elapsed_s`` is the time in the sample so far.
 
-    ``rate`` is the budget of false reports per subject and second; what ``sensors`` knows to be stuck is not reported
-    a second time. GPUs have peers by model and workload, and start
-    again with other work; hosts are all compared with each other.
+    ``rate`` is the budget of false reports per subject and second; a sensor that ``sensors`` knows to be stuck is not
+    reported a second time. GPUs have peers by model and workload, and are reset when their work changes; hosts are all
+    compared with each other.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Sojourns(Detector[Watched]):
         self._peers = None
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start GPUs with other work again."""
+        """Reset GPUs whose work has changed."""
         if self.table.layout is GPU:
             self.reset(list(kinds))
 
@@ -136,7 +136,7 @@ class Sojourns(Detector[Watched]):
             yield self._anomaly(seen, state, slot, float(low[state, slot]), found)
 
     def _arranged(self, seen: CellTick) -> sojourn.Peers:
-        """Who is compared with whom, made again when the tenancy has changed."""
+        """The peers of each subject, arranged again when the tenancy has changed."""
         kept = self._peers
         if kept is None or kept[0] is not seen.tenancy or len(kept[1].group) != self.capacity:
             kept = self._peers = seen.tenancy, self._arrange(seen)

@@ -2,8 +2,8 @@
 
 Ranks that wait for data or a file system run no kernel, so nothing spins as in :mod:`~flyball_models.anomaly.hang`. A
 workload stands still when all its ranks of this lane are idle, or do anything but steps, for longer than a limit that
-follows from its own pauses: checkpoints and evaluations are pauses, too, and end. A pause in which a profile sees a
-checkpoint or a start is none. The rule and its constants are ours.
+follows from its own pauses: checkpoints and evaluations are pauses, too, and end. A pause in which the profiles see a
+checkpoint or a start is no standstill. The rule and its constants are ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ MEMORY = GPU.column("hw.gpu.memory.utilization")
 IDLE, HOLDS = 0.05, 0.02
 """Utilization below which a rank is idle, and share of the memory above which a process holds the GPU."""
 WARM_S, YOUNG_S = 120.0, 1800.0
-"""A workload is judged after so much work; its pauses are known after the longer time."""
+"""A workload is judged after ``WARM_S`` of work; it is young until ``YOUNG_S`` of work, when its pauses are known."""
 LEAST_S, LEAST_YOUNG_S = 20.0, 60.0
-"""Least limits of idle ranks where steps are reported or the load is periodic, later and while it is young."""
+"""Least limits of idle ranks if steps are reported or the load is periodic; the second is for a young workload."""
 UNTIMED_S, UNTIMED_YOUNG_S = 300.0, 900.0
-"""The same where neither is so."""
+"""The same limits if no steps are reported and the load is not periodic."""
 BUSY_S = 600.0
 """Least limit of busy ranks that report no step: an evaluation takes no longer, or is known after the first time."""
 OF_PAUSES, OF_STEPS = 2.0, 4.0
@@ -66,7 +66,7 @@ def _unseen(count: int) -> Course:
 
 
 class Standstills:
-    """Follows the workloads of one cell, in the order of ``workloads``; ``devices`` are their slots as they were."""
+    """Follows the workloads of one cell, in the order of ``workloads``; ``devices`` are the slots they held last."""
 
     def __init__(self) -> None:
         self.workloads: list[str] = []
@@ -96,9 +96,9 @@ class Standstills:
     ) -> Iterator[Standstill]:
         """Workloads that stand still after a window of ``elapsed_s``, in ticks of ``period_s``.
 
-        ``values`` float32[n, metrics] are means of the window, ``mask`` [n] says which were seen, ``trains`` [W] which
-        workloads are training. ``periods_s`` [capacity] are the periods of loads, NaN if unknown, and ``pauses`` tells
-        whether some slots write a checkpoint or start.
+        ``values`` float32[n, metrics] are means of the window, ``mask`` [n] is which devices were seen, ``trains`` [W]
+        which workloads are training. ``periods_s`` [capacity] are the periods of loads, NaN if unknown, and ``pauses``
+        returns whether some slots write a checkpoint or start.
         """
         self._follow(tenancy)
         pages, self._pages = self._pages, []
@@ -166,9 +166,9 @@ class Standstills:
         return None
 
     def _follow(self, tenancy: Tenancy) -> None:
-        """Take over the workloads of another tenancy; one that got or lost devices starts again, but keeps its pauses.
+        """Take over the workloads of another tenancy; one that got or lost devices is reset, but keeps its pauses.
 
-        Whether it reports steps has to be seen again, too.
+        Whether it reports steps has to be observed again, too.
         """
         if tenancy is self._tenancy:
             return

@@ -2,8 +2,8 @@
 
 What a device reports is then wrong or incomplete: a fault of its telemetry, which moves no work and speaks against no
 node. Of the SM clock only its absence is reported: a healthy one runs at its highest value for hours, and an
-administrator may pin it to any. A sensor that the same device does not give away may differ from those of its peers:
-:mod:`.sojourns` reports it, but none that is known to be stuck here.
+administrator may pin it to any. A stuck sensor that no other sensor of its device reveals may differ from those of its
+peers: :mod:`.sojourns` reports it, but no sensor that is known here to be stuck.
 """
 
 from collections.abc import Iterator
@@ -44,14 +44,15 @@ CONFIG = stuck.Config(
         (True, False, False, False),
     ),
 )
-"""Power follows use and SM activity, temperature follows power, use power or SM activity, and SM activity power."""
+"""Power follows use and SM activity; temperature follows power; use follows power or SM activity; SM activity follows
+power."""
 JUDGED = METRICS[: len(CONFIG.least)]
 COLUMNS = np.array([GPU.column(key) for key in METRICS])
 UNITS = [GPU.metrics[int(column)].unit for column in COLUMNS]
 
 
 class StuckSensors(Detector[stuck.State]):
-    """Follows the sensors of GPUs; ``total`` and ``count`` [M, N] sum up a sample, of ``elapsed_s`` so far."""
+    """Follows the sensors of GPUs; ``total`` and ``count`` [M, N] sum up a sample, ``elapsed_s`` is its time so far."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity, lambda slots: stuck.init(slots, len(METRICS), CONFIG))
@@ -63,12 +64,12 @@ class StuckSensors(Detector[stuck.State]):
         self._restart()
 
     def reset(self, slots: list[int]) -> None:
-        """Start slots again that belong to other devices now."""
+        """Reset slots that belong to other devices now."""
         super().reset(slots)
         self.total[:, slots] = self.count[:, slots] = 0.0
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start devices with other work again: other work may use no profiler, or stop that of the agent."""
+        """Reset devices whose work has changed: other work may use no profiler, or stop that of the agent."""
         self.reset(list(kinds))
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:
@@ -101,7 +102,7 @@ class StuckSensors(Detector[stuck.State]):
     def _anomaly(
         self, seen: CellTick, slot: int, detector: str, metrics: list[int], since_s: NDArray[np.float32]
     ) -> Anomaly:
-        """Anomaly with the last value of each metric, and how long ago it was new; it is no matter of a workload."""
+        """Anomaly with the last value of each metric, and how long ago it was new; it concerns no workload."""
         last_s = [float(since_s[m]) for m in metrics]
         evidence = [Evidence(name=METRICS[m], value=float(self.model.last[m, slot]), unit=UNITS[m]) for m in metrics]
         if detector == STUCK:

@@ -1,14 +1,14 @@
-"""Hosts whose series together leave the way in which they usually vary, though none of them alone need be remarkable.
+"""Detects hosts whose series together leave the way in which they usually vary, even if none of them alone does.
 
-A host with more disk reads, more waits and less network than its CPU time goes with may be well within the range of
-each of these. Means of a minute are compared with the usual variation of the host itself
-(:mod:`flyball_models.anomaly.subspace`); the largest scores of all hosts of the cell go into a tail, which has the
-limit. Of hosts that do the same work and depart together only the one that goes furthest is reported.
+A host may have more disk reads, more waits and less network traffic than usual at its CPU time, though each of these is
+well within its range. Means of a minute are compared with the usual variation of the host itself
+(:mod:`flyball_models.anomaly.subspace`); the largest scores of all hosts of the cell go into a tail, which sets the
+limit. Of hosts that do the same work and depart together, only the one that departs furthest is reported.
 
 A change of the workloads on a host changes the level of its series, seldom the way in which they vary together: as long
 as the kinds of work stay, the means are learned again, in half an hour, and what is known of the variation is kept.
-Only work of other kinds starts a host again. Owners are not compared: on a shared host they change with every job, and
-it would never be scored.
+Only work of other kinds resets a host. Owners are not compared: on a shared host they change with every job, and the
+host would never be scored.
 """
 
 import math
@@ -46,23 +46,26 @@ NOISE = {
     "system.network.io{direction=transmit}": 1e7,
     "system.process.count": 10.0,
 }
-"""Standard deviations below which a change is irrelevant, in the unit of the metric, of counters a second."""
+"""Standard deviations below which a change is irrelevant, in the unit of the metric, for counters per second."""
 COLUMNS = np.array([HOST.column(key) for key in NOISE])
 _METRICS = [HOST.metrics[int(column)] for column in COLUMNS]
 _COUNTS = np.array([metric.instrument == "counter" for metric in _METRICS])
 _NOISE = np.array(list(NOISE.values()), np.float32)
 WINDOW_S = 60.0
 AGAIN_NS = 6 * 3600 * NS_PER_S
-"""What was reported is reported again within this time only where it goes further."""
+"""A reported host is reported again within this time only if its score is larger."""
 SCORES = tail.Config(
     least=1.0, prior_n=1.0, prior_s=86_400.0, prior_excess=(0.4, 0.4), excess_n=4.0, prior_shape=(0.05, 0.05)
 )
-"""Sizes are log10 of scores. As long as nothing was seen a healthy host goes beyond 10, five times its mean, daily."""
+"""Sizes are log10 of scores. By the prior, a healthy host exceeds a score of 10, five times its mean, once a day."""
 SHOWN = 3
 
 
 class Hosts(NamedTuple):
-    """Usual variation of hosts; ``total`` and ``known`` [M, N] sum up a window; ``peak`` [N] is what has not ended."""
+    """Usual variation of hosts; ``total`` and ``known`` [M, N] sum up a window.
+
+    ``peak`` [N] is the largest size of a departure that has not ended.
+    """
 
     usual: subspace.State
     total: NDArray[np.float64]
@@ -76,7 +79,7 @@ def init(n: int) -> Hosts:
 
 
 class Subspaces(Detector[Hosts]):
-    """Monitors the hosts of one cell; a window has ``elapsed_s`` so far.
+    """Monitors the hosts of one cell; ``elapsed_s`` is the time in the window so far.
 
     ``reported`` has the time, ns, and size of the last report, by host. ``kinds`` names the kinds of work that a host
     does or did last, by slot.
@@ -90,13 +93,13 @@ class Subspaces(Detector[Hosts]):
         self.kinds: dict[int, str] = {}
 
     def reset(self, slots: list[int]) -> None:
-        """Start slots again that belong to other hosts now."""
+        """Reset slots that belong to other hosts now."""
         for slot in slots:
             self.kinds.pop(slot, None)
         super().reset(slots)
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start hosts with other kinds of work again; those with other work of the same kinds learn only their means.
+        """Reset hosts with other kinds of work; those with other work of the same kinds learn only their means again.
 
         Hosts without work keep the kinds that they had.
         """
@@ -108,7 +111,7 @@ class Subspaces(Detector[Hosts]):
         self.model = wiped(self.model, init(self.capacity), same)._replace(usual=usual)
 
     def step(self, seen: CellTick) -> Iterator[Anomaly]:
-        """Hosts that left their usual variation, in the window that ends a minute."""
+        """Anomalies of hosts that left their usual variation, at the end of each minute."""
         means = seen.hosts.means
         if means is None:
             return
@@ -142,7 +145,7 @@ class Subspaces(Detector[Hosts]):
     def _learn(
         self, size: NDArray[np.float64], work: NDArray[np.int32], exposure_s: float, elapsed_s: float, rate: float
     ) -> None:
-        """Add what has ended, at less than half of its largest score; of hosts that do the same work, the largest."""
+        """Add departures that fell below half of their largest score to the tail; the largest of the same work."""
         peak = np.maximum(self.model.peak, size)
         slot = np.flatnonzero((size < peak - math.log10(2.0)) & (peak > SCORES.least))
         place = np.where(work[slot] >= 0, work[slot], len(work) + slot)

@@ -15,13 +15,13 @@ from flyball_streams.engine.node.slot_model import SlotModel
 
 DETECTOR = "memory_filling"
 HORIZON_S = 1_800.0
-"""No warning of memory that will be full later than this."""
+"""Memory that will be full later than this causes no warning."""
 REPEAT_S = 600.0
 _HOUR_S = 3_600.0
 
 
 class MemoryGuard(SlotModel[filling.State]):
-    """Monitors the memory of each device, without servers, which fill theirs at the start on purpose."""
+    """Monitors the memory of each device; servers are not watched, as they fill it at the start on purpose."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity, filling.init)

@@ -93,8 +93,9 @@ class Places:
     def needed(self, cell: str, directory: FleetIndex) -> int:
         """GPUs on one node that a free fragment must have to be of use; 0 without a specification.
 
-        It is the size of the smallest replicas of the cell's workloads, but for those smaller ones that may hold less
-        than ``FEW`` of all GPUs that the workloads may hold: a notebook does not fill the fragments of a fleet.
+        It is the size of the smallest replicas of the cell's workloads, without the smallest sizes that together may
+        hold less than ``FEW`` of all GPUs that the workloads may hold: a notebook does not fill the fragments of a
+        fleet.
         """
         wanted: dict[int, float] = {}
         for spec in directory.workloads(cell):

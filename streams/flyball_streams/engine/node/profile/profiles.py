@@ -41,14 +41,14 @@ _USE, _SM, _DRAM, _MEMORY, _STEP, _REPORTS_REQUESTS = (
 SURE = 0.6
 """Probability from which a classified bottleneck counts as waste."""
 CERTAIN, DOUBTED, KNOWN_S = 0.9, 0.5, 300.0
-"""Probability from which work that has run for so long counts as training without a specification, and below which it
-no longer does."""
+"""Work without a specification that has run for ``KNOWN_S`` counts as training from the probability ``CERTAIN`` on;
+below ``DOUBTED`` it no longer does."""
 
 
 class Devices(NamedTuple):
     """Features, waves and course of devices; the period of their load, s, NaN if unknown; whether they train, all [N].
 
-    Features and waves are those of the device whatever it does, the others those of its present work.
+    Features and waves belong to the device, whatever its work; the other fields belong to its present work.
     """
 
     features: features.State
@@ -86,12 +86,12 @@ class Profiles(Detector[Devices]):
         self.guard.resize(capacity)
 
     def reset(self, slots: list[int]) -> None:
-        """Start slots again that belong to other devices now."""
+        """Reset slots that belong to other devices now."""
         self.change_work(dict.fromkeys(slots, ""))
         super().reset(slots)
 
     def change_work(self, kinds: dict[int, str]) -> None:
-        """Start devices with other work again, but for what is known of the device alone."""
+        """Reset devices whose work has changed, except the state that belongs to the device alone."""
         if slots := list(kinds):
             self._add_kept()
             self.model = self.model._replace(course=wiped(self.model.course, course.init(self.capacity), slots))
@@ -170,7 +170,7 @@ class Profiles(Detector[Devices]):
         self._kept = []
 
     def _note_training(self, shown: NDArray[np.int64], classes: kinds.Classes, use: Floats) -> None:
-        """Note which devices train, while they work: what stands still looks like other work."""
+        """Note which devices train, but only while they work: training that stands still looks like other work."""
         names = kinds.shipped().kinds
         with np.errstate(invalid="ignore"):
             p = classes.kind[names.index("training")] + classes.kind[names.index("fine_tuning")]

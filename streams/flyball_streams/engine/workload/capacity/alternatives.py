@@ -63,7 +63,7 @@ class PerOffer:
         return {name: 1.0 for name, o in accepted.items() if {_kind(o)} == kinds}
 
     def _reference(self, job: Job, work: Mapping[str, float]) -> float:
-        """Work of a replica as the sizer counts it: the minimum with the owner's value, else the running mean."""
+        """Work of a replica as the sizer counts it: the least if its capacity is the owner's, else the running mean."""
         if job.source == "owner":
             return min(work.values())
         return mean_work(work, self.holdings.held(job.spec.workload).counts)

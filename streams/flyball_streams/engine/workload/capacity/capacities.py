@@ -29,7 +29,7 @@ MOST_APART = 3.0
 MOST_VALUE = 1e30
 """A value above this is a telemetry error, and its square overflows."""
 AT_ONCE = 10
-"""Ticks that are added at a time: operations on small arrays are several times as fast in a row as one a tick."""
+"""Ticks that are added together: operations on small arrays are several times as fast in a row as one per tick."""
 LONGEST_GAP_S = 60.0
 """After this time without a tick, the beginning of open starts is unknown."""
 

@@ -17,9 +17,9 @@ from flyball_streams.engine.workload.forecast.points import points
 FORGET_STEPS = 3600
 """A series without a value for this many steps gives its slot to a new one."""
 MOST_KEPT = 4
-"""Ticks whose observations wait until a forecast is read: a few steps in a row take half the time of as many
-apart, and most forecasts are never read. Sizing reads those of every fifth second: the four before it are made in the
-tick before, so that not all work comes in one."""
+"""Most ticks whose observations wait until a forecast is read: a few steps in a row take half the time of the same
+steps apart, and most forecasts are never read. Sizing reads the forecasts of every fifth second; those of the four
+seconds before are made in the tick before it, so that the work is not all done in one tick."""
 GROWTH = 4.0
 """No quantile exceeds this many times the larger of forecast and last value."""
 
@@ -30,9 +30,10 @@ def nearest(levels: tuple[float, ...], level: float) -> int:
 
 
 class Trust(NamedTuple):
-    """A forecast is trusted after so many values, while the coverage of the levels ``above`` 0.5 is near to them.
+    """A forecast is trusted after ``values`` values, while the coverage of the levels above 0.5 is near to them.
 
-    Those below are not judged: of a sparse series they are 0 and cover too much. ``levels`` are ``float32[above, 1]``.
+    ``above`` are the indexes of these levels, ``levels`` the levels themselves, ``float32[above, 1]``. Lower levels are
+    not judged: the quantiles of a sparse series are 0 there and cover too much.
     """
 
     above: NDArray[np.int64]
@@ -42,10 +43,10 @@ class Trust(NamedTuple):
 
 
 class TickForecasts:
-    """Forecasts of all slots at one tick; made and copied to the host when they are read, which most of them never are.
+    """Forecasts of all slots at one tick; made and copied to the host only when they are read: most never are.
 
-    ``make`` makes them, with those of all ticks before, and leaves them in ``result``: the quantiles, and the weights
-    of the ensemble's ``experts`` at the lead time.
+    ``make`` makes them, with the forecasts of all ticks before, and leaves them in ``result``: the quantiles, and the
+    weights of the ensemble's ``experts`` at the lead time.
     """
 
     def __init__(self, make: Callable[[], None], trust: Trust, experts: tuple[str, ...]) -> None:

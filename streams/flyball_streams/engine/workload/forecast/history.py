@@ -21,11 +21,11 @@ class History(NamedTuple):
     bands: Any
 
     def only(self, wanted: Callable[[str], bool]) -> "History":
-        """The same for some of the workloads."""
+        """The same history with the wanted workloads only."""
         kept = [pair for pair in zip(self.names, self.slots, strict=True) if wanted(pair[0])]
         return self._replace(names=tuple(name for name, _ in kept), slots=tuple(slot for _, slot in kept))
 
     def gap(self, tick: Tick, season: int) -> int:
-        """How many ticks lie between the history and ``tick``; of a history that ends later, only the phase counts."""
+        """Ticks between the history and ``tick``; if the history ends later, ticks to the same phase of the week."""
         ticks = tick.index - self.last_tick - 1
         return ticks if ticks >= 0 else ticks % max(7 * season, 1)

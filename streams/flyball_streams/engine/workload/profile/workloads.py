@@ -24,7 +24,7 @@ Doubles = NDArray[np.float64]
 MAX_PROFILES = 2048
 """Most workloads kept, those that are gone included; beyond it, the one not seen for longest is dropped."""
 SURE_AFTER_S = 300.0
-"""Telemetry after which a profile needs no history: what the workload was before then does not count."""
+"""Telemetry after which a profile needs no history: earlier runs of the workload no longer count."""
 LEAST_SEEN_S = 60.0
 """Telemetry that a workload needs before it is compared with others."""
 LEAST_SIMILARITY = 0.1

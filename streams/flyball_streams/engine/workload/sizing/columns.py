@@ -177,16 +177,16 @@ class Columns:
 
     def backlog(self, rows: Ints, seen: Observed) -> Floats:
         """Backlog of the workloads in `rows` in replica seconds [J], NaN where unknown."""
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # what is not finite is not known
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # not finite means unknown
             each = self.request_work.work[rows] / self.request_work.requests[rows]
             waits = seen.queued * each / seen.capacity
         waits = np.where(np.isfinite(waits) & (seen.in_gpus == 0.0), waits, np.nan)
         return np.where(seen.queued == 0.0, 0.0, waits)
 
     def present(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Mean work of the last half minute, or of the ticks so far before the first sample.
+        """Mean work of the last half minute, and the newest sample, [J] each.
 
-        And the newest sample [J].
+        Before the first sample, the former is the mean of the ticks so far.
         """
         assert self.at is not None
         with np.errstate(invalid="ignore"):
@@ -229,14 +229,14 @@ class Columns:
         hpa.step(self.rival, work, target, have, lowest, highest)
 
     def _update_request_work(self, rows: Ints, seen: Observed, period_s: float) -> None:
-        served = (seen.in_gpus == 0.0) & (seen.ready > 0.0)  # what nobody serves shows no work
+        served = (seen.in_gpus == 0.0) & (seen.ready > 0.0)  # work that no replica serves does not show
         both = np.isfinite(seen.work) & np.isfinite(seen.requests) & served
         at, rate = rows[both], 1.0 - np.exp(-period_s / REQUEST_WORK_S)
         for have, new in ((self.request_work.work, seen.work[both]), (self.request_work.requests, seen.requests[both])):
             have[at] = np.where(np.isnan(have[at]), new, have[at] + rate * (new - have[at]))
         busy = seen.work > np.where(seen.in_gpus > 0.0, 0.01 * seen.capacity, 0.0)
-        quiet = ~(busy | (seen.requests > 0.0) | (seen.queued > 0.0) | (seen.active > 0.0))  # unknown is nothing
-        # A request that found nobody is owed the time of a start: until then the clock is below zero.
+        quiet = ~(busy | (seen.requests > 0.0) | (seen.queued > 0.0) | (seen.active > 0.0))  # unknown counts as none
+        # A request that found no replica is given the time of a start: until then the clock is below zero.
         since = np.where(seen.ready > 0.0, 0.0, np.where(np.isfinite(seen.cold_start_s), -seen.cold_start_s, 0.0))
         self.request_work.idle_s[rows] = np.where(quiet, self.request_work.idle_s[rows] + period_s, since)
 

@@ -23,10 +23,10 @@ class Facts(NamedTuple):
 
     ``needed`` are replicas before the limits on changes, ``granted`` after them. ``work`` is the needed work and
     ``load`` the work per replica; ``ahead`` is the forecast at its quantile ``level_of``, NaN if it is not trusted, and
-    ``tolerance`` the allowed error of its coverage. ``level``, ``spread`` and ``z`` make the headroom, of which the
-    maximum of ``keep_s`` counts and whose z follows the ``share`` in time; ``error`` is the deviation of the need from
-    the level ``lead_minutes`` before, which is part of the spread of ``lead``. ``hpa`` is 0 without enough data, and
-    ``led`` is the leader under ``shadow_selection``.
+    ``tolerance`` the allowed error of its coverage. ``level``, ``spread`` and ``z`` make the headroom; its maximum over
+    ``keep_s`` counts, and its ``z`` follows the ``share`` of work that must be in time. ``error`` is the deviation of
+    the need from the level ``lead_minutes`` before, which is part of the spread of ``lead``. ``hpa`` is 0 without
+    enough data, and ``led`` is the leader under ``shadow_selection``.
     """
 
     policy: str
@@ -166,7 +166,7 @@ def _doubt(facts: Facts) -> str:
 
 
 def _worst(facts: Facts) -> tuple[float, float] | None:
-    """Coverage and level of the upper quantile that covers least, or ``None`` if unknown."""
+    """Coverage and level of the upper quantile whose coverage is furthest from its level, or ``None`` if unknown."""
     pairs = [(float(c), x) for c, x in zip(facts.view.coverage, facts.levels, strict=True) if x > 0.5]
     known = [pair for pair in pairs if math.isfinite(pair[0])]
     return max(known, key=lambda pair: abs(pair[0] - pair[1]), default=None)

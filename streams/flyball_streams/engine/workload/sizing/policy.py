@@ -79,12 +79,12 @@ class PolicyInput(NamedTuple):
 
     @property
     def lead_s(self) -> Floats:
-        """Seconds until a replica ordered now is ready, as far as there is a forecast [J]."""
+        """Seconds until a replica ordered now is ready, at most the horizon of the forecast [J]."""
         return (self.lead * self.period_s).astype(np.float64)
 
     @property
     def last(self) -> Ints:
-        """The last tick ahead that counts: the hold after the lead time [J]."""
+        """The last tick ahead that counts: the end of the hold after the lead time [J]."""
         hold = int(np.ceil(self.sizing.reversal_cooldown_s / self.period_s))
         return np.minimum(self.lead + hold, self.forecast.horizon_ticks)
 

@@ -28,7 +28,7 @@ POLICIES: dict[str, Policy] = {
     "lead_time_headroom": lead_time_headroom.POLICY,
     "forecast_band": forecast_band.POLICY,
 }
-"""By the name in the configuration, except ``shadow_selection``, see :func:`policy_of`."""
+"""Policies by their name in the configuration, except ``shadow_selection``, see :func:`policy_of`."""
 
 
 class TargetReplicas(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float
 class Sizer:
     """Sizes all workloads of a cell at once; its state is in :class:`Columns`.
 
-    Ticks that size nothing are kept and added together: one after the other, they take half the time of as many apart.
+    Ticks that size nothing are kept and added together: in a row, they take half the time of the same ticks apart.
     """
 
     def __init__(self, forecast: ForecastParameters, sizing: SizingParameters, forecaster: Forecaster) -> None:
@@ -192,7 +192,7 @@ class Sizer:
             self._observe(tick, jobs)
 
     def _observe(self, tick: Tick, jobs: list[Job]) -> tuple[Ints, Observed, Observed, slo_headroom.Allowed]:
-        """Add a tick; return the rows of the jobs, what was seen, what of it counts, and their limits."""
+        """Add a tick; return the rows of the jobs, the observations, those of them that count, and the limits."""
         columns = self._columns
         rows = columns.place([job.spec.workload for job in jobs])
         allowed = self.objectives.note(rows, [job.spec for job in jobs], columns.room)

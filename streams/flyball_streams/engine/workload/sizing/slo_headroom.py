@@ -127,7 +127,7 @@ class Present(NamedTuple):
 def present(given: PolicyInput, drain_s: Floats) -> Present:
     """Return the present state, where a backlog is to be drained in `drain_s` [J]."""
     columns, rows, seen = given.columns, given.rows, given.seen
-    # Of GPUs only how busy they are is known, never what they could not serve: they must not be full.
+    # If work is in GPUs, only their load is known, not the work that they could not serve: they must not be full.
     known, careful = slo_headroom.known(columns.need)[rows], seen.capacity * given.usual
     load = np.where(seen.in_gpus > 0.0, careful, seen.capacity)
     work, newest = columns.present(rows)

@@ -84,8 +84,8 @@ class Week:
 def course(signal: Signal, week: Week, times_ns: Times) -> Floats:
     """Curve at ascending times, gCO2e/kWh, float64[times]: NaN only if nothing is known.
 
-    Beyond the provider's values, the curve is the mean of the last seven days by time of day, plus the deviation of the
-    last known value from that mean, which decays by ``HELD`` per hour.
+    Beyond the provider's values, the curve is the mean of the last seven days by time of day, times the ratio of the
+    last known value to that mean, whose logarithm decays to ``HELD`` of itself per hour.
     """
     known = values_at(signal, times_ns)
     gaps = ~np.isfinite(known)

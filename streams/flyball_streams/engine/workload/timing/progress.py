@@ -15,7 +15,7 @@ STARTS_KEPT = 8
 STARTS_TRUSTED = 3
 """Measured starts that are needed before their spread is used for the next one."""
 LONGEST_S = 1e9
-"""Thirty years, the most that a specification may say. A clock that jumped measures a longer time, or one below 0."""
+"""Thirty years, the most that a specification may give. A clock that jumped measures a longer or a negative time."""
 
 
 class Progress(msgspec.Struct):
