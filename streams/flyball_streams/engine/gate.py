@@ -53,7 +53,7 @@ UNKNOWN_MS = -1
 PATIENCE_MS = 600_000
 """See above."""
 AGES_MS = 3_600_000
-"""Log time in ms after which a least age is replaced by what was seen since."""
+"""Log time in ms after which a least age is replaced by the least since then."""
 NO_AGE_MS = 1 << 62
 LOG_APART_MS, LOG_CONFIRM = 120_000, 64
 """Log time goes back after ``LOG_CONFIRM`` consecutive messages that are more than ``LOG_APART_MS`` behind it, which is

@@ -38,7 +38,7 @@ class ForecastParameters(ForecastConfig, frozen=True):
     # How fast the conformal quantiles follow their errors.
     conformal_rate: float = 0.05
     levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
-    # A forecast is trusted while its coverage is this near to its level, once it is so many ticks old.
+    # A forecast is trusted while its coverage is this near to its level, once it has seen so many ticks.
     trust_tolerance: float = 0.15
     trust_after_ticks: int = 60
 

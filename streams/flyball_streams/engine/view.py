@@ -136,7 +136,10 @@ class View(FleetIndex, Reader):
         return sorted(outcomes, key=lambda o: (o.time_ns, o.decision, o.id))
 
     def take_removed(self) -> list[str]:
-        """Nodes whose inventories were removed since the last call and not added again; none if the view has these."""
+        """Nodes whose inventories were removed since the last call and not added again.
+
+        Only a view without inventories keeps these nodes.
+        """
         removed, self._removed = self._removed, []
         return removed
 

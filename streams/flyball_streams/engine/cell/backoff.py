@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct):
 
     ``kind`` is the action, ``about`` the device or mix that it names, ``before`` and ``after`` are replicas.
     ``decision`` is the id of the last one and ``since_ns`` the tick at which it was made or failed; ``ends`` counts how
-    the earlier ones ended, in words, and ``open`` says that the last one may still have an effect. ``allowed`` is how
+    the earlier ones ended, in words, and ``open`` means that the last one may still have an effect. ``allowed`` is how
     many replicas the limits that refused the last one would have let go.
     """
 

@@ -25,8 +25,7 @@ class Cycle:
     """A tick of a cell while it is decided.
 
     ``decided`` are the subjects that have a decision in this tick: each has at most one. ``rescued`` are the workloads
-    of which a replica is moved off a failing device in this tick. ``unmet`` says that some
-    workload lacks room.
+    of which a replica is moved off a failing device in this tick. ``unmet`` means that some workload lacks room.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Cycle:
         return self.now_ns - last.decided_ns < rest_s * NS_PER_S
 
     def lacks(self, workload: str, replicas: int, proposal: str = "") -> None:
-        """Note that there is no room for so many replicas of a workload; 0: there is room for all."""
+        """Note that ``replicas`` of a workload lack room; 0: there is room for all."""
         self.unmet |= replicas > 0
         note(self.memory.wants, workload, replicas, proposal, self.now_ns)
 

@@ -250,7 +250,7 @@ class NodeCell:
             self._change_work(before, self.tenancy)
 
     def _change_work(self, before: Tenancy, now: Tenancy) -> None:
-        """Tell the tables which devices and hosts do other work now."""
+        """Notify the tables of devices and hosts whose work has changed."""
         old, new, kinds = before.replica_of_slot, now.replica_of_slot, self.directory.kinds_of_work
         moved = sorted(slot for slot in old.keys() | new.keys() if old.get(slot) != new.get(slot))
         self.gpus.change_work({slot: kinds([new[slot][0]] if slot in new else []) for slot in moved})
@@ -271,7 +271,7 @@ class NodeCell:
     def _fill(
         self, entries: list[Entry]
     ) -> tuple[list[tuple[tuple[Gateway, ...], NDArray[np.float32]]], list[tuple[Inventory, Frame]]]:
-        """Fill in the values of a tick; return what is not kept: rows of gateways, and frames of usage."""
+        """Fill in the values of a tick; return the frames that are not kept: rows of gateways, and frames of usage."""
         self.gpus.clear()
         self.hosts.clear()
         self.tenancy.clear()

@@ -1,4 +1,4 @@
-"""What a detector of a node lane is, and what it sees of a tick."""
+"""The interface of detectors of a node lane, and the data of a tick that they see."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

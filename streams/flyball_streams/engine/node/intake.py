@@ -223,9 +223,9 @@ class Intake:
         return route
 
     def _expire(self, waited: int, dead: list[Message]) -> None:
-        """Refuse frames whose inventory did not come though newer frames of their node did.
+        """Refuse frames whose inventory did not come though newer frames of their node did, and the oldest of too many.
 
-        Only the first ``waited`` are considered: a batch after a pause spans much event time, and the inventory of its
+        Only the first ``waited`` can be overdue: a batch after a pause spans much event time, and the inventory of its
         frames may still be under way.
         """
         if not self.pending:

@@ -1,4 +1,4 @@
-"""State by slot of a table of subjects; the table tells its models how the slots change."""
+"""State by slot of a table of subjects; the table notifies its models when slots change."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar

@@ -17,7 +17,7 @@ AT_ONCE = 5
 
 
 class Means(NamedTuple):
-    """Means ``float32[subjects, metrics]``, NaN where no value came; ``mask`` tells which subjects were seen at all."""
+    """Means ``float32[subjects, metrics]``, NaN where no value came; ``mask`` marks subjects that were seen at all."""
 
     values: NDArray[np.float32]
     mask: NDArray[np.bool_]

@@ -55,8 +55,8 @@ class ClosedTick(NamedTuple):
 class WorkloadLane:
     """Forecasts, sizes and schedules the workloads in one of ``partitions`` partitions of the demand topic.
 
-    ``node_partitions`` is the number of partitions of the telemetry topic (0: unknown). With the inventories it tells
-    which node lanes a cell has, so that no tick closes before the first message of a slow lane.
+    ``node_partitions`` is the number of partitions of the telemetry topic (0: unknown). With the inventories it
+    determines which node lanes a cell has, so that no tick closes before the first message of a slow lane.
     """
 
     def __init__(

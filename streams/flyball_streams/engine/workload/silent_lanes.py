@@ -38,7 +38,7 @@ class SilentLanes:
         before, self.missed = self.missed, {}
         limits = SILENT_S, REPEAT_S, LONGEST_S, RETURN_S
         limit, again, longest, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
-        for name in self.known.difference(sources):  # ``tick.missing`` is cut off, and forgets those silent for long
+        for name in self.known.difference(sources):  # ``tick.missing`` is truncated, and omits lanes silent for long
             first, count = before.get(name, (tick.index, 0))
             if count < longest:
                 self.missed[name] = first, count + 1

@@ -28,7 +28,7 @@ REPEAT_TICKS = 30
 class Stragglers:
     """Monitors slow members of the gangs of one cell.
 
-    Bit i of ``history`` says that a device was slow i ticks ago; ``reported`` is the tick of its last anomaly.
+    Bit i of ``history`` is set if a device was slow i ticks ago; ``reported`` is the tick of its last anomaly.
     """
 
     def __init__(self, cell: str) -> None:

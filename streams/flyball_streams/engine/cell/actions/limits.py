@@ -19,7 +19,7 @@ def gang_of(spec: WorkloadSpec) -> int:
 
 
 def per_replica(spec: WorkloadSpec) -> float:
-    """GPUs of one replica, 0 or more; a share counts as :data:`LEAST_PART` at least, so that a GPU fills up."""
+    """GPUs of one replica, 0 or more; a share counts as :data:`LEAST_PART` at least, so that a cell can fill up."""
     return max(LEAST_PART, spec.gpus_per_replica) if spec.gpus_per_replica > 0 else 0.0
 
 

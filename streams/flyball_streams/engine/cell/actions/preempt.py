@@ -42,9 +42,9 @@ def granted(
     that would be chosen among all. Replicas that have room already wait, too, if they are fewer than the rest: the
     decision about them would keep the rest waiting for longer.
 
-    A wait ends after one interval, because decisions about one victim after the other could prevent that all are ever
-    due at once. After that, and for a workload that is down, all are victims, except workloads of which a replica is
-    moved in this tick.
+    A wait ends after one interval, because decisions about one victim after the other could keep all of them from ever
+    being due at once. After that, and for a workload that is down, all are victims, except workloads of which a replica
+    is moved in this tick.
     """
     placement, mark = cycle.placement, cycle.placement.mark()
     if per_replica(spec) <= 0:

@@ -202,7 +202,7 @@ class Correlation:
     def _may_affect(self, incident: OpenIncident, symptom: Symptom) -> bool:
         """Whether an incident of a workload may be why an effect on it began.
 
-        One that began long before, at a place that the workload has left since, is not.
+        An incident that began long before, at a place that the workload has left since, is no cause.
         """
         if symptom.since_ns < incident.onset_ns - EARLY_NS or incident.intervention:
             return False
@@ -288,7 +288,7 @@ class Correlation:
             if len(together) >= GPUS_OF_NODE:
                 self._widen(together, "node")
             elif cause == "nvlink" and len(together) == 2 and self._are_linked(node, *(c.device for c in together)):
-                linked = "|".join(sorted(incident.device for incident in together))  # which widening forgets
+                linked = "|".join(sorted(incident.device for incident in together))  # widening clears them
                 first = self._widen(together, "link")
                 first.link = linked
                 self._index(first)

@@ -43,7 +43,7 @@ class Domains:
             if name:
                 yield level, name
                 if cause == "network":
-                    return  # a rack is not the cause while its switch has more nodes
+                    return  # two nodes do not point at their rack while their switch has more
 
     def nodes(self, domain: Domain) -> set[str]:
         """Names of the schedulable nodes in a domain whose agents run."""

@@ -130,8 +130,8 @@ class IncidentManager:
     def close_silent(self, unhealthy: dict[str, int], tick: Tick, symptoms: Iterable[Symptom]) -> None:
         """Add the devices of nodes that send nothing to ``unhealthy``, until a report of their silence is overdue.
 
-        Their inventories are what they last sent: GPUs that seem free may be gone with the node. A newer inventory,
-        such as the controller's, says what is there now. An agent sends its inventory before the frames of a tick, so
+        Their inventories are the last that they sent: GPUs that seem free may be gone with the node. A newer inventory,
+        such as the controller's, shows what is there now. An agent sends its inventory before the frames of a tick, so
         the last one of an agent that died may be a tick newer than its last frame.
         """
         until_ns = tick.end_ns + round(SILENT_FOR_S * NS_PER_S) + 2 * tick.period_ns

@@ -1,4 +1,4 @@
-"""What the open incidents of a cell say against each node.
+"""Evidence of the open incidents of a cell against each node.
 
 An incident of a GPU, a link or a node speaks against its node. One of a rack, a leaf switch or the cell speaks against
 each node with a fault of its own: many nodes that fail together are no healthier than one.
@@ -15,7 +15,7 @@ NOT_THE_NODE = frozenset({"application", "reclaimed", "telemetry", "intervention
 
 
 class NodeEvidence(NamedTuple):
-    """What one incident says against one node; ``signs`` are its faults and signs, the most telling first."""
+    """Evidence of one incident against one node; ``signs`` are its faults and signs, the most telling first."""
 
     incident: str
     signs: list[Symptom]

@@ -26,7 +26,7 @@ class OpenIncident(msgspec.Struct):
 
     ``symptoms`` has the latest symptom of each place and detector, the oldest key first. ``devices`` maps devices with
     symptoms to their nodes. ``revision`` counts how often the incident was published, ``published_ns`` is the last
-    time, and ``dirty`` says that it has changed since. ``gangs`` are gangs with GPUs on a node that fails as a whole.
+    time, and ``dirty`` means that it has changed since. ``gangs`` are gangs with GPUs on a node that fails as a whole.
     ``faults`` has the latest faults of all places of a wide incident, which may be more than its ``symptoms``.
     ``domain`` is the rack or leaf switch. ``intervention`` is the id of our own decision that explains the incident.
     """

@@ -67,7 +67,7 @@ class OfferAvailability:
         return max(0, more - math.ceil(promised / spec.gpus_per_replica - SLACK))
 
     def _promised(self, workload: str, offer: Offer, *, unplaced: bool = False) -> float:
-        """GPUs of an offer chosen for other workloads and not held yet; ``unplaced``: only GPUs not reserved either."""
+        """GPUs of an offer chosen for other workloads and not held yet; ``unplaced``: only GPUs without reservation."""
         total = 0.0
         for name, chosen in self.cycle.memory.choices.pending.items():
             spec = self.cycle.spec(name)

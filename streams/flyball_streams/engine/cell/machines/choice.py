@@ -215,7 +215,7 @@ class Choice:
         """The mix with the smallest change or, when due, the cheapest one if it saves enough.
 
         The smallest change only adds to what is held or, if that is enough, only removes from it. A shortage is urgent,
-        and the availability of spot is unknown if none is held. So on-demand is chosen first, and spot may replace it
+        and the availability of spot is unknown if none is held. So on-demand covers it first, and spot may replace that
         later, when a machine that is not delivered costs nothing (the fallback of SkyServe's SpotHedge, EuroSys 2025).
         """
         price = Price(self.config.usd_per_carbon_kg, PAY_BACK_S)

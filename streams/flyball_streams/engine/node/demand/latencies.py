@@ -1,4 +1,4 @@
-"""How soon replicas answer: once a minute, one value for each, so that the workload lane can compare them."""
+"""Latencies of replicas: one value for each, once a minute, so that the workload lane can compare them."""
 
 from typing import Any
 

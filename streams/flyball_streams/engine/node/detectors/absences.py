@@ -96,7 +96,7 @@ class Absences:
                 self.last_seen[event.node] = self.count + 1, self.last_seen[event.node][1]
 
     def silent_for(self, ticks: int) -> list[str]:
-        """Nodes that have sent no frame for so many closed ticks."""
+        """Nodes that have sent no frame for ``ticks`` closed ticks."""
         latest = self.count - ticks
         return [node for node, (count, _) in self.last_seen.items() if count <= latest]
 

@@ -33,7 +33,7 @@ class Watch(NamedTuple):
     """A state of a metric: all of a sample is within ``least`` and ``most``, and rises or repeats if ``way`` says so.
 
     A sample rises if its least value is above that of the sample before, and repeats if all its values are equal to the
-    latter. Stays of less than ``least_s`` are by themselves no reason for a report.
+    least value of the sample before. Stays of less than ``least_s`` are by themselves no reason for a report.
     """
 
     key: str

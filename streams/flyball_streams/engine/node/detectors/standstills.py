@@ -80,7 +80,7 @@ class Standstills:
         self._pages.append(pages)
 
     def forget_pages(self) -> None:
-        """Drop what was kept: the rows belong to other allocations from now on."""
+        """Drop the kept rows: they belong to other allocations from now on."""
         self._pages = []
 
     def step(

@@ -145,7 +145,7 @@ class Subspaces(Detector[Hosts]):
     def _learn(
         self, size: NDArray[np.float64], work: NDArray[np.int32], exposure_s: float, elapsed_s: float, rate: float
     ) -> None:
-        """Add departures that fell below half of their largest score to the tail; the largest of the same work."""
+        """Add departures to the tail once they fell below half of their largest score; per work, only the largest."""
         peak = np.maximum(self.model.peak, size)
         slot = np.flatnonzero((size < peak - math.log10(2.0)) & (peak > SCORES.least))
         place = np.where(work[slot] >= 0, work[slot], len(work) + slot)

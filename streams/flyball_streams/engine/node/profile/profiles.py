@@ -30,7 +30,7 @@ SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
 MEMORY = GPU.column("hw.gpu.memory.utilization")
 SAMPLE_NS = 5 * NS_PER_S
-"""Sampling period of the signals: what they classify changes within minutes."""
+"""Sampling period of the signals: the states that they classify change within minutes."""
 REPORT_S = 60.0
 """A workload's features are published once in this time; workloads take turns."""
 LONGEST_S = 60.0
@@ -122,7 +122,7 @@ class Profiles(Detector[Devices]):
             yield from self._profiles(seen)
 
     def annotate(self, demands: list[Demand], tick: Tick, tenancy: Tenancy) -> list[Demand]:
-        """Return all demands; those of workloads whose turn it is have features."""
+        """Return all demands, with features for the workloads whose turn it is."""
         ticks = max(1, round(REPORT_S * NS_PER_S / tick.period_ns))
         if self._turns is None or self._turns[0] is not tenancy or self._turns[1] != ticks:
             self._turns = tenancy, ticks, [crc32(name.encode()) % ticks for name in tenancy.workloads]

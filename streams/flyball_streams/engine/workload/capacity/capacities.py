@@ -69,7 +69,7 @@ class Capacities:
         window = tick.index // ticks
         if self.window is not None and window > self.window:
             self._add_kept()
-            for _ in range(min(window - self.window, 2)):  # a second, empty one marks the gap
+            for _ in range(min(window - self.window, 2)):  # a second, empty window marks the gap
                 self._close(ticks, ticks * period_s)
         self.window = window
         self._place([name for name, _, _ in observed])

@@ -228,7 +228,7 @@ class Forecaster:
         self._make_room(new)
 
     def _step_kept(self) -> None:
-        """Make the steps of the kept ticks, one after the other, so that results do not depend on who reads them."""
+        """Make the steps of the kept ticks, one after the other: results do not depend on when they are read."""
         kept, self._kept = self._kept, []
         for y, mask, forecasts in kept:
             self._smooth, self._bands, made, weights = self.points.step(

@@ -32,7 +32,7 @@ LEAST_SIMILARITY = 0.1
 LEAST_TOTAL_SIMILARITY = 0.3
 """Sum of similarities that a prior for a new workload needs."""
 SAME_NAME = 0.5
-"""Similarity of workloads of which only kind and model family can be compared."""
+"""Similarity of workloads that can be compared by kind and model family only."""
 SHOWN = 3
 LEAST_STARTS = 3
 """Measured cold starts that a workload needs to count for similar ones."""

@@ -156,7 +156,7 @@ def _lead(facts: Facts) -> str:
 
 
 def _doubt(facts: Facts) -> str:
-    """Clause that says why the forecast was not used."""
+    """Clause that gives the reason why the forecast was not used."""
     if facts.view.trusted or facts.granted == 0 or facts.policy == "shadow_selection":
         return ""
     off = _worst(facts)

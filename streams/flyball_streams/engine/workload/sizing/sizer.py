@@ -49,7 +49,7 @@ class TargetReplicas(msgspec.Struct, frozen=True):
 class Job(NamedTuple):
     """One workload to size: its specification, demand, forecast, cell, and capacity per replica.
 
-    ``capacity`` is in work per second, or in GPUs if its ``source`` says so.
+    ``capacity`` is in work per second, or in busy GPUs if ``source`` is :data:`IN_GPUS`.
     """
 
     spec: WorkloadSpec
@@ -78,7 +78,7 @@ def forecast_id(cell: str, workload: str, index: int) -> str:
 def observed_work(demand: Demand, sustained_known: bool, in_work: bool) -> float | None:
     """Demand of a tick: work per second, or busy GPUs if work or its capacity is unknown.
 
-    ``in_work`` says that the series is already in work per second: a tick without it is then a gap.
+    ``in_work`` means that the series is already in work per second: a tick without work is then a gap.
     """
     if demand.work_rate is not None and sustained_known:
         return demand.work_rate
@@ -142,8 +142,8 @@ class Sizer:
 
         Each tick updates the state. Needs are computed when a five-second sample ends, or at once when requests wait
         and nothing runs: more often would use the same minutes again. A workload that is not among the jobs is kept as
-        it is, because its need is unknown. A sum that lacks a source looks like a drop: it is not used, and removes no
-        replica.
+        it is, because its need is unknown. A sum that lacks a source looks like a drop: it is not used, and does not
+        remove a replica.
         """
         if not jobs:
             self.wants, self.needs = {}, {}

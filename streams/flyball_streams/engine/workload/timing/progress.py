@@ -83,7 +83,7 @@ class Progress(msgspec.Struct):
         return _time(usual + spec.checkpoint_s)
 
     def margin_s(self, cold_start_s: float) -> float:
-        """Reserve before the deadline: how much the slowest start exceeds the usual one; one start until known."""
+        """Reserve before the deadline: the slowest start less the usual one; the slowest alone while few are known."""
         if len(self.starts_s) < STARTS_TRUSTED:
             return _time(max([cold_start_s, *self.starts_s]))
         return _time(max(self.starts_s) - median(self.starts_s))

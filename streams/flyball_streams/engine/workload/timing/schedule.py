@@ -14,7 +14,7 @@ from flyball_streams.engine.workload.timing.intensity import Floats, Week, cours
 MOST_SLOTS = 512
 """Slots of a plan: with more time to a deadline they are longer, whole multiples of the configured ones."""
 FARTHEST_NS = 366 * 86_400 * NS_PER_S
-"""A deadline that is later than in a year counts as in a year."""
+"""A deadline more than a year ahead counts as a year ahead."""
 SIZES = (128, MOST_SLOTS)
 """Padded slot counts of a plan: few sizes, so that few shapes are compiled, all before the first tick."""
 UNITS = 5
@@ -25,7 +25,7 @@ class Deferrable(NamedTuple):
     """A job to schedule.
 
     It needs ``remaining_s`` of running time, loses ``restart_s`` at each start, and must run early enough to end
-    ``margin_s`` before its deadline. A job that is ``running`` and still starts has its restart in ``remaining_s``.
+    ``margin_s`` before its deadline. A job that is ``running`` but still starting has its restart in ``remaining_s``.
     """
 
     spec: WorkloadSpec
