@@ -202,7 +202,7 @@ class CellLane:
             for name, raw in loaded["memories"].items():
                 self._arbiter(name).memory = unpack_struct(raw, Memory)
                 self.views[name].load(loaded["views"][name])
-                if name in loaded["incidents"]:  # added when the first symptom comes
+                if name in loaded["incidents"]:  # not in snapshots from before its first symptom
                     self._add_incident_manager(name, unpack_struct(loaded["incidents"][name], IncidentState))
 
     def _lifetime_ns(self, tick: Tick) -> int:

@@ -34,7 +34,7 @@ TAIL = tail.Config(
     prior_shape=(-0.05, -0.05),
     shape_n=128.0,
 )
-"""Peaks have exponential tails by the model, with an excess of 1 / 8; what fleets do besides is learned."""
+"""The tail of peaks is exponential in the model, with an excess of 1 / 8; how a fleet differs from that is learned."""
 LEAST_GPUS = 0.01
 MOST_PERIOD_S = 600.0
 MOST_REQUESTS = 1e9

@@ -111,9 +111,9 @@ class Profiles(Detector[Devices]):
         if not seen.gpus.mask.any():
             return
         self._kept.append((seen.gpus.values, seen.gpus.mask))
-        turn_ns = self.partition * NS_PER_S  # partitions take turns
+        turn_ns = self.partition * NS_PER_S  # partitions take turns: all at once would make a tick slow
         is_sample = (tick.end_ns + turn_ns) // SAMPLE_NS != (self.sampled_ns + turn_ns) // SAMPLE_NS
-        is_due = not (tick.index + self.partition) % self.config.profile_every_ticks  # all at once are slow
+        is_due = not (tick.index + self.partition) % self.config.profile_every_ticks  # partitions take turns
         if is_sample or is_due or len(self._kept) == AT_ONCE:
             self._add_kept()
         if is_sample:

@@ -25,8 +25,8 @@ class Facts(NamedTuple):
     ``load`` the work per replica; ``ahead`` is the forecast at its quantile ``level_of``, NaN if it is not trusted, and
     ``tolerance`` the allowed error of its coverage. ``level``, ``spread`` and ``z`` make the headroom; its maximum over
     ``keep_s`` counts, and its ``z`` follows the ``share`` of work that must be in time. ``error`` is the deviation of
-    the need from the level ``lead_minutes`` before, which is part of the spread of ``lead``. ``hpa`` is 0 without
-    enough data, and ``led`` is the leader under ``shadow_selection``.
+    the need from the level ``lead_minutes`` before, which is part of the spread under ``lead_time_headroom``. ``hpa``
+    is 0 without enough data, and ``led`` is the leader under ``shadow_selection``.
     """
 
     policy: str

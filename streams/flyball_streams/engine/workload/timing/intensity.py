@@ -14,7 +14,8 @@ WEEK_HOURS = 7 * 24
 MOST_COST = 1e9
 """Carbon intensity above which a value is a fault of the feed; float32 ends at 3e38."""
 HELD = 0.93
-"""Share of a deviation from the usual course that remains an hour later, in grids of 2020 to 2022: 0.85 to 0.97."""
+"""Share of the logarithm of a deviation from the usual course that remains an hour later; 0.85 to 0.97 in grids of
+2020 to 2022."""
 Floats = NDArray[np.float64]
 Times = NDArray[np.int64]
 
@@ -119,5 +120,5 @@ def _anchors(signal: Signal, week: Week, times_ns: Times) -> tuple[Times, Floats
     if not len(middles):
         return None
     at = np.maximum(np.searchsorted(middles, times_ns, side="right") - 1, 0)
-    anchor_ns = np.minimum(middles[at], times_ns)  # a curve that begins later is held back to where it is needed
+    anchor_ns = np.minimum(middles[at], times_ns)  # the first value also counts for earlier times
     return anchor_ns, values[at]
