@@ -41,7 +41,7 @@ def read_compacted(kafka: KafkaConfig, topic: Topic, client: str) -> list[Entry]
     """
     settings: dict[str, Any] = {
         **consumer_settings(kafka.bootstrap, group=client, client_id=client, extra=kafka.client),
-        "enable.partition.eof": True,  # where compaction took the last record, only this marks the end
+        "enable.partition.eof": True,  # where compaction removed the last record, only this marks the end
     }
     consumer = open_consumer(settings, log, topic.name, log_errors=False)
     try:
@@ -58,7 +58,7 @@ def read_compacted(kafka: KafkaConfig, topic: Topic, client: str) -> list[Entry]
 def write_records(kafka: KafkaConfig, records: Sequence[Record], client: str, what: str) -> None:
     """Send records and wait until the broker has acknowledged all of them; ``what`` names them in errors.
 
-    Raises :class:`TransportError` that names the unacknowledged ones.
+    Raises :class:`TransportError`, which names the unacknowledged records.
     """
     _send(kafka, [record_message(record, f"/cli/{what}") for record in records], client, what)
 

@@ -17,7 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "dashboard": ("nicegui", "fastapi", "starlette", "uvicorn"),
     "backtest": ("matplotlib",),
 }  # fmt: skip
-"""Names that are imported, also of packages that only come along. The first extra that brings a name is proposed."""
+"""Imported names by extra, including those of indirect dependencies. The first extra that has a name is proposed."""
 
 
 def missing(extra: str) -> list[str]:
@@ -30,7 +30,7 @@ def missing(extra: str) -> list[str]:
 def need(*extras: str, what: str = "this command") -> None:
     """Raise :class:`click.ClickException` with the remedy where a package of an extra is missing.
 
-    For a command that would otherwise import it late: after it has waited for a broker, or computed.
+    For commands that would otherwise import the package late: after they have waited for a broker, or computed.
     """
     lacking = {extra: names for extra in extras if (names := missing(extra))}
     if lacking:

@@ -8,16 +8,16 @@ from types import ModuleType
 
 
 class ImportWhenUsed:
-    """Executes modules only once something of them is used, or a second module imports them.
+    """Executes a module only when one of its attributes is used, or a second module imports it.
 
-    Not for a module that several threads may be the first to use: :class:`importlib.util.LazyLoader` takes no lock.
+    Not for a module that several threads may use first at once: :class:`importlib.util.LazyLoader` takes no lock.
     """
 
     def __init__(self, *names: str) -> None:
         self._names = names
 
     def install(self) -> None:
-        """Be asked before the other finders."""
+        """Insert this finder before all others."""
         sys.meta_path.insert(0, self)
 
     def find_spec(

@@ -115,12 +115,12 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except SystemError as error:
-        # A signal came while a library in C ran our callback: its exception is the cause of what that library raises.
+        # A signal came while a C library ran our callback: the signal's exception is the cause of the library's.
         if not isinstance(error.__cause__, Ended):
             raise
         sys.exit(error.__cause__.code)
     except BrokenPipeError:
-        # Whoever read our output has enough of it; the interpreter must not try to flush the rest.
+        # The reader of our output has closed the pipe; the interpreter must not try to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:

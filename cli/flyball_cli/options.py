@@ -103,7 +103,7 @@ def _check_client(settings: dict[str, str]) -> None:
 
     from flyball_contracts.kafka import open_producer
 
-    try:  # without an address it connects to nothing
+    try:  # without an address the client connects to nothing
         open_producer(settings, logging.getLogger("flyball.kafka.client.check"), "check", log_errors=False)
     except KafkaException as error:
         raise ConfigError(f"kafka.client: {error.args[0].str()}") from error
@@ -130,7 +130,7 @@ def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     try:
         yield stop
     except Stopped:
-        if not received:  # its time was up, and no signal ended it
+        if not received:  # the time was up; no signal ended the command
             raise
         sys.exit(128 + received[0])
     finally:

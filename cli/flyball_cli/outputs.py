@@ -37,7 +37,7 @@ def output(path: Path, *, force: bool, beside: Iterable[Path | None] = ()) -> Pa
         raise click.UsageError(f"{path}: the folder {real.parent} may not be written to")
     if exists and not force:
         raise click.UsageError(f"{path}: exists already; --force replaces it")
-    try:  # a file system that takes no new files, such as /proc, says so only when one is made
+    try:  # a file system that takes no new files, such as /proc, fails only when one is made
         with tempfile.TemporaryFile(dir=real.parent):
             pass
     except OSError as error:

@@ -10,7 +10,7 @@ from types import FrameType
 AGAIN_S = 0.02
 _lost = sys.unraisablehook
 received: list[int] = []
-"""Signals on which :func:`end_command` has raised; a module that is imported may have caught that exception."""
+"""Signals for which :func:`end_command` has raised; a module may have caught that exception during its import."""
 
 
 class Ended(SystemExit):
@@ -26,7 +26,7 @@ def handle(function: Callable[[int, FrameType | None], object]) -> None:
     for number, handler in (
         (signal.SIGINT, function),
         (signal.SIGTERM, function),
-        (signal.SIGHUP, _hang_up),  # a terminal that is closed, unless under nohup
+        (signal.SIGHUP, _hang_up),  # sent when the terminal closes; ignored under nohup
     ):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -34,7 +34,7 @@ def handle(function: Callable[[int, FrameType | None], object]) -> None:
 
 
 def end_process(number: int, _frame: FrameType | None) -> None:
-    """End at once: nothing was started, and an exception would show a traceback of an import."""
+    """End at once: nothing was started yet, and an exception would show the traceback of an import."""
     os._exit(128 + number)
 
 
@@ -53,7 +53,7 @@ def write_anything() -> None:
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> None:
-    signal.raise_signal(signal.SIGTERM)  # whoever handles that by now
+    signal.raise_signal(signal.SIGTERM)  # handled by the handler that is installed by now
 
 
 def _raised_again(lost: "sys.UnraisableHookArgs") -> None:

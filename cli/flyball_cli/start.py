@@ -3,7 +3,7 @@
 import os
 import sys
 
-TYPE_CHECKING = False  # each import takes time in which no signal is handled yet, and typing takes much
+TYPE_CHECKING = False  # no signal is handled during these imports, and importing typing is slow
 if TYPE_CHECKING:
     from types import TracebackType
 

@@ -53,7 +53,7 @@ def create_topics(kafka: KafkaConfig, replicas: int = 1, stop: Event | None = No
 
 
 def _wait_for_leaders(kafka: KafkaConfig, names: Sequence[str]) -> None:
-    """Wait until each partition has a leader: a broker confirms a topic before that."""
+    """Wait until each partition has a leader: a broker confirms a new topic before its partitions have one."""
     consumer = _consumer(kafka, "flyball-topics")
     try:
         known = list_topics(consumer, ANSWER_S).topics

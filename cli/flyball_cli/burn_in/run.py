@@ -22,8 +22,8 @@ def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.mon
     """Test all local devices for ``seconds``, at least one round; ``gpus`` is the expected number.
 
     In each round a device multiplies matrices and fills its memory, moves data from and to the host, and to the next
-    device; every result is compared exactly. Rates are compared with those of its peers only, because no limits hold
-    for every GPU. Without ``gpus``, the CPU is tested if jax sees no GPU.
+    device; every result is compared exactly. A device's rates are compared only with those of its peers, because no
+    limits hold for every GPU. Without ``gpus``, the CPU is tested if jax sees no GPU.
     """
     try:
         import jax
@@ -62,7 +62,7 @@ def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.mon
 
 
 def slow_ones(devices: tuple[Device, ...]) -> list[str]:
-    """Text on devices that are much slower than their peers."""
+    """Problem texts for devices that are much slower than their peers."""
     found: list[str] = []
     for name in RATES:
         known = [(i, value) for i, one in enumerate(devices) if (value := getattr(one, name)) is not None]
@@ -76,7 +76,7 @@ def slow_ones(devices: tuple[Device, ...]) -> list[str]:
 
 
 def gpu_ids(count: int) -> tuple[str, ...]:
-    """Ids of this process's GPUs; empty if they are unknown, or their number differs."""
+    """Ids of this process's GPUs; empty if they are unknown or are not ``count``."""
     named = [one for one in os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if one.startswith("GPU-")]
     if len(named) == count:
         return tuple(named)

@@ -2,7 +2,8 @@
 
 Matrices of small whole numbers have products that floating point holds exactly, so their sums by row and by column are
 known beforehand for the price of two products with a vector (Huang and Abraham, "Algorithm-based fault tolerance for
-matrix operations", IEEE Transactions on Computers C-33, 1984): one wrong element changes one of each.
+matrix operations", IEEE Transactions on Computers C-33, 1984): one wrong element changes one row sum and one column
+sum.
 """
 
 from collections.abc import Callable
@@ -98,7 +99,7 @@ class Trial:
         return problems
 
     def _note(self, name: str, number: int, amount: float, took_s: float) -> None:
-        """Keep the minimum rate; that of the first round only until there is another."""
+        """Keep the minimum rate; the second round replaces the rate of the first, which compiles."""
         rate, before = amount / max(took_s, 1e-9), getattr(self.found, name)
         if number <= 1 or before is None or rate < before:
             self.found = replace(self.found, **{name: rate})

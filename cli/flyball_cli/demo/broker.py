@@ -73,6 +73,6 @@ def _pass_on(source: socket.socket, sink: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
             sink.sendall(data)
-    for end in (source, sink):  # where one side has ended, so has the other
+    for end in (source, sink):  # when one side has closed, close the other
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 GRACE_S = 30.0
-"""As Kubernetes gives it: a worker ends what it has begun, which takes its time on a busy machine."""
+"""Kubernetes's default: a worker finishes what it has begun, which may be slow on a busy machine."""
 ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 

@@ -14,7 +14,7 @@ def main() -> None:
     if sys.platform == "linux":
         # SIGKILL, because the embedded broker died with the parent: an orderly end would wait for it.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we were tied
+        if os.getppid() != parent:  # the parent died before prctl took effect
             sys.exit(1)
     from flyball_cli.start import main as flyball
 

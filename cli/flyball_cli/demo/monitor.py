@@ -59,7 +59,7 @@ class Monitor:
         """Decisions that were accepted."""
         self.newest_ns = 0
         self.dead: Counter[str] = Counter()
-        """By the first reason of its kind: reasons that differ only in names and numbers are of one kind."""
+        """Dead letters by the first reason of each kind; reasons of one kind differ only in names and numbers."""
         self._first: dict[str, str] = {}
         self.recent: deque[RecentDecision] = deque(maxlen=8)
 
@@ -100,7 +100,7 @@ class Monitor:
         return [identity for identity in self.decisions if identity not in self.outcomes]
 
     def under_way(self) -> list[str]:
-        """Open decisions that were accepted recently, and those queued behind them (one operation per target)."""
+        """Recent open decisions that were accepted, and those queued behind them (one operation per target)."""
         since_ns = self.newest_ns - UNDER_WAY_NS
         recently = [d for d in self.open_decisions() if self.decisions[d].time_ns >= since_ns]
         busy = {self.decisions[d].target for d in recently if d in self.begun}

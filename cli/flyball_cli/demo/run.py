@@ -49,7 +49,7 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
         config = signing(settings_of(config, bootstrap, folder, options, plan), folder)
         if options.bootstrap is not None:
             create_topics(config.kafka, stop=stop)
-            # What earlier runs left there is not ours to decide on, nor to carry out once more.
+            # This run must neither decide on what earlier runs left there, nor carry it out again.
             start_group_at_end(config.kafka, config.worker.app, (TELEMETRY, EVENTS, DEMAND, PROPOSALS))
             start_group_at_end(config.kafka, config.actuator.group, (DECISIONS,))
         config_path = write_config(config, folder / "flyball.yaml")
@@ -58,7 +58,7 @@ def run_demo(options: Options, config: Config, stop: threading.Event, console: C
         services = Services(options, plan, config, config_path, folder)
         try:
             services.start(stop)
-            began = time.monotonic()  # how long a start takes depends on the machine; what it shows should not
+            began = time.monotonic()  # the demo must last as long on a machine that starts slowly
             first_s = _watch(options, monitor, services, stop, console, began)
             if not stop.is_set() and not services.broken():
                 _settle(services, monitor, console)

@@ -160,7 +160,7 @@ class Services:
 
     def __init__(self, options: Options, plan: Plan, config: Config, config_path: Path, folder: Path) -> None:
         self.children: list[Child] = []
-        """In the order in which they are stopped: the platform last, so that others can still reach it."""
+        """The child processes in their order of stopping: the platform last, so that others can still reach it."""
         self.platform: Platform | None = None
         self._options, self._plan, self._config = options, plan, config
         self._config_path, self._folder = config_path, folder

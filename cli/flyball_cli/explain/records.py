@@ -120,7 +120,7 @@ def read_conditions(kafka: KafkaConfig, since_s: float) -> dict[str, NodeConditi
 def last_sent(kafka: KafkaConfig, topic: Topic, keys: Collection[str], since_s: float) -> dict[str, int]:
     """When each of some keys was last sent, in ms, if in the last ``since_s`` seconds; :class:`TransportError`.
 
-    It reads the keys' partitions alone, and decodes nothing.
+    It reads only the keys' partitions, and decodes nothing.
     """
     from_ms = round((time.time() - since_s) * 1e3)
     found: dict[str, int] = {}
@@ -177,7 +177,7 @@ def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, in
 def _read(
     consumer: Consumer, topic: Topic, from_ms: int, enough: Callable[[int], bool] = lambda _: False
 ) -> Iterator[_Read]:
-    """Records of a topic that were sent since a time; a partition ends where ``enough`` returns true for a time."""
+    """Records of a topic that were sent since a time; a partition ends where ``enough`` is true for a time."""
     for message, sent_ms in _messages(consumer, topic, from_ms, enough):
         yield from _decoded(topic, message, sent_ms)
 
@@ -189,7 +189,7 @@ def _messages(
     enough: Callable[[int], bool] = lambda _: False,
     keys: Collection[str] = (),
 ) -> Iterator[tuple[Message, int]]:
-    """Messages and the times when they were sent; with ``keys``, of the partitions of those alone."""
+    """Messages and the times when they were sent; with ``keys``, only from the partitions of those keys."""
     ends, starts = _span(consumer, topic, from_ms, keys)
     left = {p: ends[p] for p, start in starts.items() if start < ends[p]}
     consumer.assign([TopicPartition(topic.name, p, starts[p]) for p in left])
@@ -216,7 +216,7 @@ def _span(
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Ends of the partitions, and the offsets of the first messages sent since a time.
 
-    A broker that cannot report the first message's time (the demo's) has no times: then the offsets are the beginning.
+    Some brokers (the demo's) do not find offsets by time, not even the first one: then the first offsets are returned.
     """
     partitions = list(list_topics(consumer, ANSWER_S).topics[topic.name].partitions)
     if keys:

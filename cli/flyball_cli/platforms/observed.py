@@ -11,13 +11,14 @@ from flyball_contracts.records import AnyDecision, Outcome, Preempt, SetsReplica
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """Observed behaviour of one driver, each as a pair: successes of attempts.
+    """Observed behaviour of one driver; each pair is (successes, attempts).
 
-    ``verbs`` counts finished decisions by type, of those attempted. ``planned`` counts dry runs. ``victims``: stops
-    that named replicas, after which the platform showed each of them stopped. ``checkpoints`` counts the stops done
-    that requested one. ``gang``: starts from none and stops of all that ended with all replicas or none. ``rollback``:
-    failures that left as many replicas as there were, or more that are all ready. ``effect``: done, and the platform
-    showed the expected state; after ``effect_after_s``, the median.
+    ``verbs``: decisions that were done, of those attempted, by type. ``planned`` counts dry runs, ``refused`` refusals.
+    ``victims``: stops that named replicas, after which the platform showed each of these replicas stopped.
+    ``checkpoints`` counts the stops that were done and had requested a checkpoint. ``gang``: starts from zero replicas,
+    and stops of all replicas, that ended with all replicas or none. ``rollback``: failures that left as many replicas
+    as there were before, or more that are all ready. ``effect``: decisions that were done, after which the platform
+    showed the expected state; ``effect_after_s`` is the median time until it did.
     """
 
     driver: str

@@ -28,6 +28,6 @@ def read_topic(kafka: KafkaConfig) -> dict[str, WorkloadSpec]:
 def write_topic(kafka: KafkaConfig, specs: Sequence[WorkloadSpec]) -> None:
     """Send specifications and wait until the broker has acknowledged all of them.
 
-    Raises :class:`TransportError` that names the unacknowledged ones; sending them again is safe.
+    Raises :class:`TransportError`, which names the unacknowledged ones; sending them again is safe.
     """
     write_records(kafka, specs, _CLIENT, "workloads")

@@ -36,7 +36,7 @@ def command(decision: str, since: float, as_json: bool, config: Config) -> None:
     trail: list[AnyEntry] = []
     try:
         trail = entries_about(audit, found.decision.id) if audit.is_file() else []
-    except Broken as error:  # the topics still have their part
+    except Broken as error:  # the records from the topics are still shown
         click.echo(f"the audit trail is left out: {error}", err=True)
     if as_json:
         document = {"decision": found.decision, "outcomes": found.outcomes, "records": found.records, "audit": trail}

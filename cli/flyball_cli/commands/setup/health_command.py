@@ -29,7 +29,7 @@ def command(path: Path, max_age: float) -> None:
         click.echo(f"{path}: is not a health file but a folder or a device", err=True)
         sys.exit(1)
     age_s = time.time() - status.st_mtime
-    if age_s < -max_age:  # the clock was set back, and nobody has touched it since
+    if age_s < -max_age:  # the clock was set back, and the service has not touched the file since
         click.echo(f"{path}: last beat {-age_s:.1f} s in the future; is the clock right, and does the service run?")
         sys.exit(1)
     click.echo(f"{path}: last beat {max(age_s, 0.0):.1f} s ago")

@@ -60,7 +60,7 @@ def command(observed: bool, since: float, as_json: bool, config: Config) -> None
         return
     shown = [entries(name, can, seen.get(name), observed=observed) for name, can in DRIVERS.items()]
     console = Console()
-    if not console.is_terminal:  # what reads a pipe reads lines, and cuts none
+    if not console.is_terminal:  # a program that reads a pipe expects whole lines
         for name, *values in shown:
             click.echo(f"{name}: {facts(HEADER[1:], values)}")
         return

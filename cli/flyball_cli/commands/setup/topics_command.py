@@ -48,7 +48,7 @@ def command(
         made = create_topics(config.kafka, replicas)
         click.echo(f"created {len(made)} of {len(TOPICS)} topics" + "".join(f"\n  {name}" for name in made))
         return
-    # What is cut is of no use: all but what a topic holds stands on one line, and that is cut at no word.
+    # A name that is cut is of no use: only the column "holds" wraps, and only between words.
     columns = [Column(name, no_wrap=name != "holds") for name in ("topic", "key", "holds", "kept", "parts", "format")]
     table = Table(*columns, box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for topic in TOPICS.values():
