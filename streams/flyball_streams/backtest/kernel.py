@@ -29,8 +29,8 @@ Ints = NDArray[np.int64]
 BILLED, READY, SERVED, REQUESTS, STARTS, FAILURES, ACTIONS, FLAPS, BLIND, LATE = range(10)
 """Columns of the sums per span of time.
 
-BLIND counts replicas removed while no sample was newer than :data:`BLIND_S`; from LATE on, requests that waited longer
-than each limit.
+BLIND counts replicas removed while no sample was newer than :data:`BLIND_S`. The columns from LATE on count the
+requests that waited longer than each limit.
 """
 BINS = 3601
 """Delays of an hour and more share the last bin."""
@@ -73,9 +73,9 @@ class Bounds(NamedTuple):
 class Faults(NamedTuple):
     """Injected faults; empty arrays mean no faults.
 
-    ``fails``: which orders never become ready, cyclic. ``fresh`` [T]: at each second, the newest second whose sample
-    has arrived. ``restarts``: seconds after which the policy loses its state, at its next decision with pending orders
-    (or an hour later).
+    ``fails``: which orders never become ready; the sequence repeats. ``fresh`` [T]: at each second, the newest second
+    whose sample has arrived. ``restarts``: after each of these seconds the policy loses its state, at its next decision
+    with pending orders, or an hour later.
     """
 
     fails: NDArray[np.bool_]
@@ -159,7 +159,7 @@ def flow_of(work: Floats, requests: Floats) -> Flow:
 
 @compiled
 def late(span: Floats, limits_s: Ints, wait_s: int, requests: float) -> None:
-    """Count requests that waited `wait_s` under every limit that this exceeds."""
+    """Count requests that waited `wait_s` as late for every limit that `wait_s` exceeds."""
     for i in range(len(limits_s)):
         if wait_s > limits_s[i]:
             span[LATE + i] += requests
@@ -179,7 +179,7 @@ def _build(stamp: int) -> Callable[..., None]:
     ) -> None:
         _ = stamp  # part of the key under which compiled code is kept
         state = np.zeros(STATE)
-        # Arrays are taken out of their tuples here: in the loop each look into one would cost a reference count.
+        # Arrays are taken out of their tuples here: in the loop, each access to a tuple would cost a reference count.
         kind, knobs, every, lag = control
         limits_s, turn_s, span_s, delays_from_s = measure
         spans, delays, ready_out, total_out, backlog_out = sums
@@ -193,7 +193,7 @@ def _build(stamp: int) -> Callable[..., None]:
         ready, pending, doomed_now, ordered, restarted = plant.start, 0, 0, 0, 0
         want = ready
         backlog = summed = 0.0
-        head = 0  # the oldest second whose requests still wait, where any do
+        head = 0  # the oldest second whose requests still wait, if any do
         last_turn, last_change = 0, -(10**9)
         end = len(work)
         decides = -(-WARM_S // every) * every
@@ -269,7 +269,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 n60, n180 = min(60, at + 1), min(180, at + 1)
                 total, waits, concurrent = arrived[at + 1], backlogs[at & _MASK], summed_up[(at + 1) & _MASK]
                 work_30, work_60 = total - arrived[at + 1 - n30], total - arrived[at + 1 - n60]
-                # What was served is what arrived, less by how much more waits.
+                # Work served is the work that arrived, less the growth of the backlog.
                 served_1 = work[at] - waits + backlogs[(at - 1) & _MASK]
                 served_6 = (total - arrived[at + 1 - n6] - waits + backlogs[(at - n6) & _MASK]) / n6
                 served_60 = (work_60 - waits + backlogs[(at - n60) & _MASK]) / n60
@@ -321,7 +321,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 spans[span, BILLED] += stopped * plant.drain_s
             t += 1
         if backlog > 0.0:
-            while head < end:  # what still waits has waited at least so long
+            while head < end:  # requests that still wait have waited at least this long
                 requests = requested[head + 1] - requested[head]
                 if head >= delays_from_s:
                     delays[min(end - head, BINS - 1)] += requests

@@ -39,9 +39,9 @@ class Fault(NamedTuple):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One policy under one fault, on the second half of the data, with the setting chosen on the first half.
 
-    ``lost_points`` is by how many points fewer requests were in time than with the reactive-only policy under the same
-    fault; ``cost_change`` is relative to the same policy without the fault; ``blind`` counts replicas removed while all
-    samples were older than a minute.
+    ``lost_points`` is the attainment of the reactive-only policy under the same fault, less that of this policy, in
+    points; ``cost_change`` is relative to the same policy without the fault; ``blind`` counts replicas removed while
+    all samples were older than a minute.
     """
 
     policy: str
@@ -127,8 +127,8 @@ def outcomes(
 ) -> list[Outcome]:
     """Test Flyball's policies and the reactive-only one in one configuration; `shared` has one demand per seed.
 
-    `world` is without faults and has the single limit of `results`, which are by policy group and `thin` as they were
-    tuned; the second half starts at `middle_s`. Empty if no baseline is reactive.
+    `world` is without faults and has a single delay limit: the one of `results`, which are by policy group and were
+    tuned with the same `thin`. The second half starts at `middle_s`. Empty if no baseline is reactive.
     """
     reactive = reactive_of(results.values(), target)
     if not reactive:

@@ -110,7 +110,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 class StudyConfig(NamedTuple):
     """What to study: policies, baseline, objective, scenario, granularity of the tuning, and faults.
 
-    Of several policies of ours the first is shown.
+    If several policies are ours, the first one is shown.
     """
 
     policy_groups: tuple[str, ...]
@@ -263,7 +263,7 @@ def _row(
             gap_closed=known(claim.gap_closed(point.value, base, oracle)) if policy_group.ours else None,
         )
     prices, (_, run) = study_config.prices, made
-    tail = run._replace(spans=run.spans[middle_s // run.scenario.span_s :])  # its delays are of that half already
+    tail = run._replace(spans=run.spans[middle_s // run.scenario.span_s :])  # its delays already cover only that half
     return msgspec.structs.replace(
         row,
         billed_hours=best.billed_hours,

@@ -19,7 +19,7 @@ from flyball_streams.broker.mock_cluster import LibraryMissing, MockCluster
 _LOG = logging.getLogger(__name__)
 _SERVE_MS = 100
 _START_S = 10.0
-FALLBACK_PARTITIONS = 4  # what the mock gives every topic that it does not know
+FALLBACK_PARTITIONS = 4  # partitions that the mock gives every topic that it does not know
 
 
 class EmbeddedBroker:
@@ -66,14 +66,14 @@ class EmbeddedBroker:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create one topic; `TransportError` when it exists or the count is below one."""
-        if partitions < 1:  # the mock would create it, with no place for a record
+        if partitions < 1:  # the mock would create a topic without partitions
             raise TransportError(f"topic {name!r} needs at least one partition, not {partitions}")
         self._open()
         if self._cluster is not None:
             self._cluster.create_topic(name, partitions)
             return
         assert self._fallback is not None
-        self._fallback.list_topics(name, timeout=_START_S)  # asking creates
+        self._fallback.list_topics(name, timeout=_START_S)  # the metadata request creates the topic
         if partitions != FALLBACK_PARTITIONS:
             _LOG.warning("topic %s has %d partitions, not %d", name, FALLBACK_PARTITIONS, partitions)
 

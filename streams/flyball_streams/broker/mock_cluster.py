@@ -1,7 +1,7 @@
 """librdkafka's mock cluster by ctypes: the C functions that we use, one method each.
 
 The functions are exported by the shared object inside the `confluent-kafka` wheel, but their
-header promises no ABI. So this module says what it expects, refuses to guess, and
+header promises no ABI. So this module declares what it expects, refuses to guess, and
 `tests/streams/test_broker.py` notices when a new wheel differs.
 """
 
@@ -20,7 +20,7 @@ _CONF_OK = 0  # rd_kafka_conf_res_t
 _LOG_ERROR = b"3"  # syslog level: hides the warning about `bootstrap.servers`, which is not ours
 _ERROR_BYTES = 512
 _FIRST_BROKER = 1
-_APART_S = 0.001  # of two orders in quicker succession the mock may sleep through the second for a second
+_APART_S = 0.001  # if two orders follow faster, the mock may start the second one only a second later
 
 _POINTER, _INT, _STRING = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 _INT32, _SIZE = ctypes.c_int32, ctypes.c_size_t

@@ -98,7 +98,7 @@ class Gate:
 
 
 def _plain(scope: Scope) -> Scope:
-    """A request whose answer is not compressed, if it is for a page: its scripts are marked on the way."""
+    """A request for a page, without compression, because the page's scripts are marked on the way; others unchanged."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     if not any(name == b"accept" and b"text/html" in value for name, value in headers):
         return scope

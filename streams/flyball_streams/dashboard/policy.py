@@ -32,7 +32,7 @@ def headers(nonce: str) -> dict[str, str]:
 class Guarded:
     """Sends one response with these headers; in a page, each script that begins a line gets the nonce.
 
-    What a page shows stands in its scripts as escaped text, which can begin none.
+    A page's scripts contain the shown values as escaped text, which cannot begin another script.
     """
 
     def __init__(self, send: Send) -> None:
@@ -42,7 +42,7 @@ class Guarded:
         self._parts: list[bytes] = []
 
     async def __call__(self, message: Message) -> None:
-        """Send one message; the whole of a page is sent at once."""
+        """Send one message; a page is sent as a whole."""
         if message["type"] == "http.response.start":
             found = MutableHeaders(scope=message)
             found.update(headers(self._nonce))

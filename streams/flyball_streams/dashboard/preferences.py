@@ -104,5 +104,5 @@ def preferences_of(cookies: Mapping[str, str]) -> Preferences:
         return Preferences(palette)
     try:
         return Preferences(palette, ZoneInfo(name))
-    except (KeyError, OSError, ValueError):  # all of them, depending on what is wrong with the name
+    except (KeyError, OSError, ValueError):  # which one is raised depends on what is wrong with the name
         return Preferences(palette)

@@ -126,7 +126,7 @@ def _certificate(path: str) -> tuple[str | None, str | None]:
     key = str(Path(path).with_suffix(".key"))
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(path, key)
-    except OSError as error:  # an SSLError is one
+    except OSError as error:  # an SSLError is an OSError
         raise ConfigError(
             f"dashboard.certificate: {path} and {key} cannot be used: {error.strerror or error}; name a PEM file with "
             "its key beside it, in a file that ends in .key"

@@ -16,7 +16,7 @@ _EFFECTS = (
     ("GPUs", "gpus", 1.0, "", 0),
     ("requests in time", "slo", 100.0, "pp", 1),
 )
-"""Name, field, factor and unit of each effect, and the sign of a welcome change (0: of neither)."""
+"""Name, field, factor and unit of each effect, and the sign of a welcome change (0: neither sign)."""
 
 
 def wording(prefs: Preferences, device: Callable[[str], str] | None = None) -> Wording:
@@ -37,7 +37,7 @@ def change(decision: AnyDecision, prefs: Preferences) -> str:
 
 
 def effects(effect: Effect) -> list[tuple[str, str, bool | None]]:
-    """Name, text and whether it is welcome of each expected effect that was estimated; no change is neither."""
+    """Name and text of each estimated effect, and whether it is welcome (``None``: it is neither, or no change)."""
     values = {name: getattr(effect, field) for name, field, _, _, _ in _EFFECTS}
     return [
         (name, _amount(values[name], factor, unit), good * values[name] > 0 if good * values[name] else None)
@@ -104,7 +104,7 @@ def _amount(value: float | None, factor: float, unit: str) -> str:
 
 
 def state_rows(states: Sequence[SubjectState | None]) -> list[tuple[str, list[str]]]:
-    """Name, and value in each state, of every property that any of them has; empty text where it is missing."""
+    """Name of each property that any state has, and its value in each state; empty text where it is missing."""
     rows = [_state(state) for state in states]
     names = dict.fromkeys(name for state in rows for name in state)
     return [(name, [state.get(name, "") for state in rows]) for name in names]

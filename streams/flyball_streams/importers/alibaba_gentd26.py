@@ -10,8 +10,8 @@ Mapping and assumptions:
 - *Nodes.* The trace has none. Pods, sorted by name, fill synthetic nodes of up to eight devices, one pod per device; a
   pod has the same device whenever it is there. A node sends frames in every window in which the trace has any row.
 - *Devices.* The board is not named. Its memory is the smallest common size that holds the maximum of any pod; in
-  frames, the power limit and everything else that the trace lacks are NaN. `host_mem_frac` is not used: it is of a
-  container, not of a node.
+  frames, the power limit and everything else that the trace lacks are NaN. `host_mem_frac` is not used: it
+  describes a container, not a node.
 - *Start and end.* The trace does not show when a pod started or ended, only when it reported. A pod holds its device
   from its first row on. Without a row in a window it is NaN in both frames, `ready` included; at the `LOST_TICKS`-th
   such window in a row it counts as gone and its device as free, until it reports again. Each change is a new epoch of
@@ -53,7 +53,7 @@ from flyball_streams.recording import RecordingWriter
 MIB = 1024**2
 BOARD_GIB = (16, 24, 32, 40, 48, 80, 96, 141, 192, 288)
 LOST_TICKS = 5
-"""Windows in a row without a row of a pod after which it counts as gone.
+"""A pod counts as gone after this many consecutive windows without a row of it.
 
 A lost sample empties one window, a failing scrape a few; at 60 s, five are the 300 s that Kubernetes, too, gives a node
 that is silent before it evicts its pods.

@@ -12,7 +12,7 @@ Request traces contain arrivals but no servers. The fleet is synthetic, by these
 - *Balance.* All replicas of a service get the same share of the arrivals: requests, tokens and work of a row are the
   trace's divided by the number of replicas. A row is ready in windows with data.
 - *Device telemetry* is not invented: there are no GPU frames. The board is not named; its memory is `BOARD_BYTES`.
-- *Models* are not named by these traces, and no board is: specifications have no architecture to estimate from.
+- *Models* and boards are not named by these traces, so specifications have no architecture to estimate from.
 - *Objective.* `COLD_START_S` from a decision to a ready replica, and `OBJECTIVE` for an interactive service.
 - *A service without work* (its trace has no lengths) has one replica of unknown capacity, and is not sized.
 - *Clock.* There is a frame in every window from the first to the last of the trace: zeros if nothing arrived, NaN if

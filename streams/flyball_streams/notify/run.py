@@ -220,7 +220,7 @@ class _Reader:
             offsets = [TopicPartition(INCIDENTS.name, p, offset) for p, offset in self._next.items()]
             try:
                 self._consumer.commit(offsets=offsets, asynchronous=False)
-            except KafkaException as error:  # what is delivered again after a restart has the same fingerprint
+            except KafkaException as error:  # after a restart, repeated incidents have the same fingerprint
                 _LOG.warning("%s: not committed: %s; trying again", INCIDENTS.name, error.args[0].str())
                 return
             self._committed = dict(self._next)
@@ -238,11 +238,11 @@ class _Reader:
             found.append((message, record, offset >= self._new_from.get(partition, 0)))
 
     def _expect(self, partition: int, offset: int) -> None:
-        """Compare an offset with the one that should come; a lower one is of another topic of that name."""
+        """Compare an offset with the expected one; a lower one belongs to a new topic of the same name."""
         if offset < (expected := self._next[partition]):
             self._begin_again(partition, f"{offset} came where {expected} was expected")
             self._next[partition] = offset
-            self._ended.discard(partition)  # until all is read, an incident that is over may look open
+            self._ended.discard(partition)  # until the whole topic is read, an incident that has ended may look open
 
     def _begin_again(self, partition: int, why: str) -> None:
         _LOG.warning(

@@ -259,7 +259,7 @@ def checked(url: str, where: str = "incidents notify") -> SplitResult:
 
 
 def _matter(one: Incident) -> tuple[object, ...]:
-    """The fields of an incident whose change is worth a message."""
+    """The fields of an incident; a change of any of them is sent as a message."""
     actions = tuple((action.decision, action.status) for action in one.actions)
     return one.status, one.severity, one.cause, one.level, one.node, one.device, one.workload, actions
 

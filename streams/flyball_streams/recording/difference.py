@@ -22,8 +22,8 @@ _decode = msgspec.json.Decoder(AnyDecision).decode
 class Pair(NamedTuple):
     """A decision of each side about the same target, or of one side alone.
 
-    ``same`` is the same at the same time, ``moved`` the same at another time, ``changed`` a different one; ``gone`` is
-    on the old side only and ``added`` on the new side only.
+    The verdict is ``same`` for the same decision at the same time, ``moved`` for the same decision at another time,
+    ``changed`` for a different decision, ``gone`` on the old side only, and ``added`` on the new side only.
     """
 
     verdict: Verdict
@@ -39,7 +39,7 @@ class Pair(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """Mean number of replicas that the decisions about one target request, over the time of both sides."""
+    """Mean number of replicas that one target's decisions request, over the time of both sides."""
 
     old: float
     new: float

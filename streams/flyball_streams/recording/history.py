@@ -25,9 +25,9 @@ from flyball_streams.recording.reader import Recording
 log = logging.getLogger(__name__)
 SEASONS = 8
 LEAST_TICKS = 4096
-"""Minimum length of a series: every season, or enough for all rates."""
+"""A series is cut to its last :data:`SEASONS` seasons, or to this many ticks if that is more: enough for all rates."""
 BRIEF = ForecastParameters(horizon_ticks=1, lead_ticks=1, publish_every_ticks=1, levels=(0.5, 0.95))
-"""Returns a forecaster's input for each workload at each tick."""
+"""Settings with which the engine publishes the forecaster's input of each workload at each tick."""
 
 
 def histories(config: WorkerConfig) -> dict[str, History]:

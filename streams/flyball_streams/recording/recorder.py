@@ -100,7 +100,7 @@ def record(
 class _Link:
     """Logs once that the broker is unreachable, and once that it is back; the client reconnects by itself.
 
-    ``met`` says that it has responded before: the caller reports a broker that never did.
+    ``met`` is true once the broker has responded; the caller reports a broker that never did.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -136,7 +136,7 @@ class _Link:
         _LOG.warning("the broker at %s answers again; the recording goes on where it stopped", self._bootstrap)
 
     def lost(self) -> bool:
-        """Message if the broker is unreachable as the recording ends, with the remedy."""
+        """Log a warning, with the remedy, if the broker is unreachable as the recording ends; return whether it is."""
         if self._away:
             _LOG.warning(
                 "the broker at %s is still away: the recording ends with what came before; "

@@ -29,7 +29,7 @@ _FLUSH_S = 60.0
 _POLL_EVERY = 256
 KEPT_MS = RETENTION_MS[TELEMETRY.retention]
 WHEN_SENT = 0
-"""CreateTime that librdkafka replaces by the current time."""
+"""A CreateTime that librdkafka replaces with the current time."""
 T = TypeVar("T", Frame, Record)
 _DURATIONS = frozenset({"period_ns", "read_ns"})  # every other field `*_ns` of a source record is an instant
 
@@ -92,9 +92,9 @@ def replay(
 
     `speed` is in seconds of event time per second (`None`: as fast as the broker takes it); the wall clock only paces.
     Partitions follow from the keys, so the broker may have another number of them. `rebase_to_ns` shifts all times so
-    that the first event is at that time (see `rebase.shift`); CreateTime is then when a message is sent, or else the
-    original: a broker that deletes by time deletes a replay of an old recording that was not rebased.
-    `progress` is called with messages done and all.
+    that the first event is at that time (see `shift`); CreateTime is then the time of sending. Without `rebase_to_ns`
+    it is the original one: a broker that deletes by time then deletes the replay of an old recording.
+    `progress` is called with the number of messages done and of all.
 
     `RecordingError` when the file cannot be read, `TransportError` when the broker cannot be reached or refuses a
     message, `ValueError` for a speed that is not positive.
@@ -125,7 +125,7 @@ def replay(
                 break
             moved, readable = _shifted(message, by_ns)
             not_rebased += not readable
-            # A recording may be longer than a topic keeps its messages, which the broker reckons from CreateTime.
+            # A recording may be longer than a topic's retention, which the broker measures from CreateTime.
             sender.produce(moved if rebase_to_ns is None else moved._replace(timestamp_ms=WHEN_SENT))
         if stop.is_set():
             break

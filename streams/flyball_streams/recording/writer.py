@@ -32,8 +32,8 @@ from flyball_streams.recording.rows import read_rows
 RUN_BYTES = 32 * 1024 * 1024
 GROUP_BYTES = 4 * 1024 * 1024
 GROUP_ROWS = 8_192
-_ROW_BYTES = 400  # about what a row costs in memory beside its key, headers and value
-_HEADER_BYTES = 200  # the same for a header
+_ROW_BYTES = 400  # approximate memory of a row without its key, headers and value
+_HEADER_BYTES = 200  # approximate memory of a header without its name and value
 _INT64 = range(-(2**63), 2**63)
 
 

@@ -30,7 +30,7 @@ STAGE = "influx sink"
 _BATCH = 500
 _POLL_S = 0.2
 _FLUSH_S = 30.0
-_PATIENCE_MS = 3_600_000  # a server may be away for so long before the group gives the partitions to another member
+_PATIENCE_MS = 3_600_000  # if a server is away for longer, the group gives the partitions to another member
 
 
 @dataclass

@@ -26,7 +26,7 @@ _POLL_S = 0.1
 class Inventories:
     """The newest inventories of each node, from the start of the topic, in no group.
 
-    Messages that cannot be decoded are the worker's to report; here they are only skipped.
+    The worker reports messages that cannot be decoded; here they are only skipped.
     """
 
     def __init__(self, kafka: KafkaConfig, stop: Event) -> None:

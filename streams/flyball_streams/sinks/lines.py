@@ -165,7 +165,7 @@ def _row_tags(rows: str, row: int, inventory: Inventory | None) -> dict[str, str
         device = inventory.devices[row]
         tags |= {"device": device.id, "model": device.model}
         holders = [a for a in inventory.allocations if row in a.devices]
-        if len(holders) == 1:  # a shared device belongs to nobody
+        if len(holders) == 1:  # a shared device has no single owner
             tags |= {"workload": holders[0].workload, "replica": holders[0].replica}
     elif rows == "allocation" and row < len(inventory.allocations):
         allocation = inventory.allocations[row]

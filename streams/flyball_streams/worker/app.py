@@ -125,7 +125,7 @@ class Worker:
     def refresh(self) -> None:
         """Start reading the tables to their ends while messages are fetched and delivered; called in a thread.
 
-        One that has not begun yet will also see what these messages need, so at most one waits behind another.
+        A refresh that is queued and has not begun covers these messages too, so at most one waits behind another.
         """
         if self._refreshed.running() or self._refreshed.done():
             self._refreshed = self._refreshing.submit(self.host.refresh_tables)
@@ -153,7 +153,7 @@ class Worker:
             if not self._waiting.full():
                 await self._gather()
             await self._take_waiting(events)
-            generation = self.app.consumer_generation_id  # what came before a rebalance comes again
+            generation = self.app.consumer_generation_id  # batches from before a rebalance are fetched again
             events = [event for event in events if event.message.generation_id == generation]
             if not events:
                 continue
@@ -166,8 +166,8 @@ class Worker:
     async def _take_waiting(self, events: list[Any]) -> None:
         """Take the waiting batches, and wait once, until the tables are read up to their ends at the fetch.
 
-        The newest refresh is the one of the last fetch, so it covers all that was taken before. What came meanwhile is
-        covered, too, if no other was started for it.
+        The newest refresh belongs to the last fetch, so it covers all batches that were taken before. Batches that
+        arrived during the wait are covered as well, if no newer refresh was started.
         """
         self._take(events)
         refreshed = self._refreshed
@@ -199,7 +199,7 @@ class Worker:
 
     async def _revoked(self, _app: Any, revoked: set[TP], **_: Any) -> None:
         self._joined = False
-        while not self._waiting.empty():  # they come again to whoever gets their partitions
+        while not self._waiting.empty():  # they are fetched again by the next owner of their partitions
             self._waiting.get_nowait()
         if revoked:
             await self._save()
@@ -207,7 +207,7 @@ class Worker:
     async def _assigned(self, _app: Any, assigned: set[TP], **_: Any) -> None:
         log.info("assigned %d partitions", len(assigned))
         self._joined = True
-        self.expect(-self._expected)  # what was on its way for the partitions of before comes again
+        self.expect(-self._expected)  # batches in transit for the previous partitions are fetched again
 
     async def _leaving(self, _app: Any, **_: Any) -> None:
         """Publish the last snapshots: the streams have stopped, and no other worker has our partitions yet."""
@@ -216,7 +216,7 @@ class Worker:
     async def _save(self) -> None:
         try:
             await self._in_lanes(self.host.save)
-        except Exception:  # whoever has the partitions next reads a little more again
+        except Exception:  # the next owner of the partitions rereads a little more
             log.warning("the last snapshots could not be written", exc_info=True)
 
     async def _in_lanes(self, function: Any, *arguments: Any) -> Any:

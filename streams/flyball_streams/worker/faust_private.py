@@ -45,7 +45,7 @@ def untested_versions() -> dict[str, str]:
 
 
 class PrivateConsumer(driver.Consumer):
-    """Faust's consumer, with names of ours for what it keeps to itself; a subclass delivers the messages."""
+    """Faust's consumer, with our own names for its private members; a subclass delivers the messages."""
 
     @abstractmethod
     async def deliver_next(self) -> None:
@@ -101,10 +101,10 @@ class PrivateConsumer(driver.Consumer):
         await self._wait_next_records(0.0)
 
     def look_for_topics(self) -> None:
-        """Ask for metadata again where a topic had no partitions, as while a broker starts.
+        """Request metadata again if a topic had no partitions, as happens while a broker starts.
 
-        The leader of the group assigns none of such a topic. Once metadata has it the group is balanced again, but
-        aiokafka asks only every five minutes.
+        The group's leader assigns no partitions of such a topic. The group is rebalanced once the metadata contains
+        them, but aiokafka refreshes its metadata only every five minutes.
         """
         thread = cast("Any", self._thread)
         if thread is None or thread._consumer is None:

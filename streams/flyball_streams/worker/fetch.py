@@ -19,8 +19,8 @@ from flyball_streams.engine.lane import Incoming
 
 log = logging.getLogger(__name__)
 MOST = 2_000
-"""Messages of a fetch, and about those of a step: in a backlog, a member of the group that is in a step for long is
-removed, and a worker that joins would wait for it."""
+"""Most messages of a fetch, and about the most of a step. In a backlog, larger steps would take long: the group removes
+a member whose step takes too long, and a worker that joins would have to wait for it."""
 WAIT_S = 0.2
 PACE_S = 0.001
 """A burst ends after this time without messages: the frames of a tick come together."""
@@ -77,7 +77,7 @@ class Fetch:
         messages = self._consumer.consume(1, WAIT_S)
         until_s, more = time.monotonic() + BURST_S, bool(messages)
         while more and len(messages) < MOST and time.monotonic() < until_s:
-            time.sleep(PACE_S)  # consume() itself would wait for all that it may take
+            time.sleep(PACE_S)  # consume() would wait for the maximum number of messages
             rest = self._consumer.consume(MOST - len(messages), 0.0)
             messages += rest
             more = bool(rest)
@@ -88,9 +88,9 @@ class Fetch:
             if error is not None:
                 log.warning("%s/%s: %s", m.topic(), m.partition(), error.str())
                 continue
-            message: Any = m  # its attributes may be None, but not without an error
+            message: Any = m  # its attributes are None only if it has an error
             topic, partition = message.topic(), message.partition()
-            batch = batches.get((topic, partition))  # as a TP, which takes longer to make
+            batch = batches.get((topic, partition))  # equals a TP, which takes longer to make
             if batch is None:
                 batch = batches[TP(topic, partition)] = []
             headers, (_, log_ms) = message.headers() or (), message.timestamp()

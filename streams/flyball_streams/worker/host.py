@@ -97,9 +97,9 @@ class LaneHost:
         the broker does not say which ids the topics have: snapshots are found by them.
         """
         wanted = {(LANE_OF[tp.topic], tp.partition) for tp in assigned if tp.topic in LANE_OF}
-        self.ids.wait_known()  # slow questions are asked before the lanes are locked
+        self.ids.wait_known()  # slow requests are made before the lanes are locked
         ends = self._ends(assigned)
-        if wanted - set(self.lanes):  # snapshots of others, and the tables as far as those have read them
+        if wanted - set(self.lanes):  # snapshots of other workers, and the tables as far as those have read
             self.tables.catch_up(STATE.name, *(topic.name for topic in TABLES))
         with self._lock:
             for key in set(self.lanes) - wanted:
@@ -137,7 +137,7 @@ class LaneHost:
             self._flush()
 
     def refresh_tables(self) -> None:
-        """Wait until the tables are read up to their current ends, which ticks are decided on.
+        """Wait until the tables are read up to their current ends: ticks are decided on that state.
 
         Call it when messages were fetched, before the step that uses them.
         """
@@ -192,7 +192,7 @@ class LaneHost:
             return {self.lanes[key].source: self.lanes[key].stats for key in sorted(self.lanes)}
 
     def close(self) -> None:
-        """Stop reading the tables and see everything sent."""
+        """Stop reading the tables, and wait until everything is sent."""
         self.ids.close()
         self.tables.close()
         for producer in self._producers.values():
@@ -213,7 +213,7 @@ class LaneHost:
         done = self.offsets[key].get(place, 0)
         if batch[0].offset < done and self._is_other(tp, self._ends([tp])):
             self._restart_lane(key, place, batch[0].offset)
-            taken[:] = [message for message in taken if message.topic != tp.topic]  # of the topic that is gone
+            taken[:] = [message for message in taken if message.topic != tp.topic]  # these are of the deleted topic
             done = batch[0].offset
         batch = [message for message in batch if message.offset >= done]
         if batch:
@@ -226,9 +226,9 @@ class LaneHost:
         """Telemetry partitions to pause, by the ``lags`` of all partitions in messages.
 
         Lanes wait for each other, and the output of those in front is buffered meanwhile. So in a backlog no partition
-        is read more than the lanes' lateness ahead of the slowest with a backlog, which bounds the buffers. A cell that
-        has ended in a partition which goes on with other cells does not count: two partitions in which different cells
-        have ended would wait for each other for ever.
+        is read further ahead of the slowest one with a backlog than the lanes' lateness, which bounds the buffers. A
+        cell that has ended in a partition which goes on with other cells does not count: two partitions in which
+        different cells have ended would wait for each other for ever.
         """
         slow: dict[str, int] = {}
         reached: list[tuple[TP, str, int]] = []
@@ -259,11 +259,11 @@ class LaneHost:
         return {_place(*place): end for place, end in found.items()}
 
     def _is_other(self, tp: TP, ends: Mapping[str, int]) -> bool:
-        """Whether a partition is not the one that its lane has read: it ends before, or its topic has another id."""
+        """Whether a partition is not the one that its lane has read: it ends earlier, or its topic has another id."""
         key, place = (LANE_OF[tp.topic], tp.partition), _place(tp.topic, tp.partition)
         done, then = self.offsets[key].get(place, 0), self.topics[key].get(tp.topic)
         now = self.ids.now(refresh=True).get(tp.topic, then)
-        other = ends.get(place, done) < done or (then is not None and now != then)  # brokers get ids by an upgrade
+        other = ends.get(place, done) < done or (then is not None and now != then)  # an upgraded broker gains ids
         if other:
             log.warning("%s was made again or lost messages: %s begins again with what is there now", place, key[0])
         return other
@@ -329,7 +329,7 @@ class LaneHost:
     def _fold(self) -> None:
         changes = self.tables.drain()
         for topic, partition, offset, change in changes.rows:
-            if offset < next_offset(self.directory.offsets, topic, partition):  # it was made again
+            if offset < next_offset(self.directory.offsets, topic, partition):  # the topic was recreated
                 self.directory.read(topic, partition, offset)
             if isinstance(change, Tombstone):
                 self.directory.forget(topic, change.key, partition, offset)
@@ -345,7 +345,7 @@ class LaneHost:
         try:
             state = self.lanes[key].snapshot()
             parts = cut(self._name(key), key[1], ENGINE, time.time_ns(), self.offsets[key], state, self.topics[key])
-        except (TypeError, ValueError):  # to decide goes before to be quick after a restart
+        except (TypeError, ValueError):  # decisions matter more than a quick restart
             log.exception("%s/%d could not take a snapshot: a restart will read its topics again", *key)
             return
         self._send([snapshot_message(part) for part in parts])

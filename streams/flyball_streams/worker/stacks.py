@@ -21,7 +21,7 @@ def stacks(loop: asyncio.AbstractEventLoop) -> str:
 def _tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
     try:
         return sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
-    except RuntimeError:  # the loop began and ended tasks all the while
+    except RuntimeError:  # the loop kept starting and ending tasks
         return []
 
 

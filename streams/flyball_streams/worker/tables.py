@@ -62,10 +62,10 @@ class TableReader:
         settings: dict[str, Any] = {
             # The group's name is for the broker's access lists: nothing joins it or commits here.
             **consumer_settings(kafka.bootstrap, group=group, client_id=client_id, extra=kafka.client),
-            "enable.partition.eof": True,  # where compaction took the last record, only this tells the end
+            "enable.partition.eof": True,  # where compaction removed the last record, only this marks the end
         }
         self._consumer = open_consumer(settings, log, "tables")
-        # Calls of other threads starve while one is in consume(): questions go through a client of their own.
+        # Other threads starve while one is in consume(): metadata requests go through a client of their own.
         self._metadata_client = open_consumer(settings, log, "tables", log_errors=False)
         self._places: list[TopicPartition] = []
         self._lock = threading.Lock()
@@ -131,7 +131,7 @@ class TableReader:
             is_incomplete = len(found) < len(requested)
             if self._stop.wait(RETRY_S if is_incomplete else 0.002):
                 return
-            if is_incomplete:  # a broker that was started again answers the second time, when its leaders are known
+            if is_incomplete:  # a restarted broker may answer only the second request, when its leaders are known
                 found = self.ends(requested)
         if len(found) < len(requested) or self._missing(found):
             log.warning("%s: not read to the end within %.0f s; what is older is used", ", ".join(topics), timeout_s)
@@ -139,7 +139,7 @@ class TableReader:
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """Offset after the last message of each partition, without those that the broker does not report.
 
-        One request.
+        It takes one request.
         """
         return ends(self._metadata_client, places, ENDS_S)
 
@@ -166,12 +166,12 @@ class TableReader:
         try:
             while not self._stop.is_set():
                 self._poll(0.2)
-        except Exception as error:  # the lanes must not go on with tables that stand still
+        except Exception as error:  # the lanes must not continue with tables that are no longer updated
             log.exception("the tables can no longer be read")
             self._broken = error
 
     def _poll(self, timeout_s: float) -> None:
-        messages = self._consumer.consume(1, timeout_s)  # asked for more, it would wait for more
+        messages = self._consumer.consume(1, timeout_s)  # with a larger number, it would wait for more messages
         if messages:
             messages += self._consumer.consume(500, 0.0)
         for message in messages:
@@ -179,7 +179,7 @@ class TableReader:
             if error is None:
                 self._take(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                with self._lock:  # lower than before when the topic was made again
+                with self._lock:  # lower than before if the topic was recreated
                     self._next[message.topic() or "", message.partition() or 0] = message.offset() or 0
             else:
                 log.warning("tables: %s", error.str())

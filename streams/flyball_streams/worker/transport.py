@@ -25,7 +25,7 @@ from flyball_streams.worker.fetch import Fetch
 
 PAUSE_S = 0.02
 ALIVE_S = 30.0
-"""Interval of polls of aiokafka, which has no messages: a member that does not poll is removed from the group."""
+"""Interval at which aiokafka is polled, though it fetches no messages: the group removes a member that never polls."""
 HOLD_S = 0.5
 """Interval of the check for partitions that are too far ahead of others."""
 LOOK_S = 2.0
@@ -89,10 +89,10 @@ class BatchConsumer(PrivateConsumer):
         await self.pause_client(assigned)
         await super().perform_seek()
         transport = cast("BatchTransport", self.transport)
-        loop = asyncio.get_running_loop()  # reading snapshots must not stop the heartbeats' loop
+        loop = asyncio.get_running_loop()  # reading snapshots must not block the loop that sends heartbeats
         places = await loop.run_in_executor(None, transport.lanes.resume, assigned)
         self.set_read_offsets(places)
-        await self.commit_ahead(places)  # the state includes what is before
+        await self.commit_ahead(places)  # the state includes all earlier messages
         starts = {tp: await self.client_position(tp) for tp in assigned if tp not in places}
         await loop.run_in_executor(None, transport.lanes.begin, starts)
         self._epoch = await self._in_pool(lambda: transport.fetch.begin({**places, **starts}))
@@ -142,7 +142,7 @@ class BatchConsumer(PrivateConsumer):
                         return
                     await asyncio.sleep(PAUSE_S)
                 if epoch != self._epoch:
-                    return  # a rebalance: all partitions begin again where their lanes are
+                    return  # a rebalance: all partitions are fetched again from the ends of their lanes' states
                 await self._deliver(tp, batch)
                 left -= 1
         finally:
@@ -159,13 +159,13 @@ class BatchConsumer(PrivateConsumer):
     async def _deliver(self, tp: TP, batch: list[Incoming]) -> None:
         expected = self.read_offset(tp)
         if expected is not None and batch[0].offset < expected:
-            self.forget_offsets(tp)  # nothing is fetched twice: this is another partition of that name
+            self.forget_offsets(tp)  # no offset is fetched twice: this partition was recreated
             expected = None
         first, last = batch[0].offset, batch[-1].offset
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         if self.app.topics.acks_enabled_for(tp.topic):
             await self.skip(tp, first if expected is None else expected, last - 1)
-        self.set_read_offsets({tp: last + 1})  # before the wait: a rebalance meanwhile sets it again
+        self.set_read_offsets({tp: last + 1})  # before the wait, because a rebalance during the wait sets it again
         callback: Callable[[ConsumerMessage], Awaitable[None]] = cast("Any", self).callback
         generation = self.app.consumer_generation_id
         message = ConsumerMessage(
@@ -174,7 +174,7 @@ class BatchConsumer(PrivateConsumer):
         await callback(message)
 
     async def _follow_topics(self) -> None:
-        """Fetch a recreated topic from its start: it may have more messages than were read of the old one."""
+        """Fetch a recreated topic from its start: it may already have more messages than were read of the old topic."""
         transport = cast("BatchTransport", self.transport)
         loop = asyncio.get_running_loop()
         changed = await loop.run_in_executor(None, transport.lanes.changed)

@@ -58,7 +58,7 @@ def _run(config: WorkerConfig, devices: int, workloads: int) -> None:
         held += [Allocation(workload=name, replica="0") for name in services if not nodes]
         nodes.append((f"warm-{first}", n, tuple(held)))
     engine.feed([_incoming(record_message(record, "/warm")) for record in _tables(config, nodes, services)])
-    for tick in range(parameters(config).lateness_ticks + 2 * STAGGER + 3):  # until the last lane has closed some
+    for tick in range(parameters(config).lateness_ticks + 2 * STAGGER + 3):  # until the last lane has closed some ticks
         engine.feed([_incoming(message) for node in nodes for message in _tick(node, tick)])
 
 

@@ -70,7 +70,7 @@ class Watchdog(threading.Thread):
             self._health_file.touch()
         elif now_s - self._well_s > self._limit_s:
             log.critical("worker ends: for %.0f s %s", self._limit_s, why)
-            try:  # as on a full disk, it may fail, and the worker ends all the same
+            try:  # logging may fail, as on a full disk; the worker ends all the same
                 log.critical("it stands here:\n%s", self._watched.stacks())
             finally:
                 self._end(STUCK)

@@ -43,7 +43,7 @@ def trailing_mean(work: Floats, seconds: int) -> Floats:
 def requirement(demand: Demand, delay_s: int, quantile: float = 0.9) -> Floats:
     """Replicas that each minute needs, float64 [minutes].
 
-    This is the request-weighted `quantile`, within the minute, of the trailing `delay_s` mean of work: with so many
+    This is the request-weighted `quantile`, within the minute, of the trailing `delay_s` mean of work: with this many
     replicas, about that share of the requests waits no longer than `delay_s`. An incomplete last minute is dropped.
     """
     minutes = len(demand.work) // MINUTE_S

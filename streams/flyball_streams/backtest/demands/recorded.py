@@ -33,9 +33,11 @@ def read_recording(
     """Demand of all workloads of a recording that report work and whose capacity is known.
 
     A tick's rate applies to each of its seconds. A tick without a value between two known ones repeats the previous
-    value, which ``about`` mentions. Without request rates, each second is weighted by its work. Raises
-    :class:`RecordingError` when the file cannot be read or has no such workload; if the specifications in the file show
-    that, or that there is no ``workload`` where one is named, before the telemetry is replayed, which takes minutes.
+    value, which ``about`` mentions. Without request rates, each second is weighted by its work.
+
+    Raises :class:`RecordingError` when the file cannot be read or has no such workload. If the specifications in the
+    file already show that there is none, or none of the name ``workload``, it raises before it replays the telemetry,
+    which takes minutes.
     """
     recording = Recording.open(path)
     specs: dict[str, WorkloadSpec] = {}
@@ -90,7 +92,7 @@ def _record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes 
     try:
         return decode_record(topic, value, headers)
     except DecodeError:
-        return None  # the engine has refused it, with its reason, already
+        return None  # the engine has already refused it, with its reason
 
 
 def _seconds(workload: str, series: list[tuple[Tick, DemandRecord]], capacity: float) -> Demand:

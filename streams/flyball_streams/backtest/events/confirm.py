@@ -1,9 +1,9 @@
 """Verifies that single requests rank the policies as the fluid engine does, on some days of the test half.
 
-The fluid engine tunes the policies. The chosen setting of each policy then runs on single requests. One setting serves
-more in one engine than in the other, so its neighbours on the Pareto front of the first half run too, until the target
-lies between two of them. Costs at equal service are interpolated between these, separately in each engine, on the same
-days and the same arrivals.
+The fluid engine tunes the policies. The chosen setting of each policy then runs on single requests. The same
+setting serves more requests in time in one engine than in the other. So its neighbours on the Pareto front of the first
+half run too, until the target lies between two of them. Costs at equal service are interpolated between these two,
+separately in each engine, on the same days and the same arrivals.
 """
 
 import math
@@ -36,9 +36,9 @@ LEAD_S = 3600
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one engine for a policy: its frozen setting, and its cost at equal service (``None``: not reached).
 
-    ``ratio`` is the cost relative to the baseline's; ``limited`` means that even the cheapest setting serves more;
-    ``tried`` is the number of settings that were run. The p99 delay is in whole seconds; that of the fluid engine
-    covers all of the data.
+    ``ratio`` is the cost relative to the baseline's; ``limited`` means that even the cheapest setting exceeds
+    the target; ``tried`` is the number of settings that were run. The p99 delay is in whole seconds; that of the fluid
+    engine covers all of the data.
     """
 
     billed_hours: float
@@ -54,7 +54,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two policies that the engines rank differently: the change from the second to the first in each engine."""
+    """Two policies that the engines rank differently: relative change of cost from the second to the first in each."""
 
     first: str
     second: str
@@ -96,7 +96,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def days_of(begin_s: int, end_s: int, span_s: int, days: int = DAYS) -> list[Window]:
-    """Whole days, spread evenly over a half in whole spans; all of a half that is shorter than a day."""
+    """Whole days, spread evenly over a half; all whole spans of a half that has no more than ``days`` whole days."""
     count = (end_s - begin_s) // DAY_S
     if count <= days:
         return [(begin_s, begin_s + (end_s - begin_s) // span_s * span_s)]
@@ -148,7 +148,7 @@ def confirm(
         settings = policy_group.settings(Conditions(known, world.cold_start_s, world.limits_s[0], thin))
         best = claim.frozen(result, target)
         front: list[int] = claim.tuned(result).tolist()
-        if best.setting not in front:  # another costs and serves the same
+        if best.setting not in front:  # a setting on the front has the same cost and attainment
             front.append(best.setting)
         tried = [settings[i] for i in front]
         start = front.index(best.setting)
@@ -171,7 +171,7 @@ def confirm(
 
 
 class _Parts(NamedTuple):
-    """The spans of all windows, concatenated, their length, and the delays counted."""
+    """The spans of all windows, concatenated; the length of a span; and the number of requests by delay."""
 
     spans: Floats
     span_s: int

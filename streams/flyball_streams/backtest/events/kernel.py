@@ -159,7 +159,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 concurrency += done + backlog / plant.residence_s
             else:
                 if t == from_s:
-                    lost, backlog = arrived - served, 0.0  # what waited before is no request
+                    lost, backlog = arrived - served, 0.0  # work that waited until now has no single requests
                 now, stop, area = float(t), float(t + 1), 0.0
                 for _i in range(came):
                     r = vacant(life)
@@ -252,7 +252,7 @@ def _build(stamp: int) -> Callable[..., None]:
                         drain(states, load, life, t + 1 + plant.drain_s)
                     draining += stopped
         tally[BEGUN], tally[FINISHED], tally[DONE] = head, finished, served
-        for i in range(head, coming):  # what still waits has waited at least so long
+        for i in range(head, coming):  # requests that still wait have waited at least this long
             _delayed(end - at_s[i], at_s[i], limits_s, span_s, delays_from_s, spans, delays)
 
     return simulate

@@ -37,7 +37,7 @@ NEVER = np.inf
 
 
 class Service(NamedTuple):
-    """Requests in a full batch, and the share of a step that does not depend on their number.
+    """Requests in a full batch, and the share of a step's time that does not depend on the number of requests.
 
     ``unit`` is the number of requests that counts as a concurrency of one replica.
     """

@@ -30,7 +30,7 @@ from flyball_streams.backtest.sweep import Engine
 WORKING_LOAD = 0.7
 RESIDENCE_S = fluid.Plant(0).residence_s
 MOST_REQUESTS = 3_000_000
-"""More requests would take hours to tune with."""
+"""With more requests than this, tuning would take hours."""
 
 
 def single_requests(demands: Sequence[Demand]) -> Engine:

@@ -40,7 +40,7 @@ def used_next(y: Floats) -> Floats:
 
 
 def oracle(need: Floats, cold_start_s: float, hold_minutes: int) -> Bounds:
-    """The band on the true need of the coming minutes; `need` is that of each minute."""
+    """The band on the true need of the coming minutes; `need` is the need of each minute."""
     lead = lead_minutes(cold_start_s)
     upper, lower = windows(need, lead, lead + 1), windows(need, 0, lead + hold_minutes)
     return Bounds(MINUTE_S, used_next(upper), used_next(lower), used_next(need))
@@ -49,7 +49,7 @@ def oracle(need: Floats, cold_start_s: float, hold_minutes: int) -> Bounds:
 def schedule(need: Floats, cold_start_s: float) -> Bounds:
     """The need of the same hour a week ago (a day ago in the first week; the current hour on the first day).
 
-    The need of an hour is the 0.99 quantile of its minutes; the request covers the cold start ahead.
+    The need of an hour is the 0.99 quantile of its minutes; the bounds are the maximum over the cold start ahead.
     """
     hours = max(1, math.ceil(len(need) / HOUR_MINUTES))
     hourly = [np.quantile(need[h * HOUR_MINUTES : (h + 1) * HOUR_MINUTES], 0.99) for h in range(hours)]

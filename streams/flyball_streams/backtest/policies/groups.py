@@ -131,7 +131,7 @@ def _limits() -> headroom.Limits:
 
 
 def _slo_headroom(conditions: Conditions) -> list[Setting]:
-    """The worker's default: a forecast may raise it, and the limits of sizer and arbiter apply."""
+    """The worker's default policy: a forecast may raise the replicas; the limits of sizer and arbiter apply."""
     bounds, hold = _bounds(conditions), round(SizingParameters().stabilization_window_s / 60)
     return [
         Setting(

@@ -91,7 +91,7 @@ def explain(
 def _one(
     demand: Demand, setting: Setting, run: Run, base: Run | None, at: int, standing: shadow_selection.Standing | None
 ) -> Explained:
-    # The total of a second is written before the policy speaks, so the change was asked for one second earlier.
+    # The total of a second is written before the policy decides, so the policy decided one second earlier.
     requested = at - 1
     before, after = int(run.total[at - 1]), int(run.total[at])
     bounds = setting.bounds

@@ -39,7 +39,7 @@ class PlanText(NamedTuple):
 
 
 def carbon_now_ns(view: FleetView, now: dict[str, int]) -> int | None:
-    """Event time to mark: that of the cells with plans, else of those with power in a known zone."""
+    """Event time to mark: the newest of the cells with plans or, without plans, of the cells in zones with a curve."""
     cells = {plan.cell for plan in view.plans.values()}
     if not cells:
         zones = {curve.zone for curve in view.curves.values()}

@@ -44,7 +44,7 @@ class _Square(NamedTuple):
     work: str
     link: str
     nodes: list[Node]
-    row: int | None  # of the device, where the square is one
+    row: int | None  # row of the device, if the square is a device
 
 
 def fleet_map(view: FleetView, now: dict[str, int]) -> FleetMap:

@@ -111,7 +111,7 @@ def now_line(prefs: Preferences, at_ms: float | None, *, below: bool = False) ->
 def line_chart(
     prefs: Preferences, form: str, value: Options, series: list[Options], *, marks: int, top: int = 24
 ) -> Options:
-    """A small chart of lines over time, with about so many time ``marks``; its tooltip lists the values of all."""
+    """A small chart of lines over time, with about ``marks`` time marks; its tooltip lists the values of all."""
     return {
         **base(prefs),
         "grid": {"left": 4, "right": 28, "top": top, "bottom": 2, "containLabel": True},

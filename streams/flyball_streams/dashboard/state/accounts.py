@@ -9,7 +9,7 @@ from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.thinned import Thinned
 
 J_PER_KWH = 3.6e6
-WINDOW_NS = 60 * NS_PER_S  # over which the share in time of a moment is taken
+WINDOW_NS = 60 * NS_PER_S  # a moment's share of requests in time covers this window
 MAX_LEDGERS = 128
 
 

@@ -46,7 +46,7 @@ class Bounded(Generic[K, V]):
         return self._entries[key]
 
     def nth_newest(self, place: int) -> K | None:
-        """The key with this many newer ones, ``None`` if there are fewer keys."""
+        """The key that has this many newer keys; ``None`` if there are too few keys."""
         return next(islice(reversed(self._entries), place, None), None)
 
     def pop(self, key: K) -> None:

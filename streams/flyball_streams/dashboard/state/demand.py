@@ -91,7 +91,7 @@ class Workload:
         return "none yet" if self.spec is not None else "none without a specification"
 
     def _settle(self) -> None:
-        """Move a tick to the long history once all sources have reported it."""
+        """Copy a tick to the long history :data:`UNSETTLED` ticks later: its sources have reported it by then."""
         end_ns = self.ticks.nth_newest(UNSETTLED)
         if end_ns is not None:
             demands, gateways = self.ticks.get(end_ns) or {}, self.gateways.get(end_ns) or {}
@@ -104,7 +104,7 @@ class Workload:
         return [point for time_ns, point in self.past.items() if time_ns < first] + recent
 
     def points(self) -> list[Point]:
-        """The last ticks in order, without those that a source may still add to: they would look like a drop."""
+        """The last complete ticks in order; a tick that a source has yet to report would look like a drop."""
         demands, gateways = dict(self.ticks.items()), dict(self.gateways.items())
         complete_ns = self.progress.complete_ns() if self.progress is not None else 0
         ends = sorted(end for end in demands.keys() | gateways.keys() if end <= complete_ns)[-HISTORY_TICKS:]

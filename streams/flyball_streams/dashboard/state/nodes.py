@@ -78,7 +78,7 @@ class Node:
     history: History = field(default_factory=History)
 
     def measure(self, frame: Frame) -> bool:
-        """Take a frame's values; ``False`` for one that is not newer than the last."""
+        """Take a frame's values; ``False`` for a frame that is not newer than the last one."""
         run = (frame.boot_id, frame.epoch)
         if run == self.run and frame.seq <= self.seq:
             return False

@@ -3,11 +3,11 @@
 from flyball_contracts.records import DemandTick
 
 UNSETTLED = 5
-"""Ticks for which a lane is waited for: one that is further behind may have ended."""
+"""The page waits for a lane that is this many ticks behind; a lane that is further behind may have ended."""
 
 
 class Progress:
-    """The newest tick that each lane is done with, as one partition of the demand topic tells it."""
+    """The newest tick that each lane has completed, as one partition of the demand topic reports it."""
 
     def __init__(self) -> None:
         self._ends_ns: dict[str, int] = {}

@@ -12,7 +12,10 @@ _UNSETTLED = 2  # ticks that other lanes may still add to
 
 
 class _Part(NamedTuple):
-    """One message's share of a tick; ``judged`` requests have an objective, ``good`` ones met it by the tick's mean."""
+    """One message's share of a tick.
+
+    ``judged`` requests have an objective; ``good`` are those whose mean latency in the tick met it.
+    """
 
     requests: float
     judged: float

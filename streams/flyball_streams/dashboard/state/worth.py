@@ -14,7 +14,7 @@ _SAME = 0.0005  # ratios nearer to each other than this are the same
 
 
 class Figure(NamedTuple):
-    """One number with the one to compare with; ``part`` is its share of the larger of both, for a bar.
+    """One number and the number to compare it with; ``part`` is its share of the larger of the two, for a bar.
 
     ``better`` is ``None`` without a comparison or a difference.
     """
@@ -119,7 +119,7 @@ def _costs(actual: Totals, baseline: Totals | None) -> list[Figure]:
 def _of_work(
     actual: Totals, baseline: Totals | None, amount: Callable[[Totals], float], before: str, unit: str, otherwise: str
 ) -> str:
-    """Amount per hour of useful work, because a scenario that does more may use more; else the amount itself."""
+    """Amount per useful GPU-hour, because a scenario that does more work may use more; ``otherwise`` if unknown."""
 
     def rate(totals: Totals) -> float | None:
         return amount(totals) / totals.useful_gpu_h if totals.useful_gpu_h else None

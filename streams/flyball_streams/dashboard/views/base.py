@@ -196,7 +196,7 @@ def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
     names = _at_fault(inventory, condition)
     if not condition.devices or (names and len(names) == len(inventory.devices)):
         return "no, it is cordoned"
-    return f"yes, but not on {', '.join(names)}" if names else "yes"  # what is cordoned may have left the node
+    return f"yes, but not on {', '.join(names)}" if names else "yes"  # the cordoned GPUs may have left the node
 
 
 def _at_fault(inventory: Inventory | None, condition: NodeCondition) -> list[str]:
