@@ -38,7 +38,7 @@ def calls(entries: Iterable[AnyEntry]) -> Table | None:
 
 
 def looks(entries: Iterable[AnyEntry]) -> Table | None:
-    """Verdicts of the guard, one for each time that it looked; ``None`` if it did not."""
+    """Verdicts of the guard, one for each check of the decision; ``None`` if there was none."""
     judged = [entry for entry in entries if isinstance(entry, Judged)]
     rows = ((_WHEN[one.stage], escape(_verdict_text(one))) for one in judged)
     return fill(Table("when", "result", box=None, pad_edge=False), rows) if judged else None

@@ -62,7 +62,7 @@ def judge_recorded(
             try:
                 record = decode_message(message.topic, message.value, message.headers)
             except DecodeError:
-                continue  # it went to the dead letters
+                continue  # an actuator sends it to the dead letters
             if isinstance(record, AnyDecision):
                 if record.id not in seen:
                     seen.add(record.id)

@@ -63,7 +63,7 @@ def of_recording(
 
 
 def added_up(found: Iterable[Waste]) -> list[Loss]:
-    """One loss for each subject and category, the dearest first, then those with known GPU hours only."""
+    """One loss for each subject and category, the most expensive first; those without a price follow, by GPU hours."""
     sums: dict[tuple[str, str, str], Loss] = {}
     once = {record.id: record for record in found}
     for record in sorted(once.values(), key=lambda r: (r.time_ns, r.id)):

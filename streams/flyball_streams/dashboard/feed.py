@@ -90,7 +90,7 @@ class Feed:
         settings = consumer_settings(
             self._kafka.bootstrap, group="flyball-dashboard", client_id="flyball-dashboard", extra=self._kafka.client
         )
-        # Its own lines would repeat every second of an outage what the banner says once.
+        # The client's log would repeat, each second of an outage, what the banner shows once.
         consumer = open_consumer(
             {**settings, "error_cb": self._failed, "log_level": 0}, _LOG, "dashboard", log_errors=False
         )

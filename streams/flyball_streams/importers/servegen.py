@@ -118,7 +118,7 @@ def _first_known(wide: pl.DataFrame, whole: str, parts: list[str]) -> pl.Expr:
 def _tokens(
     at: NDArray[np.int64], rps: NDArray[np.float64], lengths: pl.Series, requests: NDArray[np.float64], size: int
 ) -> NDArray[np.float64]:
-    """Tokens per second of the clients whose lengths are known, scaled to the requests of all."""
+    """Tokens per second of the clients whose lengths are known, scaled to the requests of all clients."""
     mean = lengths.cast(pl.Float64()).fill_null(float("nan")).to_numpy()
     tokens, _ = totals(at, rps * mean, size)
     covered, _ = totals(at, np.where(np.isfinite(mean), rps, np.nan), size)

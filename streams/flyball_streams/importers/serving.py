@@ -123,7 +123,7 @@ def write_serving(builder: RecordingBuilder, cell: str, arrivals: Arrivals, prog
 
 
 def _inventories(cell: str, names: list[str], owner: NDArray[np.int64], most: int, time_ns: int) -> list[Inventory]:
-    """Nodes for `most` devices; the k-th device is held by a replica of service `owner[k]`, or free from there on."""
+    """Nodes for `most` devices; the k-th device is held by a replica of service `owner[k]`; later ones are free."""
     first_of = np.searchsorted(owner, np.arange(len(names)))
     replicas = [f"{names[i]}-{k - first_of[i]:04d}" for k, i in enumerate(owner.tolist())]
     nodes: list[Inventory] = []

@@ -45,7 +45,7 @@ class Target(Protocol):
     refused: list[tuple[Incident, Unfit]]
 
     def take(self, one: Incident, *, is_new: bool) -> None:
-        """Queue the newest record of an incident; one that is not new was delivered before a restart."""
+        """Queue the newest record of an incident; a record that is not new was delivered before a restart."""
         ...
 
     def send(self, now_ns: int) -> int:

@@ -115,8 +115,8 @@ def to_lines(record: Record | Frame | Snapshot, inventory: Inventory | None = No
     """Lines of one record; none for a record that is not stored (marks, specifications, snapshots, ...).
 
     Demand gives one line per workload. A frame gives one line per row, its fields named by metric key; `inventory`, the
-    one that the frame names, gives the tags `cell, device, model, workload, replica`, and without it there is only
-    `row`. A forecast gives one line per lead (first, middle, last) at the time that it is *for*, with a field
+    one that the frame names, gives the tags `cell, device, model, workload, replica`; without it the only tag of the
+    row is `row`. A forecast gives one line per lead (first, middle, last) at the time that it is *for*, with a field
     `q<level>` for each quantile.
     """
     return [made for made in _lines(record, inventory) if made is not None]

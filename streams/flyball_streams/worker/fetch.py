@@ -29,7 +29,7 @@ BURST_S = 0.02
 
 
 class Fetched(NamedTuple):
-    """Messages of some partitions, in their order; ``epoch`` counts the calls of :meth:`Fetch.begin` before.
+    """Messages of some partitions, in their order; ``epoch`` counts the earlier calls of :meth:`Fetch.begin`.
 
     Partitions of events come first, so that no step has the frames of a fetch without its events.
     """

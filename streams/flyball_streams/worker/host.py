@@ -146,8 +146,8 @@ class LaneHost:
     def step(self, batches: Sequence[tuple[TP, Sequence[Incoming]]]) -> None:
         """Step each lane once, through all of its batches, and wait until their output is acknowledged.
 
-        A node lane reads the events of a step before the frames: they may be of the ticks that these close. The output
-        is sent together, so that a lane that reads several others does not see one of them alone for long. Raises
+        A node lane reads the events of a step before the frames, because the frames may close the events' ticks. The
+        output is sent together: a lane that reads several lanes does not see only one of them for long. Raises
         :class:`TransportError` if the broker does not accept it, or a lane is not assigned here: the process must end
         and restart from the committed offsets.
         """

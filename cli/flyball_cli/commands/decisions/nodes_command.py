@@ -50,6 +50,6 @@ def remove(
         if not sys.stdin.isatty():
             raise click.UsageError("no terminal to ask on: pass --yes to remove them")
         click.confirm(f"Remove {len(found)} from {config.kafka.bootstrap}?", abort=True)
-        found = removable(config.kafka, nodes, cell)  # one may have come back while the question waited
+        found = removable(config.kafka, nodes, cell)  # a node may have come back during the prompt
     remove_nodes(config.kafka, [one.node for one in found])
     click.echo(f"{len(found)} removed from {config.kafka.bootstrap} and acknowledged")

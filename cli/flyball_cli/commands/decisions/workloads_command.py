@@ -173,7 +173,7 @@ def _send(config: Config, changes: "Sequence[Change]", yes: bool, dry_run: bool)
 
 
 def _named(names: Sequence[str], known: "dict[str, WorkloadSpec]") -> list[str]:
-    """Names that exist, by name or by pattern, in the order given; an unknown one is an error with the nearest."""
+    """Existing names that fit names or patterns, in the order given; an error with the nearest name if none fits."""
     import difflib
 
     found: dict[str, None] = {}

@@ -97,7 +97,7 @@ def command(**options: Any) -> None:
     html_out = None if given.html_out is None else output(given.html_out, force=given.force, beside=others)
     need("worker", *(() if html_out is None else ("backtest",)))
 
-    # They take seconds to import: what can be refused without them is refused above.
+    # These modules take seconds to import: invalid options are refused before, where possible.
     from flyball_streams.backtest.policies.groups import OURS, POLICY_GROUPS
     from flyball_streams.backtest.run import Scenario
     from flyball_streams.backtest.study import Prices, StudyConfig, study
@@ -129,7 +129,7 @@ def command(**options: Any) -> None:
             found = study([demand], question, progress)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-    try:  # what took hours to find is shown where a file cannot be written, and in the files where it cannot be shown
+    try:  # the result took hours: show it even if a file cannot be written, and write the files before that
         if json_out is not None:
             with written(json_out) as file:
                 file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

@@ -83,7 +83,7 @@ def _offline(
 ) -> None:
     from flyball_streams.recording import Recording
 
-    Recording.open(recording)  # a file that is none is refused before a second of imports
+    Recording.open(recording)  # refuses other files before a second of imports
 
     from flyball_streams.recording.history import histories
     from flyball_streams.recording.offline import decide

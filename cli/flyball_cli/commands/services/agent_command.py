@@ -80,7 +80,7 @@ def lighten() -> None:
     """Keep the process small: call it before NumPy, the Kafka client and the first threads."""
     # NumPy would start a thread for each core, which the agent has no work for.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # The asyncio clients of confluent_kafka, and the texts of NumPy's help.
+    # Only confluent_kafka's asyncio clients, which are not used, need asyncio; the others are NumPy's help texts.
     ImportWhenUsed("asyncio", "numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars").install()
     from flyball_collectors.agent.memory import share_one_arena
 

@@ -31,7 +31,7 @@ update time; sum of the virtual end times; 1 if new requests are accepted.
 """
 STATE_COLUMNS = 8
 STATE, BORN, UNTIL = range(3)
-"""Life-cycle state; order in which it became ready; earliest end of the billing of a drain, in seconds."""
+"""Life-cycle state; order in which the replica became ready; earliest end of the billing of a drain, in seconds."""
 ABSENT, READY, DRAINING = range(3)
 NEVER = np.inf
 
@@ -39,7 +39,7 @@ NEVER = np.inf
 class Service(NamedTuple):
     """Requests in a full batch, and the share of a step's time that does not depend on the number of requests.
 
-    ``unit`` is the number of requests that counts as a concurrency of one replica.
+    ``unit`` is the number of requests that counts as one replica's concurrency.
     """
 
     slots: int

@@ -1,7 +1,7 @@
 """Single requests of a demand, in windows of it.
 
-Their work and number per second equal those of the demand, but for what :func:`drawn` must round, so both engines serve
-the same.
+Their work and number per second equal those of the demand, except for what :func:`drawn` must round, so both engines
+serve the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from flyball_streams.backtest.demands.demand import Demand, Floats
 
 PROMPT_SHARE = 0.42
-"""The prompt's share of a request's work if nothing else gives it: that of the mean chat request."""
+"""Default share of a request's work that its prompt takes: the share in the mean chat request."""
 Window = tuple[int, int]
 """First second, and the one after the last."""
 

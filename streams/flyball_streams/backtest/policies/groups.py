@@ -50,8 +50,8 @@ class Setting(NamedTuple):
 class PolicyGroup(NamedTuple):
     """Settings of one kind of policy.
 
-    ``by_delay`` says that the settings depend on the delay limit, ``ours`` that it is one of Flyball's policies,
-    ``forecasts`` that it uses the engine's forecasts. ``about`` describes what sets the number of replicas.
+    ``by_delay``: the settings depend on the delay limit; ``ours``: the policy is one of Flyball's; ``forecasts``: the
+    policy uses the engine's forecasts. ``about`` describes what sets the number of replicas.
     ``settings`` returns all settings for given conditions; the same index means the same parameters in all conditions.
     """
 
@@ -160,7 +160,7 @@ def _lead_time_headroom(conditions: Conditions) -> list[Setting]:
 
 
 def _shadow_selection(conditions: Conditions) -> list[Setting]:
-    """Half the budget, because one setting takes as long as ten others: each of its members has a fleet."""
+    """Half the budget: one setting takes as long as ten others, because each of its members simulates a fleet."""
     return [
         Setting(
             shadow_selection.policy(

@@ -6,7 +6,7 @@ from flyball_streams.backtest.policies.bounds import Engine
 
 
 class PreparedDemand:
-    """A demand and the values derived from it alone. ``engine`` has its forecasts at an index."""
+    """A demand and the values derived from it alone. ``engine`` is an engine and the index of this demand in it."""
 
     def __init__(self, demand: Demand, engine: tuple[Engine, int] | None = None) -> None:
         self.demand = demand
@@ -30,6 +30,6 @@ class PreparedDemand:
 
 
 def prepare(demands: list[Demand], cold_starts_s: tuple[float, ...], *, forecasts: bool) -> list[PreparedDemand]:
-    """Prepare demands of one length. All forecasts are made in one pass, which costs little more than one of them."""
+    """Prepare demands of one length. One pass makes all forecasts, at little more than the cost of one."""
     engine = Engine(demands, cold_starts_s) if forecasts else None
     return [PreparedDemand(demand, None if engine is None else (engine, i)) for i, demand in enumerate(demands)]

@@ -19,7 +19,7 @@ Indices = NDArray[np.int64]
 
 
 class Cost(NamedTuple):
-    """Cost at a target [replica-hours], NaN if not reached; ``limited``: even the cheapest setting serves more."""
+    """Cost at a target [replica-hours], NaN if not reached; ``limited``: even the cheapest setting exceeds it."""
 
     value: float
     limited: bool
@@ -80,7 +80,7 @@ def halves(result: Result) -> tuple[Floats, Floats]:
 def measured(block_sums: Floats, weights: Floats | None = None) -> tuple[Floats, Floats]:
     """Billed hours (mean over seeds) and attainment of each setting, float64 [settings].
 
-    With `weights` [draws, seeds, blocks], which repeat blocks, float64 [draws, settings].
+    With `weights` [draws, seeds, blocks], which repeat blocks, both are float64 [draws, settings].
     """
     settings, seeds, blocks = block_sums.shape[:3]
     flat = block_sums[..., : LATE + 1].reshape(settings, seeds * blocks, LATE + 1)

@@ -1,6 +1,6 @@
 """The heat map's payload; ``static/flyball.js`` lays it out for the width of the window.
 
-One square is a GPU; with :data:`MAX_SQUARES` GPUs or more it is a node, and with as many nodes a pool of equal nodes.
+One square is a GPU; with more than :data:`MAX_SQUARES` GPUs it is a node; with more nodes, a pool of equal nodes.
 The layout (groups, squares, names) is sent when it changes; the values, in the same order, about once a second.
 """
 

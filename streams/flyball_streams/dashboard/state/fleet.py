@@ -61,7 +61,7 @@ FAILING_NS = 600 * NS_PER_S
 SHOWN_NS: dict[Health, int] = {"failing": FAILING_NS, "straggling": MARK_NS, "anomalous": ANOMALOUS_NS}
 RATE_S = 10
 PLATFORM_NS = 3 * REPEAT_NS
-"""An open breaker that was not published for this long counts no more: its actuator has ended."""
+"""An open breaker that was not published for this long no longer counts: its actuator has ended."""
 
 
 @dataclass(slots=True)

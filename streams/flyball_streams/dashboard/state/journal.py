@@ -73,7 +73,7 @@ class Journal:
         if life is None:
             self.verdicts["awaiting"] += 1
         else:
-            self._lives[decision.id] = life  # from now on as young as its decision
+            self._lives[decision.id] = life  # evict it no earlier than its decision
 
     def add(self, outcome: Outcome) -> None:
         """Add one outcome."""
