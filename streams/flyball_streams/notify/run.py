@@ -148,7 +148,7 @@ class _DeadLetters:
         for one, error in refused:
             self._report.refused += 1
             _LOG.error(
-                "%s; it is never told of incident %s (%s, %s), which goes to %s: see `flyball incidents show %s`",
+                "%s; it will not get incident %s (%s, %s), which goes to %s: see `flyball incidents show %s`",
                 error, one.id, one.severity, one.summary, DEAD_LETTERS.name, one.id[:12],
             )  # fmt: skip
             self._send(self._known[one.id][0], error)
