@@ -1,4 +1,4 @@
-"""Decisions that were read and not taken up yet, because the outcomes of their partition or others are awaited."""
+"""Decisions that were read and wait to be taken up: for room, or for outcomes of their partition or of others."""
 
 from collections import deque
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from flyball_contracts.records import AnyDecision
 class Read(NamedTuple):
     """A decision that was read; ``at_ms`` is when it was sent, ``read_s`` when it was read (monotonic).
 
-    ``misplaced``: by the number of partitions that is known, its cell has another partition.
+    ``misplaced``: with the number of partitions that was known then, its cell belongs to another partition.
     """
 
     decision: AnyDecision
@@ -25,7 +25,7 @@ class Read(NamedTuple):
 
 
 class _Part:
-    """What waits of one partition."""
+    """The waiting decisions of one partition."""
 
     def __init__(self) -> None:
         self.rescues: deque[Read] = deque()
@@ -43,7 +43,7 @@ class Backlog:
 
     @property
     def partitions(self) -> list[int]:
-        """Partitions of which something waits."""
+        """Partitions that have waiting decisions."""
         return list(self._parts)
 
     def add(self, partition: int, read: Read) -> None:
@@ -52,12 +52,12 @@ class Backlog:
         (part.rescues if urgency_of(read.decision) == "rescue" else part.others).append(read)
 
     def earliest_ms(self, partition: int) -> int:
-        """When the first of a partition that has something was sent."""
+        """When the earliest waiting decision of a partition was sent; the partition must have one."""
         part = self._parts[partition]
         return min(queue[0].at_ms for queue in (part.rescues, part.others) if queue)
 
     def take(self, partition: int, *, rescues_only: bool) -> Read | None:
-        """Remove and return the next of a partition, ``None`` if there is none."""
+        """Remove and return the next decision of a partition; ``None`` if there is none."""
         part = self._parts.get(partition, _NONE)
         queue = part.rescues or (None if rescues_only else part.others)
         if not queue:

@@ -36,7 +36,7 @@ class Lease:
         self._sent_s: deque[float] = deque()
 
     def valid(self) -> bool:
-        """Whether certainly no other process owns the partitions now."""
+        """Whether it is certain that no other process owns the partitions now."""
         return self._clock() < min(self._until_s, self._topics_until_s)
 
     def topics_seen(self, sent_s: float) -> None:

@@ -37,19 +37,19 @@ from flyball_contracts.topics import DECISIONS
 
 _LOG = logging.getLogger(__name__)
 _BATCH = 200
-_SLACK_S = 120.0  # the clocks of worker and actuator may differ by so much
+_SLACK_S = 120.0  # the clocks of worker and actuator may differ by this much
 _UNREACHABLE_S = 30.0
 _LEAVE_S = 8.0
 _STEP_S = 0.005
 _COMMIT_AGAIN_S = 0.25
 _MOST_OFFSETS = 20_000
 MOST_HELD = 8_192
-"""Decisions that are read beyond those in the lanes, so that rescues among them are found."""
+"""Decisions that may be read beyond those in the lanes, so that rescues among them are found."""
 CUT_SHORT = "cut short"
 
 
 class Loop:
-    """One consumer of the decisions and the state of its partitions; ``started`` once all topics were found.
+    """One consumer of the decisions and the state of its partitions; ``started`` is set once all topics were found.
 
     ``topic`` is the identity of the decisions topic. If it differs from ``known``, committed offsets are meaningless
     and the topic is read from its start.
@@ -173,16 +173,16 @@ class Loop:
         self._backlog.add(partition, read)
 
     def _submit(self, read: Read, partition: int) -> None:
-        """Hand a decision to the lanes, unless another partition has outcomes of it."""
+        """Hand a decision to the lanes, or keep it as misplaced until the topics are known to be unchanged."""
         if read.misplaced:
             self._misplaced.setdefault(partition, []).append(read)
         else:
             self._take_up(read, partition)
 
     def _submit_misplaced(self) -> None:
-        """Hand over misplaced decisions once the topics were described after they came, and had not changed.
+        """Hand over misplaced decisions once a description of the topics made after they came shows no change.
 
-        Until then partitions may have been added, so that it is right where it is.
+        Until then, partitions may have been added, so that such a decision is in the right partition after all.
         """
         for partition, reads in list(self._misplaced.items()):
             sure = [read for read in reads if read.read_s + EVERY_S <= self._watch.unchanged_s]
@@ -236,9 +236,9 @@ class Loop:
         )
 
     def _submit_held(self) -> None:
-        """Hand over decisions that were read, where the lanes have room for them.
+        """Hand over decisions that were read, as far as the lanes have room for them.
 
-        It needs all outcomes of their partition, and all others that count.
+        All outcomes of their partition, and all others that count, must have been read before.
         """
         for partition in self._backlog.partitions:
             if partition not in self._open and not self._opened(partition):

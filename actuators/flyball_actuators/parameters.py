@@ -37,7 +37,7 @@ class ActuatorParameters(ActuatorConfig, frozen=True):
 
 
 class ControllerParameters(ControllerConfig, frozen=True):
-    """The controller: it collects changes for ``period_s`` and waits ``timeout_s`` for an answer."""
+    """The controller's configuration: it collects changes for ``period_s`` and waits ``timeout_s`` for an answer."""
 
     period_s: float = 1.0
     timeout_s: float = 10.0

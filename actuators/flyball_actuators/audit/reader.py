@@ -21,9 +21,9 @@ class Broken(FlyballError):
 
 
 class Anchor(NamedTuple):
-    """Number and checksum of a line as they were published; ``source`` says where.
+    """Number and checksum of a line as they were published; ``source`` names the place.
 
-    ``actuator`` and ``time_ns`` are those of the outcome, empty and 0 for an anchor that a person kept.
+    ``actuator`` and ``time_ns`` are the outcome's; they are empty and 0 for an anchor that a person kept.
     """
 
     trail: str
@@ -35,9 +35,9 @@ class Anchor(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """A trail that outcomes name and that is not there.
+    """A trail that outcomes name but that was not found.
 
-    It had ``lines`` or more when its last outcome, at ``until_ns``, was published; ``actuators`` wrote it.
+    It had at least ``lines`` lines when its last outcome was published, at ``until_ns``; ``actuators`` wrote it.
     """
 
     trail: str
@@ -75,7 +75,7 @@ def anchor_of(text: str, source: str, actuator: str = "", time_ns: int = 0) -> A
 
 
 def absent(trails: Collection[str], anchors: Iterable[Anchor]) -> list[Absent]:
-    """The trails that anchors name beyond these: they are elsewhere, or were removed or replaced. Newest first."""
+    """Trails that anchors name but ``trails`` lacks: they are elsewhere, or were removed or replaced. Newest first."""
     others: dict[str, list[Anchor]] = {}
     for anchor in anchors:
         if anchor.trail not in trails:
@@ -94,10 +94,10 @@ def absent(trails: Collection[str], anchors: Iterable[Anchor]) -> list[Absent]:
 
 
 def verified(path: Path, anchors: Iterable[Anchor] = ()) -> Checked:
-    """Verify a trail, including earlier files, against anchors; see :func:`absent` for those of other trails.
+    """Verify a trail, including earlier files, against anchors; see :func:`absent` for anchors of other trails.
 
-    It is broken, too, if it has outcomes from the time of the anchors, and no anchor names it: what the actuator wrote
-    was replaced by another trail.
+    A trail is also broken if it has final outcomes from the time of the anchors but no anchor names it: then it has
+    replaced the trail that the actuator wrote.
 
     Raises :class:`Broken`, and :class:`FlyballError` for a file that cannot be read.
     """

@@ -1,7 +1,7 @@
 """Writes the audit trail: a hash chain (SHA-256) whose head is published with final outcomes.
 
 Published outcomes cannot be changed, so a rewritten or truncated file no longer matches them. If an entry cannot be
-written, nothing is done: the actuator ends, as it does without its ledger.
+written, the actuator carries out nothing more and ends, as it does if it cannot write its ledger.
 """
 
 import hashlib
@@ -57,8 +57,9 @@ def header_of(raw: bytes) -> tuple[bytes, str] | None:
 class Trail:
     """One file, written by one process at a time; without a path nothing is recorded.
 
-    A file of ``most_bytes`` is renamed to ``PATH.TRAIL``, and a new one that names it begins. Thread-safe. Raises
-    :class:`ConfigError` if the file cannot be used or was modified; methods that record raise :class:`NotWrittenError`.
+    A file that has reached ``most_bytes`` is renamed to ``PATH.TRAIL``, and a new file that names it begins.
+    Thread-safe. Raises :class:`ConfigError` if the file cannot be used or was modified; methods that record raise
+    :class:`NotWrittenError`.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Trail:
     def published(self, outcome: Outcome) -> Outcome:
         """Record an outcome that is about to be published.
 
-        A final one is on disk when this returns, and carries the head.
+        A final outcome is on disk when this returns, and the returned outcome carries the head of the chain.
         """
         self._append(Published, sync=outcome.final, decision=outcome.decision, outcome=outcome)
         if not outcome.final or self._file is None:

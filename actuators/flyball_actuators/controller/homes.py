@@ -1,4 +1,4 @@
-"""The namespaces of names that pods bear and no object declares."""
+"""Assigns a namespace to each workload name that pods bear but no object declares."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -10,7 +10,7 @@ from flyball_contracts.records import WorkloadSpec
 
 
 class Homes(NamedTuple):
-    """The namespace that each name belongs to; ``strangers`` are others whose pods bear one, with the reason."""
+    """The namespace that each name belongs to; ``strangers`` maps other namespaces' pods that bear one to an error."""
 
     homes: dict[str, str]
     strangers: dict[str, str]
@@ -24,9 +24,9 @@ def homes_of(
 ) -> Homes:
     """The ``declared`` namespaces of names, and those of names that only pods bear.
 
-    Of the namespaces whose pods bear such a name it belongs to the one that is the tenant of its ``published``
-    specification, else to the one that had it ``before``, else to that of the oldest pod. Names with a ``/`` name
-    their namespace themselves.
+    If pods of several namespaces bear such a name, it belongs to the namespace that is the tenant of its ``published``
+    specification, else to one that had it ``before``, else to the namespace of the oldest pod. A name with a ``/``
+    contains its namespace.
     """
     bearing: dict[str, dict[str, str]] = defaultdict(dict)
     for pod in pods:

@@ -14,7 +14,7 @@ from flyball_contracts.records import Inventory
 from flyball_contracts.topics import INVENTORY
 
 AGENT_SILENT_S = 300.0
-"""An agent reports its node until its last inventory is this old; agents repeat it every 30 s by default."""
+"""An agent counts as reporting until its last inventory is this old; agents repeat it every 30 s by default."""
 
 
 class Changes(NamedTuple):
@@ -35,10 +35,10 @@ def inventories_of(
 ) -> Changes:
     """Changes between the cluster and the inventory topic.
 
-    Only the agent reports a node, until it has been silent for :data:`AGENT_SILENT_S`. When an agent returns with a
-    record older than the controller's, a tombstone clears the way for it. A node that another controller reports is
-    left to that controller. That an agent has announced its stop stays in the record. ``tolerations`` are those of the
-    declared workloads: a node that its taints reserve for others takes none of them.
+    The controller leaves a node to its agent until the agent has been silent for :data:`AGENT_SILENT_S`. When an agent
+    returns with a record older than the controller's, a tombstone clears the way for it. A node that another controller
+    reports is left to that controller. The record keeps an agent's announcement that it stops. ``tolerations`` are
+    those of the declared workloads: a node with taints that none of them tolerates is unschedulable.
     """
     by_node: dict[str, list[tuple[Pod, str]]] = defaultdict(list)
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Tells the agents of a cluster which namespaces the names of workloads belong to."""
+"""Writes, for the agents of a cluster, which namespaces the names of workloads belong to."""
 
 import logging
 import time
@@ -11,15 +11,15 @@ from flyball_actuators.platforms.kubernetes.names import read_names
 from flyball_contracts.declared.names import GROUP, NAMES, NAMES_KIND, NAMES_PATH, VERSION
 
 _LOG = logging.getLogger(__name__)
-_REPEAT_S = 30.0  # what somebody has taken out comes back
+_REPEAT_S = 30.0  # restores entries that someone else has removed
 
 
 class NamesWriter:
     """Applies the object ``WorkloadNames``.
 
     Controllers of several cells may write it, each as a field manager of its own, which owns what it has added. Names
-    with a ``/`` are left out: they name their namespace themselves. They are ``complete`` from a controller that reads
-    the whole cluster; another one says nothing of that, so that both may write.
+    with a ``/`` are left out: they contain their namespace. A controller that reads the whole cluster marks the names
+    as ``complete``; any other controller leaves that field out, so that both may write.
     """
 
     def __init__(self, api: Api, manager: str, *, complete: bool) -> None:
@@ -29,7 +29,7 @@ class NamesWriter:
         self._problem = ""
 
     def read(self) -> Mapping[str, tuple[str, ...]] | None:
-        """The namespaces that the object has for each name now; ``None`` if that has to be tried again."""
+        """The namespaces that the object now has for each name; ``None`` if reading failed and has to be retried."""
         try:
             return read_names(self._api)
         except PlatformError as error:
@@ -37,7 +37,7 @@ class NamesWriter:
             return None
 
     def write(self, homes: Mapping[str, str]) -> bool:
-        """Apply the namespaces of names, unless they are applied; return ``False`` if it has to be tried again."""
+        """Apply the namespaces of names, unless that was just done; return ``False`` if it has to be retried."""
         bare = {name: space for name, space in sorted(homes.items()) if "/" not in name}
         now_s = time.monotonic()
         if bare == self._applied and now_s - self._applied_s < _REPEAT_S:

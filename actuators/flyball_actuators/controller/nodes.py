@@ -90,8 +90,9 @@ def devices_of(
 ) -> tuple[Device, ...]:
     """GPUs and MIG instances of a node: whole GPUs, then divided GPUs, then the instances.
 
-    The API server does not know which GPU an instance is on: each is put on the first with room. With time-sharing or
-    MPS, GPUs are shared: capacity is a multiple of them, and ``nvidia.com/gpu.count`` is the true number.
+    The API server does not know which GPU an instance is on: each instance is put on the first GPU with room. With
+    time-sharing or MPS, GPUs are shared: capacity is a multiple of them, and ``nvidia.com/gpu.count`` is the true
+    number.
     """
     model = labels.get("nvidia.com/gpu.product", "")
     memory_bytes = _count(labels, "nvidia.com/gpu.memory") * _MIB

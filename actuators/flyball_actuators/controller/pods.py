@@ -92,7 +92,7 @@ def _owner(pod: Object) -> OBJECT:
 
 
 class WorkloadNames:
-    """Names of pods' workloads, by those of the objects that declare them, and the namespaces that names belong to."""
+    """Finds pods' workloads, from the names that objects declare and the namespaces that names belong to."""
 
     def __init__(self, workloads: Mapping[OBJECT, str], homes: Mapping[str, str]) -> None:
         self._workloads = workloads
@@ -105,7 +105,7 @@ class WorkloadNames:
     def of(self, pod: Pod) -> str:
         """Workload of a pod: its own annotation, else its controller's, else the controller's name.
 
-        A name that an object declares belongs to the pods of its namespace: others' annotations do not count.
+        An annotation does not count if the name in it belongs to another namespace than the pod's.
         """
         claimed = pod.workload if self._homes.get(pod.workload, pod.namespace) == pod.namespace else ""
         return claimed or self._workloads.get(pod.owner) or f"{pod.namespace}/{pod.owner[2]}"

@@ -91,9 +91,9 @@ def plan(
     """Specifications that are declared in a cell.
 
     An object counts if it is annotated or governed by a policy. Field by field, a WorkloadPolicy takes precedence over
-    a CarbonPolicy, and that over annotations. A policy has no effect if an older one of its kind governs one of its
-    objects. A name stays with the namespace for which it is ``published``, as its tenant; a new one belongs to that of
-    the oldest object that bears it. Objects of other namespaces do not count.
+    a CarbonPolicy, and a CarbonPolicy over annotations. A policy has no effect if an older one of its kind governs one
+    of its objects. A name stays with the namespace that is the tenant of its ``published`` specification; a new name
+    belongs to the namespace of the oldest object that bears it. Objects of other namespaces do not count.
     """
     ordered = sorted(policies, key=lambda one: (one.created_ns, one.namespace, one.name))
     governing: dict[OBJECT, dict[str, Policy]] = defaultdict(dict)
@@ -141,7 +141,7 @@ def plan(
 
 
 def _is_published(one: Declared, published: Mapping[str, WorkloadSpec]) -> bool:
-    """Whether a workload is known as that of the object's namespace."""
+    """Whether the object's workload is published with the object's namespace as its tenant."""
     spec = published.get(one.workload)
     return spec is not None and not spec.removed and spec.tenant == one.namespace
 

@@ -110,16 +110,16 @@ class _Controller:
                 self._cluster.nodes(), tolerations, self._cluster.pods(), names, self._topics, self._source, now_ns
             )
             self._publish_machines(changes.changed, changes.gone)
-        if self._cluster.workloads_known:  # else something that is there might look as if it were gone
+        if self._cluster.workloads_known:  # otherwise an object that is not listed yet might look deleted
             self.needs_retry |= homes is None or not self._names.write(homes)
             unpublished = self._publish_workloads(planned, now_ns)
             self._write_statuses(policies, planned, unpublished, now_ns)
         self._log_rejected(planned)
 
     def _homes(self, planned: Plan) -> Mapping[str, str] | None:
-        """The namespaces of names; ``None`` while it is not known which belong to pods.
+        """The namespaces of names; ``None`` while those of names that only pods bear are unknown.
 
-        Only who reads all objects knows the names that none of them declares.
+        Only a controller that reads all objects knows which names no object declares.
         """
         if not self._cluster.is_whole:
             return planned.homes
@@ -170,7 +170,7 @@ class _Controller:
     def _write_statuses(
         self, policies: Sequence[Policy], planned: Plan, unpublished: dict[str, tuple[str, str]], now_ns: int
     ) -> None:
-        """Apply the status of each policy that has changed; what another field manager has set is kept and reported."""
+        """Apply each policy status that has changed; fields that another manager has set are kept and reported."""
         for policy in policies:
             status = status_after(policy, planned.verdicts[policy.path], unpublished, now_ns)
             if status == policy.status:

@@ -1,4 +1,4 @@
-"""Nodes that taints reserve for some pods: for those of a declared workload, or for none of them."""
+"""Nodes that taints reserve for some pods: whether any declared workload tolerates the taints."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, cast
@@ -16,18 +16,18 @@ class Toleration(NamedTuple):
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether pods with it may start on a node with a taint."""
+        """Whether pods with this toleration may start on a node with the taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
 Tolerations: TypeAlias = frozenset[Toleration]
-"""Those of the pods of one object."""
+"""The tolerations of one object's pods."""
 
 
 def tolerations_of(obj: Object) -> Tolerations:
-    """What the pods of an object tolerate; if it has several kinds of pods, what any of them does."""
+    """The tolerations of an object's pods; if it has several kinds of pods, those of all kinds together."""
     return frozenset(
         Toleration(
             one.get("key") or "", one.get("operator") or "Equal", one.get("value") or "", one.get("effect") or ""

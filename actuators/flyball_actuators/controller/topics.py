@@ -42,8 +42,8 @@ class Topics:
     """Reads inventories and workloads from their start, and publishes; joins no group and commits nothing.
 
     ``agents_back`` are nodes whose agent reports again, with a record older than the controller's. :meth:`drain` raises
-    :class:`TransportError` for a topic that was made again, which has another id, or lost its end: what is published
-    there is not what is known here, and only a new start publishes it again.
+    :class:`TransportError` for a topic that was recreated (it has another id) or lost records at its end: the topic
+    then lacks records that this process takes as published, and only a restart publishes them again.
     """
 
     def __init__(self, kafka: KafkaConfig, stop: Event) -> None:
@@ -81,7 +81,7 @@ class Topics:
     def publish(self, records: Sequence[Row], gone: Sequence[str], source: str) -> bool:
         """Send records, and tombstones for nodes; return whether all were acknowledged.
 
-        Unacknowledged ones are not applied, so the caller sees the difference again and repeats them.
+        Unacknowledged records are not applied, so the caller sees the difference again and repeats them.
         """
         waiting = len(records) + len(gone)
 

@@ -25,7 +25,7 @@ _GANGS = ("JobSet", "TrainJob", "VolcanoJob")
 
 
 class Kind(NamedTuple):
-    """A kind of object: where it is listed, and GPUs per replica and number of replicas of an object."""
+    """A kind of object: where it is listed; ``size`` gives an object's GPUs per replica and number of replicas."""
 
     name: str
     group: str
@@ -111,7 +111,7 @@ def fields_on(declared: Declared) -> dict[str, Any]:
         try:
             found[field] = yaml.load(text, YamlLoader) if text.lstrip()[:1] in ("{", "[") else text
         except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-            # PyYAML lets them out of its constructors: an int without digits, a time without a date, deep nesting.
+            # PyYAML's constructors raise the others: an int without digits, a time without a date, deep nesting.
             raise ValueError(f"annotation {key} is no YAML") from error
     return found
 
@@ -136,7 +136,7 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
             raise ValueError("interruptible needs limits of the replicas to come back to; set max_replicas")
         fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
     if declared.kind in _GANGS:
-        fields.setdefault("gang_size", max(1, declared.replicas))  # it goes and stops as a whole
+        fields.setdefault("gang_size", max(1, declared.replicas))  # it runs and stops as a whole
     name = declared.workload.removeprefix(f"{declared.namespace}/") if declared.annotated else "unnamed"
     try:
         document = msgspec.convert({**fields, "workload": name}, WorkloadDocument, strict=False)
@@ -189,7 +189,7 @@ def _jobs(obj: Object) -> tuple[float, int]:
 
 
 def _trained(obj: Object) -> tuple[float, int]:
-    """A TrainJob does not contain what its runtime requests; it may override that per node."""
+    """A TrainJob does not contain the requests of its runtime; it may override them per node."""
     trainer: Object = obj["spec"].get("trainer") or {}
     resources: Object = trainer.get("resourcesPerNode") or {}
     return _gpus({"containers": [{"resources": resources}]}), trainer.get("numNodes", 1)

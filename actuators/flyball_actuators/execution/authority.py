@@ -16,8 +16,8 @@ class Authority:
 
     A message that no key signed, or whose key may not sign it, is not a decision: it goes to the dead letters and does
     not affect the id in it. ``driver_of`` returns the name of the platform that carries a decision out, empty if there
-    is none; ``world`` returns the declared workloads, and ``refresh`` reads the newest.
-    Raises :class:`ConfigError` for invalid keys.
+    is none; ``world`` returns the declared workloads, and ``refresh`` reads the newest ones. Raises
+    :class:`ConfigError` for invalid keys.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Authority:
     def check(self, decision: AnyDecision, value: bytes | None, headers: Headers) -> Signature | None:
         """Return the signature of a decision, ``None`` without configured keys.
 
-        :class:`DecodeError` if it has none, or if its key may not sign this decision.
+        Raises :class:`DecodeError` if no configured key signed it, or if its key may not sign this decision.
         """
         if self._ring is None:
             return None

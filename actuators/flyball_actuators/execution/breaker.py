@@ -1,4 +1,4 @@
-"""A circuit breaker for each platform: one that does not respond gets few calls, one at a time."""
+"""A circuit breaker for each platform: a platform that does not respond gets few calls, one at a time."""
 
 import logging
 import threading
@@ -22,8 +22,8 @@ class Breaker:
     """Opens after :data:`FAILURES` calls in a row without an answer, and closes with the first answer after that.
 
     While it is open, one probe at a time is admitted, after a wait that doubles from :data:`FIRST_WAIT_S` to
-    :data:`LONGEST_WAIT_S` seconds; those of several actuators (``instance``) are spread. A refusal by the platform is
-    an answer. ``opened`` counts how often it has opened. Any thread may call.
+    :data:`LONGEST_WAIT_S` seconds; the probes of several actuators (``instance``) are spread. A refusal by the platform
+    is an answer. ``opened`` counts how often it has opened. Any thread may call.
     """
 
     def __init__(self, name: str, instance: str, monotonic: Callable[[], float]) -> None:
@@ -58,7 +58,7 @@ class Breaker:
 
     @property
     def admits(self) -> bool:
-        """Whether an observation is made now: it is closed, or a probe is due."""
+        """Whether an observation may be made now: the breaker is closed, or a probe is due."""
         return self.closed or (not self._probing and self._monotonic() >= self._next_s)
 
     def look(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

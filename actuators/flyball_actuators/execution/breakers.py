@@ -1,4 +1,4 @@
-"""The circuit breakers of an actuator, by platform, and what it reports of them."""
+"""The circuit breakers of an actuator, by platform, and the actuator's reports about them."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from flyball_contracts.records.platforms import REPEAT_NS
 
 
 class _Kept:
-    """A breaker, and what was last reported of it."""
+    """A breaker, and what was last reported about it."""
 
     def __init__(self, served: Served, instance: str, monotonic: Callable[[], float]) -> None:
         self.cells = ",".join(served.cells)

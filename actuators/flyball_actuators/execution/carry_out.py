@@ -1,7 +1,7 @@
 """Carries one decision from the guard to its final outcome, step by step; platform calls run in other threads.
 
-The safe order: observe, check, claim, read the claim back, write it down, check all of it once more, submit, and poll
-until the effect shows. With several actuators each decision is still carried out at most once:
+The safe order: observe, check, claim, read the claim back, record it in the ledger, check everything once more, submit,
+and poll until the effect shows. With several actuators each decision is still carried out at most once:
 
 - The outcomes topic is the shared ledger. An actuator claims a decision by outcome ``accepted``, and carries it out
   only if, once it has read its claim back, that claim is the first in the log; so no other actuator acts on it.
@@ -11,9 +11,10 @@ until the effect shows. With several actuators each decision is still carried ou
   is carried out; if that cannot be determined, it has failed with an unknown outcome.
 - A process that was suspended for too long neither acts nor publishes until the group has confirmed its membership
   (:mod:`flyball_actuators.lease`).
-- The ledger file tells a restarted process what it did, even if the broker has lost its log.
+- The ledger file records what the process did, so a restarted process knows it even if the broker has lost its log.
 
-While an operation prepares work to go, a freeze may begin: until something has gone, a platform that can takes it back.
+A freeze may begin while an operation prepares work to go: until some of it has gone, a platform that is able to takes
+the operation back.
 
 A platform that does not answer gets few calls (:mod:`flyball_actuators.execution.breaker`). Decisions that wait for it
 are refused once they have expired, and nothing is submitted before it has answered an observation.
@@ -104,12 +105,12 @@ class Carrier:
             self._refuse(task, Verdict("refused", task.served.code, task.served.detail))
 
     def refuse_moved(self, task: Task) -> None:
-        """End a decision without a claim in the partition that its cell no longer has."""
+        """End an unclaimed decision that is in a partition which its cell no longer uses."""
         self._trail.judged(task.decision, "arrival", MOVED, ())
         self._refuse(task, MOVED)
 
     def reconsider(self, task: Task) -> bool:
-        """End a waiting task that has expired, or set it aside for a newer one; return whether it did."""
+        """End a waiting task that has expired, or set it aside for a newer one; return whether it did either."""
         verdict = self._judge.still(task.decision)
         if verdict is None:
             return False
@@ -117,7 +118,7 @@ class Carrier:
         return True
 
     def go_on(self, task: Task, refused: AnyDecision) -> None:
-        """Go on with a task, as the newer decision that was to replace it is refused."""
+        """Resume a task that was set aside: the newer decision that was to replace it is refused."""
         if self._judge.go_on(task.decision, refused):
             task.aside = None
 
@@ -244,7 +245,7 @@ class Carrier:
             return
         if self.reconsider(task):
             return
-        if not self._breaker(task).closed:  # what it shows may be another state by the time that it answers
+        if not self._breaker(task).closed:  # its state may have changed by the time that it answers
             task.maybe_submitted, task.step = False, "waiting"
             return
         platform = self._platform(task)
@@ -349,7 +350,7 @@ class Carrier:
             self._call_stopped(task, str(stop))
         except PlatformError as error:
             self._call_failed(task, str(error))
-        except NotWrittenError:  # the call may have been made; after a restart the platform tells
+        except NotWrittenError:  # the call may have been made; after a restart, the platform shows whether it was
             raise
         except Exception as error:
             _LOG.exception("platform %s failed on decision %s", self._platform(task).name, task.decision.id)
@@ -360,7 +361,7 @@ class Carrier:
         return None, False
 
     def _admitted(self, task: Task, step: Step) -> bool:
-        """Go to a step that calls the platform; where its breaker is open, wait as after a call without an answer."""
+        """Go to a step that calls the platform; if its breaker is open, wait as after an unanswered call instead."""
         task.step, breaker = step, self._breaker(task)
         if breaker.admits:
             return True
@@ -402,7 +403,7 @@ class Carrier:
             task.step = "waiting" if task.step == "finding" else "running"
 
     def _object(self, task: Task, verdict: Verdict, stage: Stage) -> None:
-        """End a decision that the guard refuses; one that a newer one may replace is set aside."""
+        """End a decision that the guard refuses; if a newer one may replace it, set it aside."""
         self._trail.judged(task.decision, stage, verdict, passed(verdict, stage))
         if verdict.status != "superseded":
             self._refuse(task, verdict)
@@ -453,13 +454,13 @@ class Carrier:
         if task.dropped or not self._session.lease.valid():
             return "another actuator may have its partition: this process was suspended, or gave it up"
         stopped = self._judge.stopped(task.decision.cell)
-        if stopped or task.step != "polling" or task.objection is not None:  # that is why it is being taken back
+        if stopped or task.step != "polling" or task.objection is not None:  # the reason why it is taken back
             return stopped
         objection = self._objection(task)
         return "" if objection is None else objection.detail
 
     def _objection(self, task: Task) -> Verdict | None:
-        """Why an operation should be taken back, where it may still be; thread-safe."""
+        """Why an operation should be taken back; ``None`` if it should not or cannot be. Thread-safe."""
         if task.abandoned or task.gone or not isinstance(self._platform(task), TakingBack):
             return None
         return self._judge.under_way(task.decision)

@@ -9,8 +9,9 @@ def effect_of(
 ) -> Effect | None:
     """Change of a workload's resources between two states; ``None`` if neither has replicas.
 
-    GPUs are replicas times GPUs per replica, cost is theirs at ``usd_per_gpu_hour`` (USD per hour), power the
-    specification's W per replica. If both states have a mix, its portions give GPUs, cost, carbon and power.
+    GPUs are replicas times GPUs per replica; cost is that of these GPUs at ``usd_per_gpu_hour`` (USD per hour); power
+    is replicas times the specification's W per replica. If both states have a mix, its portions give GPUs, cost, carbon
+    and power.
     """
     if before.mix and observed.mix:
         was, now = _sums(before), _sums(observed)
@@ -36,7 +37,7 @@ def effect_of_pool(before: SubjectState, observed: SubjectState, pool: PoolConfi
 
 
 def difference(expected: SubjectState | None, observed: SubjectState) -> str:
-    """Text on how the observed state differs from the expected one; empty if it agrees or is unknown."""
+    """Text on how the observed state differs from the expected one; empty if they agree or one is unknown."""
     if expected is None:
         return ""
     differences: list[str] = []

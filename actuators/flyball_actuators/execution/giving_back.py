@@ -1,9 +1,10 @@
 """Gives back what decisions still hold on a platform after they have ended.
 
-An operation gives back what it holds when it ends. Where its outcome stayed unknown, or its actuator was told to end it
-without the platform, it cannot. So the actuator looks at the start and every few minutes what the platforms hold for
-which decisions, and in the outcomes topic whether these have ended: then no process follows them any more. Each look
-may be made by several actuators at once: the platform changes a thing only if it is still as it was read.
+An operation gives back what it holds when it ends. It cannot do so if its outcome stayed unknown, or if its actuator
+was told to end it without the platform. So the actuator checks, at the start and every few minutes, what the platforms
+hold for which decisions, and looks up in the outcomes topic whether these decisions have ended: no process follows a
+decision that has ended. Several actuators may check at once: the platform changes an object only if it is still as it
+was read.
 """
 
 import logging
@@ -21,8 +22,8 @@ from flyball_contracts.kafka import Settings
 _LOG = logging.getLogger(__name__)
 EVERY_S = 300.0
 AGAIN_S = 30.0
-"""After a look that failed."""
-_SLACK_S = 120.0  # the clocks of platform, broker and actuator may differ by so much
+"""Wait after a check that failed."""
+_SLACK_S = 120.0  # the clocks of platform, broker and actuator may differ by this much
 _LEAVE_S = 1.0
 _MS = 1_000
 
@@ -30,7 +31,7 @@ _MS = 1_000
 class GivingBack:
     """Looks in a thread of its own; in dry run, or without platforms whose operations hold something, it does nothing.
 
-    ``stopped`` says why nothing may be changed in a cell, and ``follows``, whether this actuator follows a decision.
+    ``stopped`` returns why nothing may be changed in a cell, and ``follows`` whether this actuator follows a decision.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class GivingBack:
         self._thread = Thread(target=self._run, name="giving-back", daemon=True)
 
     def start(self) -> None:
-        """Look now, and again and again."""
+        """Start checking: at once, then every few minutes."""
         if self._platforms:
             self._thread.start()
 
     def close(self) -> None:
-        """End it; a call that is being made may outlast this, and no other follows."""
+        """Stop the thread; a call in progress may outlast this, but no further call is made."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_LEAVE_S)
@@ -72,7 +73,7 @@ class GivingBack:
                 return
             except TransportError as error:
                 problem = str(error)
-            except Exception as error:  # a thread that ends unseen would leave all as it is
+            except Exception as error:  # if the thread ended unnoticed, nothing would be given back any more
                 _LOG.exception("what ended decisions hold cannot be given back")
                 problem = f"{type(error).__name__}: {error}"
             if problem and problem != self._problem and not self._stop.is_set():
@@ -80,7 +81,7 @@ class GivingBack:
             self._problem, wait_s = problem, AGAIN_S if problem else EVERY_S
 
     def _look(self) -> str:
-        """Give back what may be; return why not all could be, empty if all was."""
+        """Give back what may be given back; return why some of it could not be, empty if all was."""
         problem, found = "", list[tuple[str, Abandoning, Held]]()
         for name, platform in self._platforms:
             try:
@@ -98,7 +99,7 @@ class GivingBack:
         ends = ends_of(since_s.keys(), self._settings, self._partitions(), since_ms, self._stop)
         for name, platform, thing in found:
             last = ends.final.get(thing.decision)
-            if last is None:  # it goes on, or is none of ours
+            if last is None:  # the decision is in progress, or not ours
                 if thing.decision not in ends.seen and thing.decision not in self._searched_s:
                     _LOG.warning(
                         "platform %s: %s is held for decision %s, of which the outcomes say nothing, so it stays as it "

@@ -51,7 +51,7 @@ class Judge:
         return self._session.world(self._stop_reason())
 
     def _world(self, now_ns: int) -> World:
-        """The world with what workloads held until shortly ago; the caller has its turn."""
+        """The world, with what workloads held until shortly ago; the caller must hold ``_turn``."""
         return self._held.added_to(self.view(), now_ns)
 
     def check(self, decision: AnyDecision, signature: Signature | None) -> Verdict:
@@ -100,8 +100,8 @@ class Judge:
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
         """Grants of other actuators in a cell, from the outcomes; a time ahead of ours counts as now.
 
-        They are collected each time, because any of them may turn out to have no effect. What this process has
-        forgiven does not count, unless another actuator has taken it up since.
+        They are collected each time, because any of them may turn out to have no effect. A decision that this process
+        has forgiven does not count, unless another actuator has taken it up since.
         """
         if not self.live:
             return []
@@ -137,7 +137,7 @@ class Judge:
             self._forgiven[decision.id] = self.now_ns(decision)
 
     def go_on(self, decision: AnyDecision, refused: AnyDecision) -> bool:
-        """Let a decision stand again for what a newer, refused one had replaced; return whether nothing is newer."""
+        """Restore a decision as the newest on its subject after a refused newer one; return whether none is newer."""
         with self._turn:
             subject = decision.subject
             if self._state.newest.get(subject) != refused.time_ns:
@@ -148,8 +148,8 @@ class Judge:
     def restore(self, partition: int) -> None:
         """Count the grants in the log of a partition.
 
-        The ledger file is preferred for this process's own, but for what was granted right before the call, which only
-        the outcome says.
+        For this process's own grants the ledger file takes precedence, except for what was granted right before the
+        call: only the outcome records that.
         """
         with self._turn:
             held = {grant.decision: grant for grants in self._state.grants.values() for grant in grants}

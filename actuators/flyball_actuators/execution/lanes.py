@@ -17,19 +17,19 @@ from flyball_contracts.records.subjects import POOL, pool_of
 
 MOST_UNDER_WAY = 64
 RESCUES_BEYOND = 16
-"""Rescues that may be under way beyond that: what takes long holds up nothing that leaves a failing device."""
+"""Rescues that may be under way in addition: long operations never delay work that leaves a failing device."""
 MOST_WAITING = 512
 RESCUES_WAITING = 512
-"""Rescues that are taken up beyond that, however many others wait."""
+"""Rescues that may wait in addition, however many other decisions wait."""
 _SOON_S = 0.002
 _LATER_S = 0.05
 _IDLE_S = 0.2
 
 
 class _Expired(NamedTuple):
-    """A decision that expired at ``time_ns``; ``assumed`` are the replicas from which it and those before it started.
+    """An expired decision; ``assumed`` are the numbers of replicas that it and those before it started from.
 
-    Decisions made until then could not know that it had no effect.
+    Decisions made until it expired, at ``time_ns``, could not know that it had no effect.
     """
 
     time_ns: int
@@ -125,12 +125,12 @@ class Lanes:
         lane.insert(at, task)
 
     def _note_expired(self, task: Task, final: Outcome) -> None:
-        """Remember an expired decision: decisions made before that was known may have relied on it."""
+        """Remember an expired decision: decisions made before its expiry was known may have relied on it."""
         if final.code == "expired" and isinstance(task.decision, SetsReplicas):
             self._expired[task.subject] = _Expired(final.time_ns, (task.decision.replicas_before, *task.assumed))
 
     def _add_assumed(self, task: Task) -> None:
-        """Let a decision stand for expired ones on its subject that its author could not know of."""
+        """Add what expired decisions on the subject assumed, if the author could not know that they had expired."""
         expired = self._expired.get(task.subject)
         if expired is None:
             return
@@ -159,7 +159,7 @@ class Lanes:
         return False
 
     def _let_go_on(self, refused: Task) -> None:
-        """Let the decision before a refused one go on, if it does a part of what that asked for."""
+        """Let the decision before a refused one go on, if it does a part of what the refused one requested."""
         if refused.last is None or refused.last.status != "refused":
             return
         older = [
@@ -272,7 +272,7 @@ class Lanes:
 
 
 def _most_under_way(decision: AnyDecision) -> int:
-    """Number of decisions under way from which on this one waits."""
+    """How many decisions may be under way before this one has to wait."""
     return MOST_UNDER_WAY + (RESCUES_BEYOND if urgency_of(decision) == "rescue" else 0)
 
 

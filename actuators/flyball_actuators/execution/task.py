@@ -30,14 +30,14 @@ class Task:
     """One decision from its arrival to its final outcome; ``deliveries`` are its messages, all in one partition.
 
     ``maybe_submitted``: an earlier process may have submitted it, so the platform is queried before anything is done.
-    ``assumed`` are the replicas that superseded, never submitted decisions on the subject started from; ``grant`` is
-    what the limits count. The first ``skip`` claims in the log are by actuators that are gone; ``claim`` is the offset
-    of our own. ``polled_s`` is when the operation was first seen still in progress. ``dropped``: another actuator now
-    owns the decision. ``overtaken``: the newer decision on the subject that the platform has taken on, and
-    ``abandoned``, whether the platform was informed. ``moved``: its cell has another partition now. ``signature`` is
-    that of its first delivery. ``aside``: a newer decision on the subject may replace it, and until that is accepted or
-    refused it waits. ``objection`` is what the guard says against the operation that is being taken back,
-    and ``gone``: taking it back was tried, and came too late.
+    ``assumed`` are the numbers of replicas that superseded, never submitted decisions on the subject started from;
+    ``grant`` is what the limits count. The first ``skip`` claims in the log are by actuators that are gone; ``claim``
+    is the offset of our own. ``polled_s`` is when the operation was first seen still in progress. ``dropped``: another
+    actuator now owns the decision. ``overtaken`` is the newer decision on the subject that the platform has accepted;
+    ``abandoned``: it was overtaken when it was last polled. ``moved``: its cell has another partition now.
+    ``signature`` is that of its first delivery. ``aside`` is set while it waits because a newer decision on the subject
+    may replace it, until that is accepted or refused. ``objection`` is the guard's reason why the operation is being
+    taken back; ``gone``: it was too late to take it back.
     """
 
     decision: AnyDecision
@@ -134,7 +134,7 @@ class OutcomeFactory:
         )
 
     def last(self, task: Task, progress: Progress, now_ns: int, effect: Effect | None) -> Outcome:
-        """The final outcome of a submitted decision; one that still runs was superseded."""
+        """The final outcome of a submitted decision; a decision that still runs was superseded."""
         if isinstance(progress, Running):
             detail = f"decision {task.overtaken} about the same subject is newer, and the platform has taken it on"
             return self.outcome(task, "superseded", now_ns, code="stale", detail=detail, answer=progress.answer)

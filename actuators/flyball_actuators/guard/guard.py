@@ -58,9 +58,11 @@ CHECKS: tuple[Check, ...] = (
 _ACCEPTED = Verdict("accepted", "", "")
 # From here on a decision is valid, so it supersedes older ones on its subject even if a limit refuses it.
 _SOUND = CHECKS[CHECKS.index(superseded) + 1 :]
-# What ends a decision that still waits. Limits may have room again by the time that it is authorised.
+# Checks that end a decision that still waits. Limits are left out: they may have room again by the time that it is
+# authorised.
 _STILL = (mode_off, kill_switch, expired, protected, out_of_hours, superseded)
-# What takes back an operation that has begun. It may end after its decision has expired, and a stop only holds it up.
+# Checks that take back an operation that has begun. It may end after its decision has expired, and a stop only
+# delays it.
 _UNDER_WAY = (protected, out_of_hours)
 
 
@@ -71,10 +73,10 @@ def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
 
 
 class Guard:
-    """Authorises decisions one at a time; all state is passed in and returned, and what it keeps only saves work.
+    """Authorises decisions one at a time; all state is passed in and returned; what the guard keeps only saves work.
 
-    ``keeps_to_node`` says whether the platform for a decision starts a replica on the node that it names, or not at
-    all; else the replica may come to any node of the cell.
+    ``keeps_to_node`` returns whether the platform for a decision starts a replica only on the node that the decision
+    names; otherwise the replica may come to any node of the cell.
     """
 
     def __init__(self, config: ActuatorConfig, keeps_to_node: Callable[[AnyDecision], bool] = lambda _: False) -> None:
@@ -109,9 +111,9 @@ class Guard:
         """Check ``decision`` at ``now_ns`` against the observed state of its subject.
 
         The first check that objects gives the verdict. Only an accepted decision counts toward the limits. A valid
-        decision that a limit refuses still makes older ones stale; ``Judge.go_on`` undoes that for one that waits.
-        A decision that was authorised before is judged as if it were new: what it was granted does not count, and if
-        it is accepted it counts from ``now_ns``.
+        decision that a limit refuses still makes older ones stale; ``Judge.go_on`` undoes that for an older one that
+        waits. A decision that was authorised before is judged as if it were new: its earlier grant does not count, and
+        if it is accepted it counts from ``now_ns``.
         """
         context = self._context(state, decision, now_ns, world, observed, assumed)._replace(signature=signature)
         if index_of(context).has(decision.id):
@@ -145,7 +147,7 @@ class Guard:
         return Context(self._config, state, decision, now_ns, world, index, observed, assumed, policies, pool, keeps)
 
     def _summed(self, world: World) -> Sums:
-        """Sums of a world that has none; made once for tables that stay the same."""
+        """Sums of a world that has none; computed again only when its tables change."""
         tables, (known, sums) = (world.placed, world.gpus, world.nodes, world.workloads), self._made
         if not known or any(old is not new for old, new in zip(known, tables, strict=True)):
             sums = world.summed()

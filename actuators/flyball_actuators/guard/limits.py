@@ -14,7 +14,7 @@ from flyball_contracts.records import AnyDecision
 
 _at_ns = attrgetter("at_ns")
 UNSEEN_S = 600.0
-"""Inventories may show the replicas of a decision so long after it was let through: longer than a rollout."""
+"""Inventories may take this long to show the replicas of a decision that was let through: longer than a rollout."""
 
 
 def rate(context: Context) -> Verdict | None:
@@ -32,7 +32,7 @@ def rate(context: Context) -> Verdict | None:
 def blast_radius(context: Context) -> Verdict | None:
     """Refuse if the replicas taken away in the window would exceed ``actuator.blast_radius``.
 
-    Rescues from failing devices have the same limit again for themselves, and so have deferrals: price and carbon never
+    Rescues from failing devices have a separate limit of the same size, and so have deferrals: price and carbon never
     use up the limit of urgent decisions.
     """
     decision, limit = context.decision, context.config.blast_radius
@@ -74,7 +74,7 @@ def remedy(room: int) -> str:
 def cap_of(config: ActuatorConfig, cell: str, world: World) -> int:
     """Most replicas that may be taken from a cell in one window.
 
-    A share of the replicas in the inventories, with a ceiling.
+    It is a share of the replicas in the inventories, at least ``replicas`` and at most ``most`` of the configuration.
     """
     known, limit = sum(map(len, world.placed.get(cell, {}).values())), config.blast_radius
     return min(max(floor(limit.share * known), limit.replicas), limit.most)
@@ -108,7 +108,7 @@ def recent_of(context: Context) -> RecentGrants:
 
 
 def within(grants: Sequence[Grant], now_ns: int, window_s: float) -> Sequence[Grant]:
-    """The grants of the last ``window_s`` seconds, of grants in the order of time."""
+    """The grants of the last ``window_s`` seconds; ``grants`` are in order of time."""
     return grants[bisect_right(grants, now_ns - round(window_s * 1e9), key=_at_ns) :]
 
 

@@ -6,9 +6,10 @@ from flyball_actuators.guard.state import Context
 
 
 def granted_by(context: Context) -> int:
-    """Replicas that stop because of a decision that is let through: of new resources as many as there is room for.
+    """Replicas that stop because of a decision that is let through.
 
-    The room is the smallest that ``actuator.blast_radius`` and the limits of the policies leave.
+    New resources may come to a part of the replicas: to as many as there is room for, but at least one. The room is the
+    smallest that ``actuator.blast_radius`` and the limits of the policies leave.
     """
     takes = context.takes
     if not context.decision.in_batches:
@@ -17,5 +18,5 @@ def granted_by(context: Context) -> int:
 
 
 def room(context: Context) -> int:
-    """Replicas that all limits together still let be taken away, 0 or more."""
+    """Replicas that may still be taken away under all limits together, 0 or more."""
     return max(0, min((blast_room(context), *room_of(context))))

@@ -18,7 +18,7 @@ class Signature(NamedTuple):
 
 
 def out_of_scope(signature: Signature, decision: AnyDecision, driver: str) -> str:
-    """Why the key may not sign a decision that ``driver`` carries out, empty if it may; says nothing of the tenant."""
+    """Why the key may not sign a decision that ``driver`` carries out, empty if it may; does not check the tenant."""
     return next(_problems(signature, decision, driver), "")
 
 

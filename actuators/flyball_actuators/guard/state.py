@@ -31,7 +31,7 @@ FAULTS: frozenset[EventKind] = frozenset({
     "xid", "ecc", "row_remap", "device_lost", "device_stalled", "recovery_action", "nvlink_error", "pcie_error",
     "spot_notice", "rebalance_notice", "maintenance_notice",
 })  # fmt: skip
-"""Events for which a replica may leave its device at once; evidence of one cites its record."""
+"""Events for which a replica may leave its device at once; evidence of such an event cites its record."""
 COUNTERS = frozenset({"hw.errors{type=uncorrected}", "nvidia.gpu.recovery_action"})
 """Metrics of a GPU that are 0 while it is well."""
 CURVES = "carbon"
@@ -53,9 +53,9 @@ class World(NamedTuple):
 
     ``placed[cell][workload]`` maps each replica to its node, as the inventories show them. ``stop`` is the reason in
     the kill switch's file, empty without the file; ``stops`` are the stops that people ordered through the topic.
-    ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W.
-    ``gpus[node]`` are the GPUs of a node that are not divided by MIG. ``held[cell, workload]`` is how many replicas a
-    workload had shortly before inventories showed fewer. ``sums`` are over all of that; see :meth:`summed`.
+    ``power_w[cell][workload]`` is the largest known power limit of a GPU on the workload's nodes, in W. ``gpus[node]``
+    are the GPUs of a node that are not divided by MIG. ``held[cell, workload]`` is how many replicas a workload had
+    shortly before inventories showed fewer. ``sums`` are the sums over the inventories; see :meth:`summed`.
     ``usd_per_gpu_hour[cell]`` is the lowest price of a GPU that its inventories show.
     """
 
@@ -181,10 +181,10 @@ class Context(NamedTuple):
 
     ``granted`` is what the guard keeps of the cell's grants; checks read it with ``index_of``, which brings it up to
     date with ``state``. ``observed`` is the platform's state of the subject, ``None`` before it was observed.
-    ``assumed`` are the replicas that superseded, never submitted decisions on the same subject started from.
+    ``assumed`` are the numbers of replicas that superseded, never submitted decisions on the same subject started from.
     ``policies`` are those that match the decision; ``pool`` is the pool that it is about, ``None`` for a workload.
-    ``keeps_to_node``: what it starts comes to the node that it names, or is not started. ``signature`` is that of the
-    decision, ``None`` where none is required.
+    ``keeps_to_node``: a replica that the decision starts runs on the node that it names, or not at all. ``signature``
+    is that of the decision, ``None`` where none is required.
     """
 
     config: ActuatorParameters
@@ -227,8 +227,9 @@ def refuse(code: RefusalCode, detail: str, policy: str = "", allowed: int | None
 def urgency_of(decision: AnyDecision) -> Urgency:
     """Which limits a decision counts toward; a ``deferral`` must leave room for more urgent decisions.
 
-    A decision has limits of its own only for a reason that it proves: a rescue cites the fault of its device or the
-    notice of its node, a deferral the curve for which work waits. All else is ``normal``, whatever it says.
+    A decision counts toward separate limits only for a reason that it proves: a rescue cites the fault of its device or
+    the notice of its node, a deferral the curve for which work waits. Every other decision is ``normal``, whatever it
+    claims.
     """
     claimed = decision.claimed_urgency
     return claimed if _PROVEN[claimed](decision) else "normal"
@@ -260,9 +261,9 @@ _PROOF: Mapping[Urgency, str] = {
 def added_usd_per_hour(context: Context) -> float:
     """Cost that a decision adds, in USD per hour; 0 if it saves.
 
-    A decision that starts more replicas than it states, because fewer run, adds as much for each as it expects. It adds
-    at least what the replicas that it starts cost on the cheapest GPUs of its cell, whatever it expects. For a pool it
-    is at least the price of the machines that it adds to those observed.
+    If fewer replicas run than the decision states, it starts more of them, and each counts with the expected cost per
+    replica. The result is at least the cost of the started replicas on the cheapest GPUs of the cell, whatever the
+    decision expects. For a pool it is at least the price of the machines added to those observed.
     """
     decision, pool = context.decision, context.pool
     expected = decision.expected.cost_usd_per_hour or 0.0
@@ -278,7 +279,7 @@ def added_usd_per_hour(context: Context) -> float:
 
 
 def adds_unknown_cost(context: Context) -> bool:
-    """Whether a decision starts GPUs of which neither it nor an inventory of its cell says the price."""
+    """Whether a decision starts replicas on GPUs whose price neither it nor an inventory of its cell states."""
     decision, world = context.decision, context.world
     return (
         context.pool is None

@@ -1,4 +1,4 @@
-"""Sums over what the inventories show, so that no decision walks all nodes."""
+"""Sums over what the inventories show, so that no check of a decision has to walk all nodes."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -8,13 +8,13 @@ _NONE: Mapping[str, None] = {}
 
 
 Declared = tuple[str, float]
-"""What a specification says: the tenant, empty if there is none, and the GPUs that a replica requests.
+"""What a specification declares: the tenant, empty if there is none, and the GPUs that a replica requests.
 
 A plain tuple: it is unpacked for hundreds of grants in a judgement, and a named one takes twice as long.
 """
 UNDECLARED: Declared = ("", 1.0)
 DeclaredByName = Mapping[str, Declared]
-"""By workload; one that is missing is ``UNDECLARED``."""
+"""Declarations by workload; a workload that is missing is ``UNDECLARED``."""
 
 
 class Gpu(NamedTuple):
@@ -31,7 +31,7 @@ class Gpu(NamedTuple):
 class Spot(NamedTuple):
     """GPUs on which a replica may be placed beside the work of a ``tenant``; ``None`` for free GPUs.
 
-    Unless they are ``shared``, only a replica that requests part of a GPU may be.
+    Unless the GPUs are ``shared``, only a replica that requests part of a GPU may be placed there.
     """
 
     shared: bool
@@ -61,21 +61,21 @@ class Sums(NamedTuple):
         return self.of(workload)[1]
 
     def declaring(self, workload: str, now: Declared) -> "Sums":
-        """With a workload as it is declared now."""
+        """The sums with a workload as it is declared now."""
         declared = {**self.declared, workload: now}
         if now == UNDECLARED:
             del declared[workload]
         return self._replace(declared=declared)
 
     def holding(self, cell: str, declared: Declared, replicas: int) -> "Sums":
-        """With that many replicas more (or fewer, below 0) of a workload that is declared so."""
+        """The sums with ``replicas`` more (fewer if negative) of a workload that is ``declared`` so."""
         of_cell, (tenant, gpus) = self.held.get(cell, {}), declared
         had, used = of_cell.get(tenant, (0, 0.0))
         held = {**of_cell, tenant: (had + replicas, used + replicas * gpus)}
         return self._replace(held={**self.held, cell: held})
 
     def offering(self, cell: str, node: str, before: Iterable[Spot], after: Iterable[Spot]) -> "Sums":
-        """With other spots on a node."""
+        """The sums with the spots ``after`` instead of ``before`` on a node."""
         was, now = frozenset(before), frozenset(after)
         if was == now:
             return self
@@ -90,7 +90,7 @@ class Sums(NamedTuple):
 
 
 def may_come(gpu: Gpu, takes_part: bool, declared: DeclaredByName) -> bool:
-    """Whether the platform may put a replica, of a whole GPU or of a part, on a GPU, beside those that are on it."""
+    """Whether the platform may put a replica, of a whole GPU or of a part, on a GPU beside the replicas on it."""
     if gpu.shared or not takes_part:
         return gpu.shared
     return len(gpu.workloads) != 1 or not declared.get(gpu.workloads[0], UNDECLARED)[1].is_integer()

@@ -56,7 +56,7 @@ def not_allowed(context: Context) -> Verdict | None:
 
 
 def out_of_tenant(context: Context) -> Verdict | None:
-    """Refuse a decision about a workload that has another tenant by now than those for which its key may sign."""
+    """Refuse a decision about a workload whose tenant is by now one for which the decision's key may not sign."""
     if context.signature is None:
         return None
     tenant = context.world.tenant(context.decision.workload)

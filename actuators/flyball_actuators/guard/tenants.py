@@ -10,11 +10,11 @@ from flyball_actuators.guard.sums import may_come
 def tenant_mixed(context: Context) -> Verdict | None:
     """Refuse a decision that may start a replica on an undivided GPU beside another tenant's.
 
-    A replica that requests a share of a GPU may come to any that is free, or on which another does; one that requests
-    whole GPUs only to a GPU to which the platform has put several, and on a named node also to one that several use.
-    Where no node is named, or the platform may choose another, it may be any of the cell. Others' replicas are those in
-    the inventories, and those that decisions of the last ``UNSEEN_S`` seconds may start. An undeclared workload counts
-    as another tenant's.
+    A replica that requests a share of a GPU may come to a GPU that is free or shared, that several workloads use, or
+    whose only workload requests a share, too. A replica that requests whole GPUs may come only to a shared GPU and, on
+    a named node, also to a GPU that several workloads use. If no node is named, or the platform may choose another, any
+    node of the cell is possible. Other tenants' replicas are those in the inventories, and those that decisions of the
+    last ``UNSEEN_S`` seconds may start. An undeclared workload counts as another tenant's.
     """
     named, world = context.starts_on, context.world
     if context.pool is not None or named is None or not world.summed().gpus(context.decision.workload):
@@ -24,7 +24,7 @@ def tenant_mixed(context: Context) -> Verdict | None:
 
 
 def _beside_shown(context: Context) -> Iterator[Verdict]:
-    """Others on GPUs of any node of the cell."""
+    """Refusals because of other tenants' replicas on GPUs of any node of the cell."""
     world, mine, takes_part = context.world, context.world.tenant(context.decision.workload), _takes_part(context)
     for spot, nodes in world.summed().spots.get(context.decision.cell, {}).items():
         if spot.tenant not in (None, mine) and (spot.shared or takes_part):
@@ -42,7 +42,7 @@ def _beside_shown_on(context: Context, node: str) -> Iterator[Verdict]:
 
 
 def _beside_started(context: Context, named: str) -> Iterator[Verdict]:
-    """Others that decisions let through of late may start on a GPU to which the replica may come."""
+    """Refusals because of other tenants' replicas that recent decisions may start on a GPU the replica may come to."""
     cell, world, takes_part = context.decision.cell, context.world, _takes_part(context)
     spots = [spot for spot in world.summed().spots.get(cell, {}) if spot.shared or takes_part]
     if not (spots or named):

@@ -1,4 +1,4 @@
-"""Ledgers of executed decisions: the file of one actuator, and the outcomes topic that all of a group share."""
+"""Ledgers of executed decisions: the file of one actuator, and the outcomes topic, shared by a group's actuators."""
 
 from flyball_actuators.ledger.cell_grants import CellGrants as CellGrants
 from flyball_actuators.ledger.ends import ends_of as ends_of

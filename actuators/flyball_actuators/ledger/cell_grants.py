@@ -65,7 +65,7 @@ class CellGrants:
             of_cell.pop(outcome.decision, None)
         elif outcome.status == "running" or (outcome.status == "accepted" and known is None):
             grant = grant_of(outcome)
-            if known is not None and outcome.counted is None:  # who took over does not know what was counted
+            if known is not None and outcome.counted is None:  # an actuator that took over does not know it
                 taken = max(grant.taken, known.grant.taken)
                 grant = msgspec.structs.replace(known.grant, at_ns=grant.at_ns, taken=taken)
             of_cell[outcome.decision] = _Known(grant, outcome.status == "running")

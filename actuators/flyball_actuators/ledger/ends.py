@@ -30,7 +30,7 @@ class _Index:
         self.seen: set[str] = set()
 
     def add(self, partition: int, outcome: Outcome, at_ms: int) -> None:
-        """Take an outcome; a dry run ends nothing."""
+        """Add an outcome; a dry run ends no decision."""
         if outcome.decision not in self._wanted or outcome.mode != "live":
             return
         self.seen.add(outcome.decision)

@@ -2,9 +2,9 @@
 
 One line per step, appended and never changed (:mod:`flyball_actuators.ledger.lines`). The steps of a decision are
 ``granted`` (the guard let it through), ``sent`` (on disk before it is submitted), and its final outcome; ``granted``
-after ``sent`` means that it was not submitted after all. After a crash between ``sent`` and the final outcome, the
-outcome is *unknown* until the platform is queried. A torn last line is cut off: nothing had been acted on. Any other
-damage is an error, because a guess could act twice.
+after ``sent`` means that the decision was not submitted after all. After a crash between ``sent`` and the final
+outcome, the outcome is *unknown* until the platform is queried. A torn last line is cut off: no action had followed it.
+Any other damage is an error, because a guess could act twice.
 """
 
 import os

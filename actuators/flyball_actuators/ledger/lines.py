@@ -32,7 +32,7 @@ def sha256(before: bytes, body: bytes) -> bytes:
 
 
 class NotWrittenError(FlyballError):
-    """A line is not on disk: what it is about must not happen, and the actuator ends."""
+    """A line is not on disk: the step that it records must not happen, and the actuator ends."""
 
 
 class Disk:
@@ -61,7 +61,7 @@ class Disk:
 
 
 def append(file: FileIO, line: bytes) -> None:
-    """Append a line in one call; raises ``OSError`` also where the disk took only a part."""
+    """Append a line in one call; raises ``OSError`` also if the disk took only a part."""
     if file.write(line) != len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -95,7 +95,7 @@ def lines_of(raw: bytes, header: bytes, of: Checksum) -> Iterator[Line]:
 
     An end without a newline is a line that was being written, and is left out. If its checksum is right, only the
     newline was damaged, and the line is reported as wrong. A file that does not begin with ``header`` is of an older
-    version: no first line, and each checksum covers its body alone.
+    version: it has no such line, and each checksum covers its body alone.
     """
     chained = raw.startswith(header)
     before, lines = (of(b"0", header) if chained else b"0"), raw.split(b"\n")

@@ -24,7 +24,7 @@ class DecisionOutcomes:
 
 
 class OutcomeIndex:
-    """Outcomes by partition and decision; of finished ones, the newest :data:`MOST_SETTLED` of each partition."""
+    """Outcomes by partition and decision; of finished decisions, the newest :data:`MOST_SETTLED` of each partition."""
 
     def __init__(self) -> None:
         self._by_partition: dict[int, dict[str, DecisionOutcomes]] = {}
@@ -52,7 +52,7 @@ class OutcomeIndex:
         for outcomes in self._by_partition.get(partition, {}).values():
             outcome = outcomes.running or outcomes.accepted
             if outcome is not None and outcome.counted is None and outcomes.accepted is not None:
-                outcome = outcomes.accepted  # who took over does not know what was counted
+                outcome = outcomes.accepted  # an actuator that took over does not know what was counted
             if outcome is not None and not (outcomes.final is not None and outcomes.final.status == "refused"):
                 yield grant_of(outcome)
 
@@ -65,7 +65,8 @@ def grant_of(outcome: Outcome) -> Grant:
     """Rebuild a grant from an outcome.
 
     Outcomes of older versions do not record what the guard counted. Then it is derived from the observed state; every
-    migration counts as a rescue, and no preemption as a deferral. What it starts is derived from the states, too.
+    migration counts as a rescue, and no preemption as a deferral. What the decision starts is derived from the states,
+    too.
     """
     counted = outcome.counted or Counted(
         urgency="rescue" if outcome.type == "Migrate" else "normal", taken=_taken(outcome), decided_ns=0
@@ -74,7 +75,7 @@ def grant_of(outcome: Outcome) -> Grant:
         cell=outcome.cell,
         target=outcome.target,
         subject=outcome.target,
-        decided_ns=0,  # a decision of another process makes none of ours old
+        decided_ns=0,  # a decision of another process makes none of ours stale
         at_ns=outcome.time_ns,
         taken=counted.taken,
         decision=outcome.decision,

@@ -35,7 +35,7 @@ class Listener(Protocol):
         ...
 
     def forget(self, partition: int) -> None:
-        """The partition is no longer followed."""
+        """Note that a partition is no longer followed."""
         ...
 
 
@@ -43,7 +43,7 @@ B = TypeVar("B", bound=Listener)
 
 
 class OutcomeLog(Generic[B]):
-    """Reads outcome partitions into a ``index``; joins no group and commits nothing.
+    """Reads outcome partitions into an ``index``; joins no group and commits nothing.
 
     Any thread may call :meth:`drain`; it reads nothing once the log is closed.
     """

@@ -123,7 +123,7 @@ class Platforms:
 
     @property
     def abandoning(self) -> list[tuple[str, Abandoning]]:
-        """Name of each platform whose operations hold something, and the platform."""
+        """The platforms whose operations hold something, each with its name."""
         found = ((served.platform.name, served.platform) for served in self._served)
         return [(name, platform) for name, platform in found if isinstance(platform, Abandoning)]
 
@@ -154,7 +154,7 @@ def make_platforms(
     check_live(config)
 
     def spec_for(workload: str) -> WorkloadSpec | None:
-        """Specification of a workload that a platform may act on between decisions, by the same rules as decisions."""
+        """Specification of a workload if a platform may act on it between decisions, by the same rules as decisions."""
         if config.mode != "live" or stop_reason(config.kill_switch) or not covered(workload, config.allow or ()):
             return None
         return declared(workload)

@@ -24,13 +24,13 @@ class Promises(NamedTuple):
     """How a platform carries out decisions.
 
     ``dry_run``: the ``platform`` itself validates a dry run, or the ``driver`` does, on the observed state.
-    ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms it
-    before it stops (``confirmed``), the ``platform`` makes it, or the replica only receives the request (``asked``).
-    ``load``: load is taken off a replica before it stops, if the replica is ``labelled`` so; all others stop with the
-    grace that the platform gives them.
-    ``rollback``: a failed operation is undone, up to a point of no return. ``gang``: replicas of one gang start and
-    stop together. ``scrub``: the memory of a GPU is cleared before another tenant gets it. ``node``: a replica that
-    moves starts on the node that the decision names, or not at all; else a scheduler may choose another.
+    ``victims``: the replicas that a decision names are the ones that stop. ``checkpoint``: the replica confirms its
+    checkpoint before it stops (``confirmed``), the ``platform`` makes the checkpoint, or the replica only receives the
+    request (``asked``). ``load``: a replica that is ``labelled`` for it loses its load before it stops; all other
+    replicas stop with the platform's grace period. ``rollback``: a failed operation is undone, up to a point of no
+    return. ``gang``: replicas of one gang start and stop together. ``scrub``: the memory of a GPU is cleared before
+    another tenant gets it. ``node``: a replica that moves starts on the node that the decision names, or not at all;
+    otherwise a scheduler may choose another node.
     """
 
     dry_run: Literal["platform", "driver"] = "driver"
@@ -158,7 +158,8 @@ class Platform(Protocol):
 
         Retry contract: reads, and may advance the operation by steps that are safe to repeat, such as an eviction that
         waits for its disruption budget; returns the same final result from then on. Repeated after a
-        :class:`PlatformError`. A handle survives a restart: it may need nothing but ``operation`` and ``expected``.
+        :class:`PlatformError`. A handle survives a restart, so ``poll`` may need nothing but its ``operation`` and
+        ``expected``.
         """
         ...
 
@@ -174,7 +175,7 @@ class Platform(Protocol):
 
 @runtime_checkable
 class Abandoning(Protocol):
-    """A platform whose operations hold something that one must give back when a newer decision has overtaken it."""
+    """A platform whose operations hold something and must give it back when a newer decision overtakes them."""
 
     def abandon(self, handle: Handle) -> Progress:
         """Return the progress of an overtaken operation, as ``poll`` does; give back what it holds unless it has ended.
@@ -186,14 +187,15 @@ class Abandoning(Protocol):
     def held(self) -> Iterable[Held]:
         """All that decisions hold on the platform.
 
-        Reads only. :class:`PlatformError` comes after all that could be read.
+        Reads only. Raises :class:`PlatformError` after it has returned all that could be read.
         """
         ...
 
     def give_back(self, thing: Held) -> bool:
         """Give back what a decision that has ended still holds; return whether it still held it.
 
-        Retry contract: safe to repeat, also by several processes at once. What another client has taken since stays.
+        Retry contract: safe to repeat, also by several processes at once. Anything that another client has taken since
+        stays as it is.
         """
         ...
 
@@ -205,7 +207,7 @@ class TakingBack(Protocol):
     def take_back(self, handle: Handle) -> Progress | None:
         """Undo an operation that has stopped nothing yet; ``Failed`` once it is undone, ``Running`` before.
 
-        ``None`` if it has stopped something, or prepares nothing: then it goes on, by ``poll``.
+        ``None`` if the operation has stopped something, or prepares nothing: then it goes on, by ``poll``.
 
         Retry contract: as ``poll``.
         """

@@ -27,7 +27,7 @@ _stopped: ContextVar[Callable[[], str]] = ContextVar("stopped", default=str)
 
 
 def record_call(verb: str, obj: str, status: object, request_id: str = "") -> None:
-    """Record a call; a driver does so right after each call, in the thread in which the service called it."""
+    """Record a call; a driver does so right after each call, in the thread in which the service called the driver."""
     record = _recorder.get()
     if record is not None:
         record(Call(verb=verb, object=obj, status=str(status), request_id=request_id))

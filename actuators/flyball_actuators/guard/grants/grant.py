@@ -8,12 +8,12 @@ from flyball_contracts.records.commands.kinds.base import Urgency
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that was let through, as the limits count it.
 
-    ``subject`` is what a later decision would supersede, ``decided_ns`` the decision's time,
-    ``at_ns`` the guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
+    A later decision on the same ``subject`` supersedes this one; ``decided_ns`` is the decision's time, ``at_ns`` the
+    guard's time, and ``taken`` the number of replicas that stop. Each ``urgency`` has its own limits (see
     :func:`~flyball_actuators.guard.state.urgency_of`), and so have dry runs. ``type`` is the decision's type,
-    ``usd_per_hour`` the cost it expected to add, ``starts`` the node on which it starts replicas, empty for any of the
-    cell and ``None`` if it starts none, and ``replicas`` how many the workload has after it, ``None`` if that is
-    unknown or stays; lines of older versions lack these four and ``workload``.
+    ``usd_per_hour`` the cost it expected to add, ``starts`` the node on which it starts replicas (empty: any node of
+    the cell; ``None``: it starts none), and ``replicas`` how many replicas the workload has after it (``None``: unknown
+    or unchanged). Lines of older versions lack these four fields and ``workload``.
     """
 
     cell: str

@@ -1,4 +1,4 @@
-"""All grants of a cell that a limit may count, by what limits are counted by."""
+"""All grants of a cell that a limit may count, indexed by what limits count by."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,17 @@ class GrantIndex(KeptGrants):
         self.recent = RecentGrants()
 
     def has(self, decision: str) -> bool:
-        """Whether a decision is among them."""
+        """Whether a decision has a grant here."""
         return decision in self._decisions
 
     def of_urgency(self, urgency: Urgency, target: str | None = None) -> Sequence[Grant]:
-        """Those of one urgency, of all targets or of one."""
+        """Grants of one urgency, of all targets or of one."""
         return self._by.get(("urgency", urgency) if target is None else ("urgency", urgency, target), ())
 
     def of(self, per: Literal["target", "workload", "tenant"], name: str) -> Sequence[Grant]:
-        """Those of a target, workload or tenant, and those of older versions, which wrote down no workload.
+        """Grants of a target, workload or tenant, and grants of older versions, which recorded no workload.
 
-        At equal times, those without a workload come first.
+        At equal times, grants without a workload come first.
         """
         named, unnamed = self._by.get((per, name), ()), self._by.get(_UNNAMED, ())
         return sorted([*unnamed, *named], key=lambda grant: grant.at_ns) if unnamed else named

@@ -1,4 +1,4 @@
-"""What is kept of the grants of a cell from one judgement to the next, as most add one grant to those before."""
+"""What is derived from a cell's grants, kept between judgements because most of them add a single grant."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -11,7 +11,7 @@ _at_ns = attrgetter("at_ns")
 
 
 class KeptGrants(ABC):
-    """Grants in the order of time, and what a walk over them gives. Not thread-safe."""
+    """Grants in order of time, and values derived from them, which subclasses keep current. Not thread-safe."""
 
     def __init__(self) -> None:
         self.grants: tuple[Grant, ...] = ()
@@ -20,7 +20,7 @@ class KeptGrants(ABC):
         self._clear()
 
     def update(self, grants: tuple[Grant, ...], declared: DeclaredByName) -> None:
-        """Hold these grants, in the order of time, instead of those before."""
+        """Replace the held grants with these, which are in order of time."""
         if grants is self._given and declared is self._declared:
             return
         known = self.grants
@@ -29,7 +29,7 @@ class KeptGrants(ABC):
             self._clear()
             known, gone = (), 0
         same = _common(known[gone:], grants)
-        # Those that stay are kept as they are: grants of other actuators are equal, but other objects each time.
+        # Grants that stay keep their objects: grants of other actuators are equal, but new objects each time.
         self.grants, self._given, self._declared = (*known[gone : gone + same], *grants[same:]), grants, declared
         for grant in (*known[:gone], *reversed(known[gone + same :])):
             self._drop(grant)
@@ -41,24 +41,24 @@ class KeptGrants(ABC):
 
     @abstractmethod
     def _clear(self) -> None:
-        """Hold nothing."""
+        """Drop everything."""
 
     @abstractmethod
     def _add(self, grant: Grant) -> None:
-        """Add the newest."""
+        """Add the newest grant."""
 
     @abstractmethod
     def _drop(self, grant: Grant) -> None:
-        """Drop the oldest or the newest: the second look at a decision takes back the grant that it has just had."""
+        """Drop the oldest or the newest grant: the second check of a decision takes back the grant of the first."""
 
 
 def remove_end(grants: list[Grant], grant: Grant) -> None:
-    """Remove a grant that is the first or the last of some."""
+    """Remove a grant that is the first or the last of ``grants``."""
     del grants[0 if grants[0] is grant else -1]
 
 
 def _common(one: tuple[Grant, ...], other: tuple[Grant, ...]) -> int:
-    """How many grants both begin with."""
+    """Length of the common prefix."""
     least = min(len(one), len(other))
     if one[:least] == other[:least]:
         return least

@@ -42,7 +42,7 @@ class RecentGrants(KeptGrants):
                 del starts[grant.starts, gpus]
 
     def _set(self, workload: str, tenant: str, gpus: float) -> None:
-        """Bring up to date what the newest grant gives a workload."""
+        """Update the replicas that the newest grant gives a workload."""
         had, _ = self.replicas[tenant].pop(workload, (0, gpus))
         now, left = 0, self._by_workload[workload]
         if left:

@@ -22,7 +22,7 @@ def over_limit(context: Context) -> Verdict | None:
 
 
 def room_of(context: Context) -> Iterator[int]:
-    """Replicas that each limit of the policies still lets be taken away."""
+    """Replicas that may still be taken away under each limit of the policies."""
     for policy in context.policies:
         for limit in policy.limits:
             most = _most(context, policy, limit)
@@ -77,8 +77,8 @@ def _most(context: Context, policy: GuardPolicy, limit: Limit) -> int | None:
 def _running(context: Context, policy: GuardPolicy, limit: Limit) -> int | None:
     """Replicas, or machines of a pool, of which a share may be taken away.
 
-    They are those in the inventories; of the decision's own workload as many as the platform shows, if these are more.
-    ``None`` on arrival for what only the platform shows: it is judged again.
+    They are those in the inventories; for the decision's own workload, the platform's number counts if it is higher.
+    ``None`` on arrival if only the platform shows the number: the decision is judged again later.
     """
     decision, world, state = context.decision, context.world, context.observed
     observed = 0 if state is None else max(state.replicas or 0, state.ready or 0)
@@ -92,7 +92,7 @@ def _running(context: Context, policy: GuardPolicy, limit: Limit) -> int | None:
 
 
 def _of(context: Context, policy: GuardPolicy, limit: Limit, what: str) -> str:
-    """From what number a share is taken, if one is."""
+    """Text that names the number of which a share is taken; empty without a share."""
     runs = _running(context, policy, limit) if what == _TAKEN and limit.share is not None else None
     return "" if runs is None else f", {limit.replicas} of the {runs} that run"
 

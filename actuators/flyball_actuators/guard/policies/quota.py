@@ -12,9 +12,9 @@ ROUNDING = 1e-6
 def over_quota(context: Context) -> Verdict | None:
     """Refuse a decision that adds replicas if its tenant would then hold more than a policy's ``quota``.
 
-    A tenant holds what the inventories show, or what was let through in the last ``UNSEEN_S`` seconds where that is
-    more. A workload of which they show fewer than so long ago, though no decision took them, keeps what it had. For the
-    decision's own workload it is what the decision requests.
+    Of each workload, a tenant holds what the inventories show, or what was let through in the last ``UNSEEN_S`` seconds
+    if that is more. A workload of which the inventories showed more replicas within that time, though no decision took
+    any away, counts with what it had. The decision's own workload counts with what the decision requests.
     """
     decision, world = context.decision, context.world
     quotas = [(policy.name, policy.quota) for policy in context.policies if policy.quota is not None]
@@ -41,7 +41,7 @@ def over_quota(context: Context) -> Verdict | None:
 
 
 def _over(quota: Quota, replicas: int, gpus: float) -> tuple[str, float, float] | None:
-    """What would be more than a quota allows, how much that is, and how much it would be."""
+    """What would exceed a quota, how much the quota allows, and how much would be held."""
     for what, most, held in (("replicas", quota.replicas, replicas), ("GPUs", quota.gpus, gpus)):
         if most is not None and held > most + ROUNDING:
             return what, most, held
@@ -49,7 +49,7 @@ def _over(quota: Quota, replicas: int, gpus: float) -> tuple[str, float, float] 
 
 
 def _at_most(context: Context, tenant: str) -> tuple[int, float]:
-    """No less than :func:`_held`, without a walk over grants: all that inventories show and all that grants gave."""
+    """Upper bound of :func:`_held` without a walk over grants: all that inventories show plus all that grants gave."""
     cell, sums = context.decision.cell, context.world.summed()
     replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))
     granted, granted_gpus = recent_of(context).total.get(tenant, (0, 0.0))
@@ -61,7 +61,7 @@ def _at_most(context: Context, tenant: str) -> tuple[int, float]:
 
 
 def _held(context: Context, tenant: str) -> tuple[int, float]:
-    """Replicas and GPUs of a tenant's workloads in the decision's cell, except those of its own workload."""
+    """Replicas and GPUs of a tenant's workloads in the decision's cell, except the decision's own workload."""
     world, cell, own = context.world, context.decision.cell, context.decision.workload
     sums, placed = world.summed(), world.placed.get(cell, {})
     replicas, gpus = sums.held.get(cell, {}).get(tenant, (0, 0.0))

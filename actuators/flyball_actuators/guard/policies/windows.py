@@ -57,7 +57,7 @@ def _spans(window: Window) -> tuple[Span, ...]:
 def _since(span: Span, now: datetime, window: Window) -> int:
     """Whole minutes since a span last began, in the local week.
 
-    Daylight saving shifts it as it shifts people's clocks.
+    Daylight saving shifts a span as it shifts local clocks.
     """
     local = now.astimezone(ZoneInfo(window.zone))
     return ((local.weekday() * 24 + local.hour) * 60 + local.minute - span.first_min) % WEEK_MIN

@@ -26,8 +26,8 @@ class DesiredReplicas:
     """The number of replicas that autoscalers get for each target; thread-safe.
 
     A decision's number stays in force until its operation has ended or, if that is no longer polled, its time is over.
-    Without one, the number is the object's current ``replicas``, so that the autoscaler leaves it alone,
-    also after a restart.
+    Without a decision, the number is the object's current ``replicas``, so that the autoscaler leaves it alone, also
+    after a restart.
     """
 
     def __init__(self, targets: Targets, namespaces: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from flyball_contracts.errors import ConfigError
 
 SERVICE = "externalscaler.ExternalScaler"
 MOST_STREAMS = 8
-"""Streams at a time: each holds a thread, and questions need some, too."""
+"""Most streams at a time: each holds a thread, and other requests need threads, too."""
 _THREADS = 2 * MOST_STREAMS
 _STREAM_PERIOD_S = 5.0
 _STOP_S = 2.0

@@ -149,10 +149,10 @@ class AutoscalerPlatform:
             return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)
         if shown.replicas == operation.replicas:
-            ready_ns = operation.until_ns + round(START_S * 1e9)  # until then replicas that it has added may start
+            ready_ns = operation.until_ns + round(START_S * 1e9)  # until then the replicas that it has added may start
             return poll_count(self._api, msgspec.structs.replace(operation, until_ns=ready_ns), now_ns)
         desired = Desired(operation.decision, operation.replicas, operation.until_ns)
-        if stopped():  # without a number of ours the autoscaler is given the present one
+        if stopped():  # without a number of ours, the autoscaler gets the current one
             self._wanted.clear(target, operation.decision)
         check_stop()
         current = self._wanted.set(target, desired)

@@ -63,7 +63,7 @@ class Aws:
                 f"{where}: AWS knows no credentials here; give the actuator a role, or what `aws sts "
                 "get-caller-identity` works with"
             )
-        settings = config.Config(  # what is sent again is decided here, not below
+        settings = config.Config(  # retries are decided here, not in the library
             retries={"total_max_attempts": 1}, connect_timeout=entry.timeout_s, read_timeout=entry.timeout_s
         )
         kinds = {pool.kind for pool in entry.pools}

@@ -56,7 +56,7 @@ class Fleet:
         if isinstance(answer, Rejected):
             return answer
         if isinstance(answer, str):
-            earlier = min(current.machines, decision.replicas_before)  # it launched, and not all is shown yet
+            earlier = min(current.machines, decision.replicas_before)  # it launched machines, and not all are shown yet
             operation = operation_of(decision, self._pool.name, earlier, time.time_ns())
             return operation.handle("machines were launched for this decision before")
         ids = [name for part in answer.get("Instances", ()) for name in part["InstanceIds"]]

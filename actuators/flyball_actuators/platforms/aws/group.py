@@ -22,7 +22,7 @@ _ACTIVITIES = 20
 class Group:
     """Tags the group with the decision before it sets the desired capacity; new machines inherit the tag.
 
-    Machines to return are chosen one by one, so that no busy one is; instance protection is respected.
+    Machines to return are chosen one by one, so that no busy machine is returned; instance protection is respected.
     """
 
     def __init__(self, aws: Aws, pool: PoolConfig, busy: Callable[[], frozenset[str]]) -> None:

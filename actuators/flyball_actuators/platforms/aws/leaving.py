@@ -48,7 +48,7 @@ def poll_return(
     end: End,
     observe: Callable[[], PoolState | Rejected],
 ) -> Progress:
-    """Terminate tagged machines that still exist; done once all are gone. One that got work meanwhile stays."""
+    """Terminate tagged machines that still exist; done once all are gone. A machine that got work stays."""
     own = mark(operation.decision)
     marked = instances(aws, LEAVING, own)
     if isinstance(marked, Rejected):

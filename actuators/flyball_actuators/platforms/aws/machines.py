@@ -18,17 +18,17 @@ class Instances(list[dict[str, Any]]):
 
     @property
     def alive(self) -> "Instances":
-        """Those that run, or will."""
+        """Instances that run or are starting."""
         return Instances(one for one in self if one["State"]["Name"] in ALIVE)
 
     @property
     def running(self) -> "Instances":
-        """Those that run."""
+        """Instances that run."""
         return Instances(one for one in self if one["State"]["Name"] == "running")
 
     @property
     def left(self) -> "Instances":
-        """Those that are not terminated yet."""
+        """Instances that are not terminated yet."""
         return Instances(one for one in self if one["State"]["Name"] not in GONE)
 
     @property

@@ -36,13 +36,13 @@ class Azure:
         except ImportError as error:
             raise ConfigError(f"{where}.driver: azure needs pip install 'flyball[azure]'") from error
         self._url = entry.url or PUBLIC
-        plain = trusted(self._url, where, PUBLIC).scheme == "http"  # which is on this machine, and takes no credentials
+        plain = trusted(self._url, where, PUBLIC).scheme == "http"  # on this machine only, without credentials
         more: dict[str, Any] = {"authentication_policy": policies.SansIOHTTPPolicy()} if plain else {}
         self._client: Any = compute.ComputeManagementClient(
             identity.DefaultAzureCredential(),
             entry.account,
             base_url=self._url,
-            retry_total=0,  # what is sent again is decided here, not below
+            retry_total=0,  # retries are decided here, not in the library
             connection_timeout=entry.timeout_s,
             read_timeout=entry.timeout_s,
             **more,
@@ -58,7 +58,7 @@ class Azure:
         return self._call("list", lambda: list(listed(group, name, expand="instanceView")))
 
     def begin(self, method: str, *arguments: Any, **named: Any) -> str | Rejected:
-        """Start a long-running operation: the path of its status, empty if it has none."""
+        """Start a long-running operation; return the path of its status, empty if it has none."""
         paths: list[str] = []
         ids: list[str] = []
 

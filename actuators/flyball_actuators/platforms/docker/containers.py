@@ -153,7 +153,7 @@ def part(of: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def version_of(containers: list[Container]) -> str:
-    """Changes whenever anything changes that a decision could depend on."""
+    """Hash that changes whenever anything changes that a decision could depend on."""
     parts = [
         (one.id, one.shown.state.status, one.shown.state.started_at, one.resources.cpu, one.resources.memory_bytes)
         for one in sorted(containers, key=lambda one: one.id)

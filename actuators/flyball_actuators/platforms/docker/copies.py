@@ -47,7 +47,7 @@ def body_of(template: Container, decision: str) -> dict[str, Any]:
         del config["Hostname"]
     kept = {key: value for key, value in template.labels.items() if not key.startswith(_OF_COMPOSE)}
     config["Labels"] = {**kept, DECISION: decision, COPY_OF: base_name(template)}
-    config["Image"] = raw["Image"]  # the very same, also where its tag has moved on
+    config["Image"] = raw["Image"]  # the same image, even if its tag has moved on
     host = {**raw["HostConfig"], "ContainerIDFile": ""}
     own = (template.id[:12], template.name)
     networks = {

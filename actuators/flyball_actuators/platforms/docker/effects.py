@@ -82,7 +82,7 @@ def _copy(engine: Engine, plan: Plan, step: Step, now_ns: int) -> StepStatus:
         if answer is not None and not answer.ok and answer.status != 409:
             return StepStatus(f"{step.name} was not created: {answer.message}", refused=True)
         found = inspect(engine, step.name)
-        if found is None:  # an earlier call is still at it
+        if found is None:  # an earlier call is still creating it
             return StepStatus(f"{step.name} is being created")
     if found.labels.get(DECISION) != plan.decision:
         return StepStatus(f"there is a container {step.name} that is not of this decision", refused=True)
@@ -171,5 +171,5 @@ def _read(step: Step, what: str, answer: Answer | None) -> StepStatus:
     if answer.status == 404 and what != "checkpoint":
         return StepStatus(f"{step.name} was removed", lost=True)
     if answer.status == 409 and what in ("pause", "unpause"):
-        return StepStatus(f"{step.name} is changing: {answer.message}")  # the next look shows to what
+        return StepStatus(f"{step.name} is changing: {answer.message}")  # the next poll shows its new state
     return StepStatus(f"{step.name} cannot {what}: {answer.message}", refused=True)

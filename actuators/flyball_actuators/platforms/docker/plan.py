@@ -25,8 +25,8 @@ Verb = Literal["start", "unpause", "copy", "stop", "pause", "checkpoint", "updat
 class Step(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     """One container and what is done to it.
 
-    ``started_at`` is its last start on the engine's clock; it tells a container that was not started yet from one that
-    was started and has ended. A ``copy`` is made of container ``id`` and called ``name``.
+    ``started_at`` is its last start on the engine's clock; it distinguishes a container that was not started yet from
+    one that was started and has ended. A ``copy`` is made of container ``id`` and called ``name``.
     """
 
     verb: Verb

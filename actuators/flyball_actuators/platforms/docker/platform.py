@@ -34,9 +34,9 @@ _NS = 1_000_000_000
 class DockerPlatform:
     """Carries out decisions on the containers of one machine.
 
-    A workload is the containers with label ``flyball.dev/workload=NAME``; a replica is one that runs and is not paused.
-    The plan is stored in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and the engine does
-    each step once. No container is ever removed.
+    A workload is the containers with label ``flyball.dev/workload=NAME``; a replica is such a container that runs and
+    is not paused. The plan is stored in the engine first (see :mod:`flyball_actuators.platforms.docker.plan`), and the
+    engine does each step once. No container is ever removed.
     """
 
     name = "docker"

@@ -135,7 +135,7 @@ class InstanceGroup:
         if not operation.call:
             return ""
         found = self.call("operations", "get", operation=operation.call)
-        if isinstance(found, Rejected):  # they are kept for two weeks
+        if isinstance(found, Rejected):  # operations are kept for two weeks
             return ""
         message = "; ".join(f"{one.code}: {one.message}" for one in found.error.errors)
         return f"{message}; {remedy(message) or 'look at the group'}" if message else ""

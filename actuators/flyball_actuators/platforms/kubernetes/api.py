@@ -71,7 +71,7 @@ class Api:
             what = f"kubeconfig: {kubeconfig}" if kubeconfig else "kubeconfig: none is named, and this is no pod"
             response = str(error).rstrip(".")
             raise ConfigError(f"{where}.{what}: {response}; name a file that `kubectl --kubeconfig` can use") from error
-        settings.retries = False  # what is sent again is decided here, not below
+        settings.retries = False  # retries are decided here, not in the library
         settings.connection_pool_maxsize = _CONNECTIONS
         self.host: str = settings.host
         self._failure: Any = client.ApiException
@@ -192,7 +192,7 @@ class WatchEvents:
         except (self._errors, OSError) as error:
             raise PlatformError(f"{self._what}: {error}") from error
         finally:
-            self._raw.close()  # what was not read yet would be read by the next call on this connection
+            self._raw.close()  # the next call on this connection would read what is still unread
             self._raw.release_conn()
 
     def close(self) -> None:

@@ -66,10 +66,10 @@ class Checks:
         body = job_of(decision, config, gpus)
         query = (("fieldManager", manager(decision.id)), *((("dryRun", "All"),) if dry_run else ()))
         made = self._api.call("POST", self._jobs(), body, query, JSON, known=(409,))
-        if not made.ok and made.status != 409:  # one that is there already is this one
+        if not made.ok and made.status != 409:  # a Job that exists already is this one
             return refused(made, f"making a Job in namespace {NAMESPACE} that checks node {decision.node}")
         problem = cordon(self._api, decision.node, decision.id, query, "checked")
-        if dry_run and problem is not None:  # else `poll` tries again: the Job is there, and by it the check is found
+        if dry_run and problem is not None:  # otherwise `poll` tries again: the Job exists and identifies the check
             return problem
         name = body["metadata"]["name"]
         does = "would check" if dry_run else "checks"
@@ -88,7 +88,7 @@ class Checks:
         if not answer.ok:
             raise PlatformError(refused(answer, f"reading {job}").detail)
         who = (("fieldManager", manager(operation.decision)),)
-        # Again at each look: the end of a move would open the node.
+        # Again at each poll: the end of a move would open the node.
         problem = cordon(self._api, operation.node, operation.decision, who, "checked")
         closed = "stays cordoned" if problem is None else f"could not be cordoned: {problem.detail}"
         ended = {one["type"]: one for one in status_of(answer.body).get("conditions") or () if one["status"] == "True"}
@@ -129,7 +129,7 @@ class Checks:
         done = uncordon(self._api, node, operation.decision)
         if done.ok:
             return Done(opened, now_ns, text)
-        return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
+        return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next poll tries again
 
     def _result_of(self, operation: Operation) -> tuple[str, str]:
         """Termination message of the check, and why its pod is not running, where known."""
@@ -160,7 +160,7 @@ class Checks:
 
 
 def gpus_of(node: Object) -> tuple[int, int]:
-    """GPUs that a node's device plugin offers, and those that it has, whether offered or not."""
+    """GPUs that a node's device plugin offers, and GPUs that the node has, whether offered or not."""
     status = status_of(node)
     labels: dict[str, str] = node["metadata"].get("labels") or {}
     there, shown = (int(status.get(field, {}).get(GPU, 0)) for field in ("allocatable", "capacity"))

@@ -1,7 +1,7 @@
 """Cordons nodes for decisions, and opens them again; a cordon that another client has set stays.
 
 Annotations on the node name the decision, and what ends the cordon: the move that it is for, or a check of the node.
-Field management of the API server says who has closed the node, whatever the annotations say.
+The API server's field management shows who has closed the node, whatever the annotations show.
 """
 
 from typing import Literal
@@ -23,8 +23,8 @@ Query = tuple[tuple[str, str], ...]
 def cordon(api: Api, node: str, decision: str, query: Query, until: Until) -> Rejected | None:
     """Cordon a node for a decision; a node that others have cordoned stays theirs.
 
-    One that is closed for a move gets the mark of a decision that keeps it closed until it has been checked, so that
-    the end of the move does not open it.
+    A node that is closed for a move gets the mark of a decision that keeps it closed until a check, so that the end of
+    the move does not open the node.
     """
     path = f"/api/v1/nodes/{node}"
     for _ in range(_TRIES):
@@ -67,5 +67,5 @@ def closed_by_others(node: Object) -> bool:
 
 
 def closed_by(node: Object) -> set[str]:
-    """Field managers that have closed a node; empty if it is open, or if the API server does not tell."""
+    """Field managers that have closed a node; empty if it is open, or if the API server does not report them."""
     return msgspec.convert(node, KubernetesNode).closed_by

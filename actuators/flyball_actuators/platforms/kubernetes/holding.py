@@ -1,7 +1,7 @@
 """What decisions hold on a cluster: nodes that are cordoned for the time of a move, and pods that get no traffic.
 
-Each names its decision, so that any process can give it back once that has ended. Nodes that wait for a check are not
-among them: only a check or a person opens these.
+Each node or pod names its decision, so that any process can give it back once the decision has ended. Nodes that wait
+for a check are not included: only a check or a person opens them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _NODES = "/api/v1/nodes"
 def held(api: Api, namespaces: Iterable[str]) -> Iterator[Held]:
     """Nodes and pods that decisions hold.
 
-    Raises :class:`PlatformError` after all that could be read if something could not.
+    If something could not be read, raises :class:`PlatformError` after everything that could be.
     """
     problem = ""
     nodes = api.listed(_NODES, (("fieldSelector", "spec.unschedulable=true"),))
@@ -72,7 +72,7 @@ def give_back(api: Api, thing: Held) -> bool:
 
 
 def _cordoned_for(node: Object) -> str:
-    """The move for whose time Flyball alone has closed a node; empty if there is none."""
+    """The decision for whose move Flyball alone has closed a node; empty if there is none."""
     closed = bool(node["spec"].get("unschedulable")) and bool(closed_by(node)) and not closed_by_others(node)
     decision = annotation_of(node, CORDONED)
     return decision if closed and annotation_of(node, UNTIL) == "moved" and _marked_ns(node, decision) else ""

@@ -13,7 +13,7 @@ the object's ``suspend`` field or by a Volcano Command.
 Object = dict[str, Any]
 
 BEHIND = "behind"
-"""Key under which an object that was read has the Deployment that runs its replicas, if it has one."""
+"""Key under which an object that was read holds the Deployment that runs its replicas, if there is one."""
 NO_AUTOSCALER = "none"
 
 _LAST = ("Complete", "Completed", "Failed")
@@ -58,7 +58,7 @@ def owner_of(obj: Object) -> Object:
 
 
 def field_managers_of(obj: Object) -> list[Object]:
-    """Managed fields of the object, those of the status subresource excepted."""
+    """Managed fields of the object, except those of the status subresource."""
     entries: list[Object] = obj["metadata"].get("managedFields") or []
     return [entry for entry in entries if entry.get("subresource") != "status"]
 
@@ -79,9 +79,9 @@ def is_true(obj: Object, condition: str) -> bool:
 
 
 class ReplicaStatus(NamedTuple):
-    """Replicas that are requested, ready, and present; ``settled``.
+    """Numbers of replicas that are requested, ready, and present.
 
-    The controller has observed the latest specification.
+    ``settled``: the controller has observed the latest specification.
     """
 
     replicas: int
@@ -103,7 +103,7 @@ class Kind(NamedTuple):
     label: str = ""
     """Label by which its pods name it; if empty, they are found by its selector."""
     behind: str = ""
-    """Suffix to its name of the Deployment that runs its replicas; if empty, it runs them itself."""
+    """Suffix that makes its name the name of the Deployment that runs its replicas; if empty, it runs them itself."""
 
     def path(self, namespace: str, name: str = "") -> str:
         """Path of an object, or of the list in a namespace."""
@@ -122,7 +122,7 @@ def _groups(obj: Object) -> ReplicaStatus:
 
 
 def _served(obj: Object) -> ReplicaStatus:
-    """Replicas of an InferenceService are its predictor's; those of its Deployment unless its bounds fix the number."""
+    """Replicas of an InferenceService's predictor: those of its Deployment, unless its bounds fix the number."""
     predictor: Object = obj["spec"].get("predictor") or {}
     least, most = predictor.get("minReplicas", 1), predictor.get("maxReplicas", 0)
     behind: Object | None = obj.get(BEHIND)

@@ -1,7 +1,7 @@
 """Moves a replica off its node: cordon the node, evict the pod, wait until the replacement is ready.
 
-A gang moves as a whole. Before that, checkpoints are confirmed and traffic is drained (:mod:`.saga`). Each step is safe
-to repeat, and progress is recorded on the objects, so that any process can continue.
+A gang moves as a whole. Before it moves, checkpoints are confirmed and traffic is drained (:mod:`.saga`). Each step is
+safe to repeat, and progress is recorded on the objects, so that any process can continue.
 """
 
 import random
@@ -181,7 +181,7 @@ class Migrations:
         with self._lock:
             if now_s < self._next_s.get(operation.decision, 0.0):
                 return f"{operation.pod} waits for its disruption budget"
-            # jitter spreads those that wait; nothing is decided by it
+            # jitter spreads the moves that wait; no decision depends on it
             self._next_s[operation.decision] = now_s + AGAIN_S * random.uniform(1.0, 1.5)
         if whole and len(pods) > 1:
             problem = exceeded_budget(self._api, operation.namespace, pods)
@@ -199,10 +199,10 @@ class Migrations:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = f"{pod_path(operation.namespace, name)}/eviction"
-        # It is stored nowhere: the audit log of the API server alone has it.
+        # An eviction is not stored as an object: only the audit log of the API server has it.
         query: Query = (("fieldManager", manager(operation.decision)), *((("dryRun", "All"),) if dry_run else ()))
         problem = _cordon(self._api, operation, query)
-        if problem is not None:  # somebody may have been killed before it was
+        if problem is not None:  # a process may have ended before it cordoned the node
             return problem.detail
         answer = self._api.call("POST", path, body, query, JSON, known=(429,))
         if answer.ok:
@@ -233,7 +233,7 @@ class Migrations:
         done = uncordon(self._api, answer.body, operation.decision)
         if done.ok:
             return progress
-        return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next look tries again
+        return Running(f"node {operation.node} is still cordoned: {done.message}")  # the next poll tries again
 
 
 def _cordon(api: Api, operation: Operation, query: Query) -> Rejected | None:

@@ -18,11 +18,11 @@ class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defau
 
     ``count``: set ``replicas`` instead of ``before`` (-1: unknown); with ``frees``, wait until removed pods are gone.
     With ``pods``, these are prepared first, until ``until_ns``, and the number is written if the object still has
-    ``version``; the ones in ``pod`` get the lowest deletion cost. ``migrate``: ``pod``
-    leaves ``node`` by ``until_ns``, together with all ``pods``. ``begun_ns`` is when preparation began; ``checkpoint``:
-    pods are asked for a checkpoint. ``pods`` are ``NAME/UID``, separated by blanks. ``resize``: each of ``pods`` gets
-    requests of ``cpu`` cores and ``memory_bytes`` (0: unchanged); operations of older versions have no ``batch`` and
-    mean all pods. ``check``: Job ``name`` checks ``node``, and ``pods`` are the ids of the GPUs to check.
+    ``version``; the pods in ``pod`` get the lowest deletion cost. ``migrate``: ``pod`` leaves ``node`` by ``until_ns``,
+    together with all ``pods``. ``begun_ns`` is when preparation began; ``checkpoint``: pods are asked for a checkpoint.
+    ``pods`` are ``NAME/UID``, separated by blanks. ``resize``: each of ``pods`` gets requests of ``cpu`` cores and
+    ``memory_bytes`` (0: unchanged); operations of older versions have no ``batch`` and mean all pods. ``check``: Job
+    ``name`` checks ``node``, and ``pods`` are the ids of the GPUs to check.
     """
 
     verb: Verb

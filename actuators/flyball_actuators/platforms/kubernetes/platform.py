@@ -58,7 +58,7 @@ class KubernetesPlatform:
         self._checks = Checks(self._api, entry.check, where)
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """Replicas of the controller, and the nodes of the pods that the decision names, which must be its own."""
+        """Replicas of the controller, and the nodes of the pods that the decision names, which it must own."""
         if isinstance(decision, Check):
             return self._checks.observe(decision)
         found = self._targets.find(decision.workload)
@@ -133,7 +133,7 @@ class KubernetesPlatform:
         return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
 
     def take_back(self, handle: Handle) -> Progress | None:
-        """Let pods serve on, and open their node, while all of them are there."""
+        """Let pods serve on, and open their node, if all of them are still there."""
         if handle.operation == OVERWRITTEN:
             return None
         operation = decode(handle.operation)
@@ -142,7 +142,7 @@ class KubernetesPlatform:
         return take_back_count(self._api, operation) if operation.verb == "count" else None
 
     def abandon(self, handle: Handle) -> Progress:
-        """Progress, as :meth:`poll` says it; a move that is not over gives its node back."""
+        """Progress, as :meth:`poll` reports it; a move that is not over gives its node back."""
         progress = self.poll(handle)
         if not isinstance(progress, Running):
             return progress
@@ -186,7 +186,7 @@ class KubernetesPlatform:
 
 
 def _unsupported(target: Target, decision: Scale) -> Rejected | None:
-    """Rejection for what a Scale may request that this platform cannot do."""
+    """Rejection if a Scale requests something that this platform cannot do."""
     for what, requested in (
         ("a power limit", decision.power_limit_w),
         ("a choice of machines", decision.mix),

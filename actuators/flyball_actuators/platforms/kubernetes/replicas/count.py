@@ -46,7 +46,8 @@ def count(
 ) -> Handle | Rejected:
     """Set the number of replicas, if the object's specification is unchanged since it was read.
 
-    If pods that go must be prepared first, that is started, and :func:`poll_count` sets the number later.
+    If pods that go must be prepared first, only their preparation is started, and :func:`poll_count` sets the number
+    later.
     """
     shown, wanted = target.controller.status(obj), decision.replicas
     victims = decision.victims if isinstance(decision, Preempt) else ()
@@ -95,7 +96,7 @@ def is_applied(obj: Object, target: Target, decision: str, replicas: int) -> boo
 def poll_count(api: Api, operation: Operation, now_ns: int, *, rollback: bool = False) -> Progress:
     """Progress of the controller: done once the requested replicas are ready and removed pods are gone.
 
-    It has failed once ``operation.until_ns`` has passed (0: never); pods that end have their grace period beyond that.
+    It has failed once ``operation.until_ns`` has passed (0: never); ending pods have their grace period in addition.
     With ``rollback``, new replicas that are not ready in time are taken away again, unless the object forbids it.
     """
     target = operation.target
@@ -143,13 +144,13 @@ def _progress(api: Api, operation: Operation, obj: Object, state: SubjectState, 
     has = f"{target} has {shown.ready} of {wanted} replicas ready"
     if stuck:
         return Failed(f"{has}: {stuck}", state)
-    if there:  # those that end are not counted any more, and still have their GPUs
+    if there:  # ending pods are not counted any more, but still hold their GPUs
         return Running(f"{target} has {wanted} ready replicas, and {len(left)} pods are still ending")
     return Running(f"{has}, {shown.present} exist")
 
 
 def take_back_count(api: Api, operation: Operation) -> Progress | None:
-    """Let pods serve on that are prepared for a lower number; ``None`` if it is written, or nothing is prepared."""
+    """Let pods that are prepared for a lower number serve on; ``None`` if it is written, or no pod is prepared."""
     target = operation.target
     answer = read_object(api, target)
     if not operation.pods or lost(answer, target, operation.uid) is not None:
@@ -170,7 +171,7 @@ def take_back_count(api: Api, operation: Operation) -> Progress | None:
 def _deadline_ns(operation: Operation, obj: Object) -> int:
     """Time by which an operation must have ended, in ns since the Unix epoch; 0 where there is none."""
     until_ns = operation.until_ns
-    if until_ns and operation.target.controller.scale_method == "command":  # that is for Volcano to take the command
+    if until_ns and operation.target.controller.scale_method == "command":  # by then Volcano takes the command
         until_ns += round(START_S * _NS)
     if until_ns and operation.pods:  # a stop may have held up their preparation, and with it the write
         written = [one for one in field_managers_of(obj) if one.get("manager") == manager(operation.decision)]
@@ -238,7 +239,7 @@ def _continue_preparing(api: Api, operation: Operation, obj: Object, state: Subj
     waits, checkpoints = prepare(api, pods, decision, operation.begun_ns, now_ns, checkpoint=operation.checkpoint)
     if waits and now_ns < operation.until_ns:
         return Running(waits)
-    here = {pod["metadata"]["name"] for pod in pods}  # one that died meanwhile cannot go any more
+    here = {pod["metadata"]["name"] for pod in pods}  # a pod that died meanwhile cannot go any more
     victims = tuple(name for name in operation.pod.split() if name in here)
     query = (("fieldManager", manager(decision)),)
     answer = set_replicas(api, target, obj, operation.replicas, victims, query)

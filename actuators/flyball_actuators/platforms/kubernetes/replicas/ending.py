@@ -1,4 +1,4 @@
-"""Pods that a lowered number has taken away and that are still there, with their GPUs.
+"""Pods that a lower number of replicas removes but that still exist and hold their GPUs.
 
 A pod on a machine that has died stays until its Node object is deleted, which may be never.
 """
@@ -13,7 +13,7 @@ _NS = 1_000_000_000
 
 
 def overdue(pods: list[Object], now_ns: int) -> list[Object]:
-    """Those of the ending pods whose grace period is over; their deletion time is the end of it."""
+    """The ending pods whose grace period is over; a pod's deletion time is the end of its grace period."""
     latest_ns = now_ns - round(SLACK_S * _NS)
     return [pod for pod in pods if moment(pod["metadata"].get("deletionTimestamp")) <= latest_ns]
 

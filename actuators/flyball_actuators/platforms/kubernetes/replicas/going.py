@@ -1,9 +1,9 @@
-"""Chooses the pods that go when a number is lowered, by the rules by which their controller chooses.
+"""Chooses the pods that go when a number of replicas is lowered, by the rules of their controller.
 
-A ReplicaSet takes those first that serve least: without a node, pending, not ready, of a lower deletion cost, with more
-siblings on their node, ready for a shorter time (Kubernetes' ``ActivePodsWithRanks``). The chosen pods get the lowest
-cost, so that it agrees. A StatefulSet takes the highest ordinals, a LeaderWorkerSet the highest groups. A Job decides
-by itself, and so do several ReplicaSets in the middle of a rollout.
+A ReplicaSet first removes the pods that serve least: without a node, pending, not ready, of a lower deletion cost, with
+more siblings on their node, ready for a shorter time (Kubernetes' ``ActivePodsWithRanks``). The chosen pods get the
+lowest deletion cost, so that the ReplicaSet agrees. A StatefulSet removes the highest ordinals, a LeaderWorkerSet the
+highest groups. For a Job, and for several ReplicaSets in the middle of a rollout, the choice is not known beforehand.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def pods_to_prepare(api: Api, target: Target, obj: Object, decision: Scale | Pre
 
 
 def asks_for_checkpoint(decision: Scale | Preempt) -> bool:
-    """Whether pods that promise it write a checkpoint before they go."""
+    """Whether pods that promise a checkpoint write one before they go."""
     return isinstance(decision, Scale) or decision.checkpoint
 
 
@@ -64,7 +64,7 @@ def chosen(target: Target, obj: Object, pods: list[Object], stay: int) -> list[O
 
 
 def give_back(api: Api, target: Target, obj: Object, operation: Operation) -> None:
-    """Let pods serve again that were prepared and have stayed, because their controller took others, or was told to."""
+    """Let prepared pods that were not removed serve again: their controller removed others, or was told to."""
     uids = {uid for _, uid in operation.going}
     pods = pods_of(api, target, obj)
     stay = [] if isinstance(pods, Rejected) else [pod for pod in pods if pod["metadata"]["uid"] in uids]
@@ -77,7 +77,7 @@ def give_back(api: Api, target: Target, obj: Object, operation: Operation) -> No
 
 
 def return_pods_of_others(api: Api, target: Target, obj: Object, operation: Operation) -> None:
-    """Let pods serve again that older decisions on the number have prepared, and this one leaves where they are."""
+    """Let pods serve again that older decisions on the number prepared and that this decision does not remove."""
     uids = {uid for _, uid in operation.going}
     pods = pods_of(api, target, obj)
     for pod in [] if isinstance(pods, Rejected) else pods:

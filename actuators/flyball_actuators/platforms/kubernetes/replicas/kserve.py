@@ -1,8 +1,8 @@
 """Replicas of KServe's InferenceServices: their bounds are written, and KServe's autoscaler keeps to them.
 
 An InferenceService in deployment mode Standard (formerly RawDeployment) is served by a Deployment of its own, which a
-HorizontalPodAutoscaler or KEDA keeps between ``minReplicas`` and ``maxReplicas``; with both alike the number is fixed.
-In mode Knative the pods belong to Knative's revisions, and ``maxReplicas: 0`` means no limit.
+HorizontalPodAutoscaler or KEDA keeps between ``minReplicas`` and ``maxReplicas``; if both are equal, the number is
+fixed. In mode Knative the pods belong to Knative's revisions, and ``maxReplicas: 0`` means no limit.
 """
 
 from flyball_actuators.platforms.base import Rejected

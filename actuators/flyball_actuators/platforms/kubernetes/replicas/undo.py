@@ -1,8 +1,8 @@
-"""Sets a number back whose new replicas did not become ready in time, so that what failed holds no GPUs.
+"""Sets a number of replicas back if new ones did not become ready in time, so that those hold no GPUs.
 
-Replicas that are ready stay; a start from none is whole or not at all. The number is written under the version that was
-read, and only while it is the decision's own. The write has a field manager of its own, by which it is found again.
-Annotation ``flyball.dev/rollback: "false"`` of the controller turns it off.
+Replicas that are ready stay; only a start from no replicas is undone as a whole. The number is written under the
+version that was read, and only while it is the decision's own. The write has a field manager of its own, by which it is
+found again. Annotation ``flyball.dev/rollback: "false"`` of the controller turns it off.
 """
 
 from flyball_actuators.platforms.base import Failed, Rejected
@@ -14,7 +14,7 @@ from flyball_actuators.platforms.kubernetes.replicas.write import set_replicas
 from flyball_contracts.records import SubjectState
 
 START_S = 1_800.0
-"""New replicas may take so long to be ready; a Deployment's own progress deadline may end it sooner."""
+"""New replicas may take this long to be ready; a Deployment's own progress deadline may end it sooner."""
 ROLLBACK = "flyball.dev/rollback"
 _BACK = "back-"
 
@@ -26,7 +26,7 @@ def can_undo(operation: Operation, obj: Object) -> bool:
 
 
 def undo(api: Api, operation: Operation, obj: Object, why: str, state: SubjectState) -> Failed:
-    """Take away replicas that are not ready, if the number is still the decision's; say what became of it."""
+    """Take away replicas that are not ready, if the number is still the decision's; return the result."""
     target, ready = operation.target, state.ready or 0
     back = max(operation.before, min(ready, operation.replicas)) if operation.before else 0
     if back == operation.replicas:

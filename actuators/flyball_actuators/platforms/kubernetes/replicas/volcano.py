@@ -14,7 +14,7 @@ _MAX_RETRY = 3
 
 
 def last_retry(target: Target, obj: Object) -> Rejected | None:
-    """Rejection if the next resume fails the job: Volcano counts it as a retry, and fails a job that has had enough.
+    """Rejection if the next resume would fail the job: Volcano counts it as a retry, and limits the retries of a job.
 
     ``spec.maxRetry`` is 3 if it is not set.
     """
@@ -54,6 +54,6 @@ def send_command(
         "message": manager,
     }
     answer = api.call("POST", f"/apis/{BUS}/namespaces/{target.namespace}/commands", body, query, JSON)
-    if answer.ok or answer.status == 409:  # it is there already, and not read yet
+    if answer.ok or answer.status == 409:  # the same Command is there already, and not read yet
         return answer
     return refused(answer, f"telling Volcano about {target}")

@@ -1,4 +1,4 @@
-"""Writes the number of replicas, under the version that was read, and says what cannot be written."""
+"""Writes the number of replicas, under the version that was read, and reports what cannot be written."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from flyball_actuators.platforms.kubernetes.targets import Target, read_object
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 _TRIES = 8
-_AUTOSCALER = "kube-controller-manager"  # of all that it does, only the autoscaler writes the scale subresource
+_AUTOSCALER = "kube-controller-manager"  # of all its controllers, only the autoscaler writes the scale subresource
 
 
 def set_replicas(
@@ -25,7 +25,7 @@ def set_replicas(
     query: tuple[tuple[str, str], ...],
 ) -> Answer | Rejected:
     """Mark the victims and write the number; if one is refused, the marks are removed."""
-    deletion_cost_pods = victims if target.kind in BY_COST else ()  # of any other, all pods go
+    deletion_cost_pods = victims if target.kind in BY_COST else ()  # of any other kind, all pods go
     for victim in deletion_cost_pods:
         body = {"metadata": {"annotations": {COST: FIRST_TO_GO}}}
         cost = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
