@@ -41,7 +41,7 @@ def reading(kafka: KafkaConfig, group: str) -> Settings:
         **settings,
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        "partition.assignment.strategy": "cooperative-sticky",  # what stays goes on undisturbed
+        "partition.assignment.strategy": "cooperative-sticky",  # partitions that stay are not interrupted
         "queued.max.messages.kbytes": 4096,
         **kafka.client,
     }
@@ -68,7 +68,7 @@ class Session:
         )
         self._tables = WorldTables(PowerLimits(power_limits))
         self._world = WorldReader(settings, kafka.bootstrap, self._tables, (WORKLOADS, INVENTORY))
-        self._orders = WorldReader(settings, kafka.bootstrap, self._tables, (CONTROLS,))  # any thread may look
+        self._orders = WorldReader(settings, kafka.bootstrap, self._tables, (CONTROLS,))  # any thread may read them
         self._stop = stop
         self._followed = 0
 
@@ -105,7 +105,7 @@ class Session:
         return self._tables.view(stop)
 
     def read_world(self) -> None:
-        """Read what has arrived about the world and of other actuators until now; thread-safe."""
+        """Read what has arrived about the world and from other actuators until now; thread-safe."""
         self._world.drain()
         self._orders.drain()
         self.all.drain()

@@ -1,4 +1,4 @@
-"""Detects what a consumer does not: topics that were replaced, truncated or repartitioned, or are not allowed."""
+"""Detects what a consumer does not: topics that were replaced, truncated or repartitioned, or may not be used."""
 
 import logging
 import threading
@@ -40,12 +40,13 @@ class Shape(NamedTuple):
 class TopicsWatch:
     """Describes the topics every :data:`EVERY_S` seconds, in a thread of its own.
 
-    ``changed`` says how they differ from the start, empty while they do not; ``cut_short``: the topics are the same but
-    were truncated below what was read. ``answered_s`` is when the broker last answered, ``unchanged_s`` when the last
-    request was sent that found the topics unchanged (monotonic seconds). The caller updates ``positions``: the offset
-    of the next decision of each partition. Each time the topics are unchanged and may be read, and the stops that
-    were there at the look before have been read (``stops_read``: the offset of the next of each partition), ``seen`` is
-    called with the time of the request: nothing is started while a stop may be unread.
+    ``changed`` describes how they differ from the start, and is empty while they do not; ``cut_short``: the topics are
+    the same but were truncated below what was read. ``answered_s`` is when the broker last answered, ``unchanged_s``
+    when the last request was sent that found the topics unchanged (monotonic seconds). The caller updates
+    ``positions``: the offset of the next decision of each partition. ``seen`` is called with the time of the request
+    each time the topics are unchanged and may be read, and all stops that existed at the previous check have been read
+    (``stops_read`` returns the offset of the next stop of each partition): nothing is started while a stop may be
+    unread.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class TopicsWatch:
             except TransportError as error:
                 self._report(str(error))
                 continue
-            except Exception as error:  # a thread that ends unseen would leave the partitions to nobody
+            except Exception as error:  # if the thread ended unnoticed, no process would act on the partitions
                 _LOG.exception("the topics can no longer be watched")
                 self.changed = f"the topics can no longer be watched ({type(error).__name__}: {error})"
                 return
@@ -139,7 +140,7 @@ class TopicsWatch:
         self._problem = problem
 
     def _check_stops(self) -> None:
-        """Raise :class:`TransportError` if stops that were there at the last look have not been read since."""
+        """Raise :class:`TransportError` if stops that existed at the last check have not been read since."""
         read, ended = self._stops_read(), self._stops_end
         late = next((p for p, position in read.items() if position < ended.get(p, 0)), None)
         if late is not None:

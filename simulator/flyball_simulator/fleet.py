@@ -207,7 +207,7 @@ class Fleet:
         return messages
 
     def _delivered(self, messages: list[Message], dark: set[int], cut: set[int]) -> list[Message]:
-        """Messages that arrive: none of agents without power, and delayed ones of unreachable agents."""
+        """Messages that arrive: none from agents without power; those from unreachable agents are delayed."""
         off, away = ({self.site.nodes[i].name.encode() for i in nodes} for nodes in (dark, cut))
         found = [m for name in sorted(self._spooled.keys() - away) for m in self._spooled.pop(name)]
         for message in messages:

@@ -20,7 +20,7 @@ STEP_S = 900.0
 HORIZON_S = 129_600.0
 """The curves reach 36 h ahead, like the longest day-ahead forecasts."""
 EVERY_S = 3_600.0
-"""Interval at which they are published."""
+"""Interval at which the curves are published."""
 
 
 def make_signals(config: FleetConfig, start_ns: int, now_ns: int) -> list[Signal]:

@@ -1,4 +1,4 @@
-"""What all actuators of a group did, from the outcomes of all partitions: grants by cell, and who knows a decision."""
+"""What all actuators of a group did, from the outcomes of all partitions: grants by cell, partitions by decision."""
 
 from threading import Lock
 from typing import NamedTuple

@@ -9,7 +9,7 @@ from flyball_contracts.errors import ConfigError
 def check_live(config: ActuatorConfig) -> None:
     """Raise :class:`ConfigError` for live settings that do not name what to act on and how to stop it.
 
-    A configuration with simulated platforms only needs none of these.
+    A configuration with only simulated platforms needs none of these settings.
     """
     if config.mode != "live" or all(entry.driver == "simulated" for entry in config.platforms):
         return
@@ -45,5 +45,5 @@ def check_live(config: ActuatorConfig) -> None:
 
 
 def _for_all(patterns: Iterable[str]) -> str:
-    """The first pattern that any name of some length matches, empty without one."""
+    """The first pattern that matches every name, or every name of some length or more; empty without one."""
     return next((one for one in patterns if "*" in one and not one.strip("*?")), "")

@@ -12,7 +12,7 @@ from flyball_contracts.webhook import Cell
 class SimulatedPlatform(WebhookPlatform):
     """One simulated cell and the machines of its pools; the platform's time is the fleet's event time.
 
-    Mode live asks for no allow-list, kill switch or token here, so a server that is no simulated fleet is refused.
+    Mode live requires no allow-list, kill switch or token here, so a server that is no simulated fleet is refused.
     """
 
     name = "simulated"
@@ -24,7 +24,7 @@ class SimulatedPlatform(WebhookPlatform):
     )
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """As on any server behind the interface, if this one says that it is a simulated fleet."""
+        """As for any server behind the interface, if this one reports that it is a simulated fleet."""
         if not self._cell:
             status, body = self._call("GET", "/v1/cell")
             found = self._read(status, body, Cell, 200)

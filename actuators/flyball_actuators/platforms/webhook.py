@@ -35,7 +35,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def token_of(entry: PlatformConfig, where: str) -> str:
-    """Secret that authenticates to the server; only a server on this machine may go without.
+    """Secret that authenticates to the server; only a server on this machine may be used without one.
 
     Raises :class:`ConfigError`.
     """
@@ -126,7 +126,7 @@ class WebhookPlatform:
         """Look up the operation by the decision's id."""
         status, body = self._call("GET", f"/v1/operations/{quote(decision.id, safe='')}")
         if status == http.client.NOT_FOUND:
-            self._read(status, body, Rejection, status)  # in the platform's language: not just any server's 404
+            self._read(status, body, Rejection, status)  # a Rejection of the interface: not just any server's 404
             return None
         operation = self._read(status, body, Operation, 200)
         return self._handle(operation, decision, operation.id)
@@ -152,7 +152,7 @@ class WebhookPlatform:
             return response.status, answer
         except (OSError, http.client.HTTPException) as error:
             problem = f"no answer in {self._timeout_s:g} s" if isinstance(error, socket.timeout) else _message(error)
-            self._cell = ""  # another one may listen there when it is back
+            self._cell = ""  # another server may listen there when it is back
             if body is not None:
                 record_call(method, path, f"no answer: {problem}")
             raise PlatformError(f"{method} {self._url}{path}: {problem}") from error

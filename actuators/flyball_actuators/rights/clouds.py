@@ -68,7 +68,7 @@ AWS = (
         _OF_POOL,
     ),
 )  # fmt: skip
-"""Tests hold them to the calls, on the resources that AWS's service authorization reference has for each."""
+"""Tests compare them with the calls, on the resources that AWS's service authorization reference lists for each."""
 GCP = (
     "compute.instanceGroupManagers.get",
     "compute.instanceGroupManagers.list",

@@ -1,4 +1,4 @@
-"""The files with rights in ``infra/``: written by ``flyball schema --write infra``, held up to date by a test."""
+"""The files with rights in ``infra/``: written by ``flyball schema --write infra``, kept up to date by a test."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _GCP = "# gcloud iam roles create flyballActuator --project PROJECT --file infra
 
 
 def contents(folder: Path) -> Mapping[str, str]:
-    """Text of each file by its path below ``folder``; manifests keep what is no rule."""
+    """Text of each file by its path below ``folder``; manifests keep everything except their rules."""
     manifests = {f"kubernetes/{name}.yaml": folder / "kubernetes" / f"{name}.yaml" for name in FILES}
     return {
         "aws/actuator-policy.json": json.dumps(aws_policy(), indent=2) + "\n",

@@ -122,7 +122,7 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
     "flyball-controller-machines": (Rule("", ("nodes", "pods"), _FOLLOWED),),
     "flyball-names": (Rule("flyball.dev", ("workloadnames",), ("get",), (NAMES,)),),
 }  # fmt: skip
-"""Rules of each ClusterRole, by its name; tests on real API servers hold them to the calls that are made."""
+"""Rules of each ClusterRole, by its name; tests on real API servers compare them with the calls that are made."""
 FILES = ("actuator", "agent", "autoscaler", "controller", "karpenter", "kueue")
 """Manifests in ``infra/kubernetes`` that have these roles."""
 

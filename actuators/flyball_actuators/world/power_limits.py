@@ -12,9 +12,9 @@ from flyball_contracts.records import Inventory
 
 _LOG = logging.getLogger(__name__)
 MOST_W = 2000.0
-"""No GPU takes more; an inventory that says so is wrong."""
+"""No GPU takes more; an inventory that shows more is wrong."""
 KEPT_DAYS = 7
-"""A limit that was lowered may be raised to the former one for so long."""
+"""A limit that was lowered may be raised to its former value for this many days."""
 _DAY_NS = 86_400_000_000_000
 
 
@@ -28,8 +28,8 @@ class _Largest(NamedTuple):
 class PowerLimits:
     """Power limits in W. Inventories show the present limit, which may have been lowered, so the largest one counts.
 
-    It counts for ``KEPT_DAYS`` after it was lowered. More than was known before counts once two inventories in a row
-    show it, and more than ``MOST_W`` never does. With a ``path`` the largest limits survive a restart. A file that
+    It counts for ``KEPT_DAYS`` after it was lowered. A limit above the known one counts once two inventories in a row
+    show it; a limit above ``MOST_W`` never counts. With a ``path`` the largest limits survive a restart. A file that
     cannot be read or written is logged and ignored: limits are then bounded by what inventories show now, which is
     never more.
     """
@@ -51,7 +51,7 @@ class PowerLimits:
             self._made = None
 
     def _see(self, device: str, limit_w: float, now_ns: int) -> bool:
-        """Whether another limit counts now, or for another time."""
+        """Add the limit that a device shows; return whether the limit that counts, or its day, has changed."""
         known, today = self._largest.get(device), now_ns // _DAY_NS
         claimed_w = self._claims.pop(device, 0.0)
         lowered_day: int | None = None
@@ -85,7 +85,7 @@ class PowerLimits:
                 for part in node.allocations if most_w else ():
                     of_cell[part.workload] = max(most_w, of_cell.get(part.workload, 0.0))
             made = self._made = found
-            if self._changed and self._path is not None:  # once for all that a start brings
+            if self._changed and self._path is not None:  # once for all inventories that a start reads
                 _write(self._path, self._largest)
                 self._changed = False
         return made

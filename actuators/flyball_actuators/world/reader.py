@@ -78,7 +78,7 @@ class WorldReader:
         return sum(max(0, end - self._positions[place]) for place, (_, end) in found.items())
 
     def drain(self, wait_s: float = 0.0) -> None:
-        """Read all records that have arrived; thread-safe, and none once the reader is closed."""
+        """Read all records that have arrived, none once the reader is closed; thread-safe."""
         with self._lock:
             while not self._closed:
                 messages = self._consumer.consume(_BATCH, wait_s)

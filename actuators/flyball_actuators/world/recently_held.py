@@ -1,4 +1,4 @@
-"""Replicas that inventories do not show any more: an agent that leaves them out must not lift a quota."""
+"""Replicas that inventories do not show any more: an agent that leaves them out must not free quota."""
 
 from flyball_actuators.guard import UNSEEN_S, Placed, World
 

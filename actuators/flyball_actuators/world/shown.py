@@ -10,7 +10,7 @@ _Key = tuple[str, str]
 
 
 class Shown:
-    """Nodes, replicas and GPUs. An inventory that repeats the one before it is passed over."""
+    """Nodes, replicas and GPUs. An inventory that repeats the one before it changes no table."""
 
     def __init__(self) -> None:
         self.inventories: dict[str, Inventory] = {}
@@ -27,7 +27,7 @@ class Shown:
 
     @property
     def usd_per_gpu_hour(self) -> Mapping[str, float]:
-        """Lowest price of a GPU by cell, in USD per hour; without the cells of which no inventory has one."""
+        """Lowest price of a GPU by cell, in USD per hour; cells without a price in any inventory are left out."""
         if self._cheapest is None:
             found: dict[str, float] = {}
             for cell, price in self._prices.values():
@@ -54,7 +54,7 @@ class Shown:
         self._offer(name)
 
     def forget(self, node: str) -> None:
-        """Apply the end of an inventory."""
+        """Remove the inventory of a node."""
         was = self.inventories.pop(node, None)
         if was is None:
             return
@@ -102,7 +102,7 @@ class Shown:
             self._count(key, 1)
 
     def _put(self, key: _Key, parts: Mapping[str, tuple[str, ...]]) -> None:
-        """Place the replicas of a workload; one that spans nodes counts once, on the node that was known first."""
+        """Place the replicas of a workload; a replica that spans nodes counts once, on the node known first."""
         cell, workload = key
         replicas: dict[str, str] = {}
         for node in sorted(parts, key=self._rank.__getitem__):

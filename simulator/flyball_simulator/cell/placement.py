@@ -74,8 +74,8 @@ class Placement:
     """Replicas of all workloads; ``wanted`` is the desired number per workload.
 
     A replica that does not fit stays desired and is placed as soon as there is room, by priority. A gang is placed
-    whole or not at all. Where there are ``shares`` of a workload, they say how many of its replicas run in each of its
-    pools. ``open`` nodes take replicas, ``changed`` ones are to be announced. ``stale``: the rows must be computed
+    whole or not at all. If a workload has ``shares``, they are the numbers of its replicas that run in each of its
+    pools. ``open`` nodes take replicas; ``changed`` nodes have to be announced. ``stale``: the rows must be computed
     again. ``cordoned_by_request`` are GPUs that a client has cordoned.
     """
 

@@ -91,7 +91,7 @@ class Plant:
         raise RecordError(f"there is no node {name!r} in cell {self.config.cell}")
 
     def is_present(self, node: str) -> bool:
-        """Whether a node is present: bought machines are returned after they have been empty for long."""
+        """Whether a node is present; bought machines are returned once they have been empty for long."""
         return any(one.name == node and self.machines.present[i] for i, one in enumerate(self.site.nodes))
 
     def observe_node(self, node: int) -> SubjectState:
@@ -151,7 +151,7 @@ class Plant:
     def scale(self, w: int, replicas: int) -> None:
         """Set the number of replicas, in any pool; the newest stop first.
 
-        :class:`RecordError` for an impossible number.
+        Raises :class:`RecordError` for an impossible number.
         """
         self.placement.check(w, replicas)
         self.placement.wanted[w] = replicas
@@ -256,7 +256,7 @@ class Plant:
         return Step(moment, now_ns, random, running, self._rows, gpu)
 
     def _vacate(self, node: int) -> None:
-        """Stop at once what runs on a node that is taken away; unsaved work is lost, of a gang everywhere."""
+        """Stop at once all replicas on a node that is taken away; unsaved work is lost, a gang's on all its nodes."""
         for w, placed in enumerate(self.placement.placed):
             here = [replica for replica in placed if replica.node == node]
             working = sum(r.ready_ns <= self.clock_ns and not r.stopping for r in here)

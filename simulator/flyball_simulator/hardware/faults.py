@@ -30,7 +30,7 @@ class FaultyGpu(NamedTuple):
     """One faulty GPU in one tick: ``pace`` is the share of its clock that is left, 0 when it is dead.
 
     ``corrected`` and ``uncorrected`` count this tick's ECC errors; ``lost``: the driver reads nothing from it.
-    ``link_pace`` is the pace of work because of its links, whose errors of this tick are counted by kind. ``braked``:
+    ``link_pace`` is the pace of work that its links allow; their errors of this tick are counted by kind. ``braked``:
     its rack has too little power; ``off``: its node has none; ``cut``: its node is unreachable, and runs on.
     """
 

@@ -44,7 +44,8 @@ class Machines:
     def reclaim(self, away: set[int]) -> list[int]:
         """Remove the machines in ``away``, which cannot be bought meanwhile, and return those that were present.
 
-        A machine that has left the set is present again if it was there at the start; a bought one can be bought again.
+        A machine that is no longer in the set comes back by itself if it was present at the start and its pool is not
+        managed; any other can be bought again.
         """
         taken = sorted(node for node in away - self.away if self.present[node])
         for node in taken:

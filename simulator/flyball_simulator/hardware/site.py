@@ -72,7 +72,7 @@ def build_site(config: FleetConfig, start_ns: int) -> Site:
         sku = SKUS[pool.sku]
         for number in range(1, max(pool.nodes, pool.max_nodes) + 1):
             name = f"{pool.name}-{number:03d}"
-            # The start is part of it: a fleet started again must not look like a repetition of the first run.
+            # The start is part of the id: a fleet started again must not look like a repetition of the first run.
             boot_id = record_id("boot", config.cell, name, config.seed, start_ns)
             devices = _devices(config, name, sku, pool.gpus_per_node)
             rack, leaf = _domains(pool, number)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Departure(NamedTuple):
-    """Some work that left the queue served; its wait, in seconds, goes evenly from ``first_s`` to ``last_s``."""
+    """Work that was served and left the queue; its wait, in seconds, varies evenly from ``first_s`` to ``last_s``."""
 
     work: float
     first_s: float
@@ -86,7 +86,7 @@ class FluidQueue:
             else:
                 newest.last_s -= (newest.last_s - newest.first_s) * gone / newest.work
                 newest.work -= gone
-            over -= gone  # counted down to 0: what rounding leaves of the sums would be turned away for ever
+            over -= gone  # counted down to 0: rounding errors of the sums would be rejected for ever
             lost += gone
         self.work -= lost
         return lost

@@ -26,7 +26,7 @@ COLUMNS = np.array([
     )
 ])  # fmt: skip
 LATENCIES = [6, 7]
-"""The latencies among them."""
+"""Indices of the latencies in ``COLUMNS``."""
 LEAST_PACE = 0.01
 
 
@@ -62,7 +62,7 @@ class ServiceLoad:
         return np.array([queue.work for queue in self._queues])
 
     def step(self, moment: Moment, random: Generator, running: Running, rows: Ints) -> None:
-        """Arrivals are shared evenly by the ready replicas (for reports by all replicas while none is ready)."""
+        """Share arrivals evenly among the ready replicas (in reports, among all replicas while none is ready)."""
         mine = slice(self.first, self.first + self.count)
         dt = moment.dt_s
         rate = self._arrivals.take(moment)
@@ -136,5 +136,5 @@ class ServiceLoad:
         return np.minimum(rho, 0.98) ** (np.sqrt(2.0 * (ready + 1.0)) - 1.0)
 
     def _mean_wait_s(self, rho: Doubles, ready: Doubles) -> Doubles:
-        """Mean of a wait below saturation, where there is one."""
+        """Mean wait below saturation, over the requests that wait at all."""
         return self._service_s / np.maximum(ready, 1.0) / (1.0 - np.minimum(rho, 0.98))

@@ -53,7 +53,7 @@ class Tokens:
         return rows
 
     def slowed(self, rows: Floats, of: Ints, longer: Doubles) -> Floats:
-        """Rows of replicas of services ``of`` [R], whose prompts and tokens take so many times as long [R]."""
+        """Rows of the replicas of services ``of`` [R], whose prompts and tokens take ``longer`` [R] times as long."""
         found = rows[of]
         found[:, COLUMNS[:2]] += np.outer((longer - 1.0) * self._prompt_s[of], (1.0, SPREAD))
         found[:, COLUMNS[2:4]] *= longer[:, None]

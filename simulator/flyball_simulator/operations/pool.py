@@ -42,7 +42,7 @@ class PoolTask:
         return Progress("running", f"pool {self._pool}: {ready} of {self._wanted} machines are there")
 
     def supersede(self) -> bool:
-        """Ordered machines arrive until a newer decision returns them."""
+        """Ordered machines still arrive, unless a newer decision returns them."""
         return False
 
     def _chosen(self, decision: Scale, count: int) -> list[int]:

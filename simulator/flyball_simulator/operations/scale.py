@@ -93,7 +93,7 @@ class ScaleTask:
         return False
 
     def _counted(self) -> list[int]:
-        """Desired replicas in each of the workload's pools; replicas of no portion stay."""
+        """Desired replicas in each of the workload's pools; replicas in pools without a portion stay."""
         plant, w = self._plant, self._w
         name, live, pools = plant.specs[w].workload, plant.placement.live(w), plant.placement.workloads[w].nodes
         counted = {pool: 0 for _, pool in self._portions}

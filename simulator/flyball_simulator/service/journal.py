@@ -29,7 +29,7 @@ class HeaderEntry(msgspec.Struct, frozen=True, tag="head"):
 
 
 class SubmissionEntry(msgspec.Struct, frozen=True, tag="asked"):
-    """A submission before a tick."""
+    """A submission that was received before tick ``tick``."""
 
     tick: int
     submission: Submission

@@ -27,9 +27,9 @@ class SubmitResult(NamedTuple):
 class Platform:
     """A thread-safe fleet; submissions take effect at the next tick.
 
-    ``baseline`` is the same fleet without Flyball, which ticks along. ``speed`` is event seconds per second of the wall
-    clock, 0 if ticks are not paced. With a ``journal``, submissions are recorded before they are carried out, and ticks
-    before they are sent. Errors are those of :class:`Fleet` and its operations.
+    ``baseline`` is the same fleet without Flyball, which advances with it. ``speed`` is event seconds per second of the
+    wall clock, 0 if ticks are not paced. With a ``journal``, submissions are recorded before they are carried out, and
+    ticks before they are sent. Errors are those of :class:`Fleet` and its operations.
     """
 
     def __init__(

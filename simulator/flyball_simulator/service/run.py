@@ -34,7 +34,7 @@ def run_fleet(
     ``speed`` is event seconds per wall second (infinite: as fast as the broker accepts); the wall clock only paces.
     Each tick has its own absolute due time, so a late one delays no other. With ``listen`` (``HOST:PORT``) the platform
     API is served there, and ``listening`` is called with its URL. With ``baseline`` the same fleet without Flyball runs
-    along, for its account. With ``state``, a file, the fleet resumes where its process ended, however it ended: it
+    alongside, for its account. With ``state``, a file, the fleet resumes where its process ended, however it ended: it
     repeats the recorded ticks from the recorded start, and sends those that the broker has not acknowledged.
 
     Raises :class:`TransportError` if the broker does not answer at the start, :class:`ConfigError` for an invalid

@@ -64,7 +64,8 @@ class Sender:
     def send(self, messages: list[Message], tick: int | None = None) -> None:
         """Queue the messages of a tick; waits while the queue is full, and gives up only at a stop.
 
-        Frames wait until the broker has the inventories before them, which they refer to: partitions share no order.
+        Frames wait until the broker has the preceding inventories, to which they refer: there is no order across
+        partitions.
         """
         watched = None if self._acknowledged is None else tick
         if watched is not None:

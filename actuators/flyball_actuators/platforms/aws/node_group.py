@@ -113,7 +113,7 @@ class NodeGroup:
     def _give_up(
         self, operation: Operation, group: dict[str, Any], current: PoolState, now_ns: int, why: str
     ) -> Progress:
-        """Withdraw the missing nodes, or they would be bought later; until it is too late while the group is in use."""
+        """Withdraw the missing nodes, or they would be bought later; retry while the group is busy until time is up."""
         if operation.verb == "shrink" or _mark_of(group) != mark(operation.decision):
             return Failed(why, current.state)
         back = self._set(operation.before, mark(f"{operation.decision}/back"))

@@ -1,8 +1,8 @@
 """Checks a node by a Job, and uncordons the node if the Job succeeds.
 
-A node that is open is cordoned first; one that another client has cordoned is left alone.
+An open node is cordoned first; a node that another client has cordoned is left alone.
 
-The scheduler places the Job, since it knows the free GPUs; it tolerates the cordon and can run on no other node. Its
+The scheduler, which knows the free GPUs, places the Job; the Job tolerates the cordon and can run on no other node. Its
 name is derived from the decision, so that it is created once and can be found again. Kubernetes deletes it a day later.
 """
 

@@ -113,7 +113,7 @@ class Migrations:
         return self._finish(operation, here, Failed("nothing had gone, and all is as it was before"))
 
     def abandon(self, operation: Operation, progress: Running) -> Progress:
-        """Open the node for a move that a newer one has overtaken, unless it must be checked; pods stay the newer's.
+        """Open the node of a move that a newer one has overtaken, unless a check opens it; the newer keeps the pods.
 
         Raises :class:`PlatformError` if the node cannot be opened now.
         """

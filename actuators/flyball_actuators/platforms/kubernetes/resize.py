@@ -109,7 +109,7 @@ def find_resize(api: Api, target: Target, obj: Object, decision: Scale, wanted: 
     if not ours:
         return None
     expected = _state(target.controller.status(obj), wanted, applies_to_all=all(has(pod, wanted) for pod in found))
-    operation = _operation(target, obj, decision, wanted, ours)  # it may be less than it was let through for
+    operation = _operation(target, obj, decision, wanted, ours)  # these may be fewer pods than the decision was granted
     return Handle(operation=operation.encode(), expected=expected, answer="found on the pods")
 
 
@@ -135,7 +135,7 @@ def patched(api: Api, pod: Object, wanted: Resources, who: str, *, dry: bool) ->
     requests = {name: quantity(float(value)) for name, value in values.items() if value}
     resources: dict[str, Any] = {"requests": requests}
     raised = {name: value for name, value in requests.items() if name in limits}
-    if raised:  # a limit stays the request's own, or the quality of service would change
+    if raised:  # limits follow the requests, or the quality of service would change
         resources["limits"] = raised
     body = {"spec": {"containers": [{"name": container["name"], "resources": resources}]}}
     query = (("fieldManager", who), *((("dryRun", "All"),) if dry else ()))

@@ -110,7 +110,7 @@ def unmark_pods(api: Api, pods: list[Object], decision: str, query: tuple[tuple[
 
 
 def exceeded_budget(api: Api, namespace: str, pods: list[Object]) -> str:
-    """Disruption budget that does not allow to evict all pods at once; empty if there is none."""
+    """Disruption budget that does not allow the eviction of all pods at once; empty if there is none."""
     budgets = api.listed(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
     if not budgets.ok:
         return refused(budgets, f"listing the disruption budgets of namespace {namespace}").detail
@@ -133,7 +133,7 @@ def _with_load(api: Api, pods: list[Object]) -> list[Object]:
     namespace = pods[0]["metadata"]["namespace"]
     slices = api.listed(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
     if not slices.ok:
-        return pods  # without the right to look, all of the time for it is waited
+        return pods  # without the right to read them, the pods wait for the whole drain time
     ready = {
         endpoint.get("targetRef", {}).get("uid")
         for one in slices.body

@@ -58,7 +58,7 @@ class Targets:
     def find(self, workload: str) -> tuple[Target, Object] | Rejected:
         """Read the object that runs a workload; ``Rejected`` if there is none or more than one.
 
-        Where objects of several namespaces claim it, it is that of the namespace that the controller says.
+        If objects of several namespaces claim it, the object in the namespace that the controller has written counts.
         """
         with self._lock:
             if workload not in self._known or time.monotonic() - self._listed_s >= _RELIST_S:
@@ -119,7 +119,7 @@ class Targets:
                 if not answer.ok:
                     return refused(answer, f"listing the {kind.resource} of namespace {namespace}")
                 for obj in answer.body:
-                    if owner_of(obj).get("kind") in BY_NAME:  # what commands it is found, too
+                    if owner_of(obj).get("kind") in BY_NAME:  # its owner is found, too
                         continue
                     target = Target(kind.name, namespace, obj["metadata"]["name"])
                     known.setdefault(workload_of(obj), []).append(target)
@@ -132,7 +132,7 @@ class Targets:
 
 
 def read_object(api: Api, target: Target) -> Answer:
-    """Read an object, and beside it the Deployment of its own that runs its replicas, if there is one."""
+    """Read an object and, if there is one, the Deployment of its own that runs its replicas."""
     answer = api.get(target.path)
     if not answer.ok or not target.controller.behind:
         return answer
@@ -145,9 +145,10 @@ def read_object(api: Api, target: Target) -> Answer:
 
 
 def lost(answer: Answer, target: Target, uid: str) -> Failed | None:
-    """Why an operation on the object with this uid cannot be followed, by the answer to reading it.
+    """Why an operation on the object with this uid cannot be followed, judged by the answer to a read of the object.
 
-    Raises :class:`PlatformError` if it may not be read now: an API server that has just started forbids everything.
+    Raises :class:`PlatformError` if the object may not be read now: an API server that has just started forbids
+    everything.
     """
     if answer.status == 404 or (answer.ok and answer.body["metadata"]["uid"] != uid):
         return Failed(f"{target} is gone; it was deleted after the decision was submitted")
@@ -157,7 +158,7 @@ def lost(answer: Answer, target: Target, uid: str) -> Failed | None:
 
 
 def unless_forbidden(found: T | Rejected) -> T | Rejected:
-    """What was found, or that it is not there; :class:`PlatformError` if it may not be read now, as in :func:`lost`."""
+    """Return ``found`` as it is; raise :class:`PlatformError` if it may not be read now, as in :func:`lost`."""
     if isinstance(found, Rejected) and found.code == "platform":
         raise PlatformError(found.detail)
     return found

@@ -26,10 +26,10 @@ _NS = 1_000_000_000
 class AdmissionCheckController:
     """Answers an AdmissionCheck in a thread of its own.
 
-    A job without Flyball's workload annotation is admitted at once, an annotated one after ``hold_s`` with quota and
-    without a decision; Kueue then chooses the place. A job that a decision has claimed is left to it, until the claim
-    lapses after ``FOLLOWED_NS``. The controller also answers while the kill switch is on, because the queue waits for
-    its answer.
+    A job without Flyball's workload annotation is admitted at once. An annotated job is admitted once it has had quota
+    for ``hold_s`` without a decision; Kueue then chooses the place. A job that a decision has claimed is left to that
+    decision, until the claim lapses after ``FOLLOWED_NS``. The controller also answers while the kill switch is on,
+    because the queue waits for its answer.
     """
 
     def __init__(self, api: Api, check: str, namespaces: tuple[str, ...], hold_s: float, period_s: float) -> None:

@@ -135,7 +135,7 @@ class KueuePlatform:
         if isinstance(progress, Running):
             return progress
         self._admission.release(operation.uid, operation.decision)
-        if isinstance(progress, Done) and operation.place:  # it is there, so the offer that was chosen is what it has
+        if isinstance(progress, Done) and operation.place:  # the gang is placed, so it has the chosen offer
             return progress._replace(observed=msgspec.structs.replace(progress.observed, mix=handle.expected.mix))
         return progress
 
@@ -281,7 +281,7 @@ class KueuePlatform:
         )
 
     def _give_up(self, operation: Queued, why: str, *, now: bool = False) -> Failed:
-        """Restore the state before: deactivate a job that the decision activated and that does not run."""
+        """Restore the earlier state: deactivate a job that the decision activated and that does not run."""
         target = operation.target
         late = "" if now else "not within 15 minutes: "
         obj = self._targets.read(target)
@@ -298,5 +298,5 @@ class KueuePlatform:
 
 
 def _without_end(operation: Queued) -> Queued:
-    """The same for :func:`poll_count`: how long it may take is judged here, and a job is then made inactive again."""
+    """The operation without its deadline, for :func:`poll_count`: this platform enforces the deadline itself."""
     return msgspec.structs.replace(operation, until_ns=0)

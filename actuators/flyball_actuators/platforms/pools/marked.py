@@ -15,9 +15,9 @@ def found_marked(
 ) -> Handle | Rejected | None:
     """Find a decision by mark and number.
 
-    Our mark and our number: it was done. Our mark and the old number: it was not, and the absolute number may be set,
-    or set again. No mark, and the version that was judged: it was never started. Anything else was changed by others,
-    who may have overwritten the mark.
+    With our mark and our number, it was done. With our mark and the old number, it was not, and the absolute number may
+    be set, or set again. Without our mark, but with the version that was judged, it was never started. Otherwise
+    another client has changed the resource, and may have overwritten the mark.
     """
     before = decision.replicas_before if observed is None or observed.replicas is None else observed.replicas
     ours = marked == mark(decision.id)

@@ -15,7 +15,8 @@ class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defau
     """The submission of one decision: ``machines`` are requested where there were ``before``.
 
     ``ids`` are the machines to return, comma-separated. ``call`` is the cloud's id of the request, ``seen`` the newest
-    event before it. ``short`` says why fewer came than requested. Given up after ``until_ns``.
+    event before it. ``short`` is why fewer machines came than were requested. The operation is given up after
+    ``until_ns``.
     """
 
     verb: Literal["grow", "shrink"]

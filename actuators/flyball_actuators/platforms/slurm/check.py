@@ -1,9 +1,9 @@
 """Checks a node by a batch job, and resumes the node if the job exits with status 0.
 
 No job can run on a drained node. So a node that is open, or that Flyball drained, is reserved for the actuator's user
-for as long as a check may take, and then resumed: only that job can use it. If the check fails, the node is drained
-again before the reservation is deleted. Reservation and job are named after the decision, so each step is safe to
-repeat.
+for as long as a check may take, and then resumed: only the job of the check can use it. If the check fails, the node is
+drained again before the reservation is deleted. Reservation and job are named after the decision, so each step is safe
+to repeat.
 """
 
 import hashlib
@@ -161,9 +161,9 @@ class Checks:
             if problem is not None:
                 return problem
         partition = next(one for one in self._partitions if one in shown.partitions)
-        # Whoever reads the decision knows the job's name: a file of that name could be a link that waits in /tmp.
+        # Anyone who reads the decision knows the job's name, and could have put a link of that name into /tmp.
         output = f'exec >"$(mktemp {_OUTPUT}/{name}.XXXXXXXX)" 2>&1'
-        gpus = max(shown.gpus, operation.gpus)  # where Slurm counts fewer than there are, it hides some
+        gpus = max(shown.gpus, operation.gpus)  # if Slurm counts fewer GPUs, it hides some
         script = f"{output}; export {GPUS}={gpus}; exec {shlex.join(self._config.command)}"
         answer = self._commands.run(
             "sbatch", "--parsable", f"--job-name={name}", f"--reservation={name}", f"--nodelist={node}",

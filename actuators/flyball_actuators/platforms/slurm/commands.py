@@ -11,7 +11,7 @@ from flyball_contracts.records.commands.outcomes import RefusalCode
 _OURS = ("SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
 _OPERATOR = "run the actuator as SlurmUser or as an operator (sacctmgr modify user NAME set adminlevel=operator)"
 _AGAIN = "decide again on what the queue shows now"
-# What slurmctld answers when it has understood and will not; anything else may have happened or not.
+# Answers by which slurmctld refuses a command; after any other error, the command may have had an effect.
 _NO: tuple[tuple[str, RefusalCode, str], ...] = (
     ("Access/permission denied", "platform", _OPERATOR),
     ("Invalid user id", "platform", _OPERATOR),

@@ -108,7 +108,7 @@ def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, 
         if isinstance(status, StepStatus):
             statuses.append(status)
         elif status.code == "conflict":
-            statuses.append(StepStatus(status.detail))  # it has changed by itself; the next look shows to what
+            statuses.append(StepStatus(status.detail))  # it has changed by itself; the next poll shows its new state
         else:
             refused.append(status.detail)
     state = _state(known, operation.workload, partitions)

@@ -93,7 +93,7 @@ class Job(NamedTuple):
 
     @property
     def suspended(self) -> bool:
-        """Whether it is suspended until it is resumed; one that Slurm's own scheduler suspends keeps its priority."""
+        """Whether it is suspended until it is resumed; a job that Slurm's own scheduler suspends keeps its priority."""
         return self.state == "SUSPENDED" and self.priority == 0
 
     @property

@@ -112,7 +112,7 @@ def _next_step(commands: Commands, operation: Operation, job: Job, mark: Mark, n
 
 
 def _drain(commands: Commands, operation: Operation) -> Rejected | None:
-    """Drain the node; one that is drained or down keeps its reason."""
+    """Drain the node; if it is drained or down already, it keeps its reason."""
     found = _STATE.search(commands.query("scontrol", "-o", "show", "node", operation.node))
     if found is not None and ("DRAIN" in found[1] or "DOWN" in found[1]):
         return None

@@ -10,9 +10,9 @@ from flyball_actuators.platforms.slurm.targets import key_of
 class Operation(operations.NamedOperation, frozen=True, kw_only=True, omit_defaults=True):
     """The submission of one decision; ``jobs`` are the marked jobs, comma-separated.
 
-    ``count``: set ``replicas``; with ``serve`` they must run, and running jobs in the partitions ``pause``, which are
-    comma-separated, are suspended. ``migrate``: ``replica`` leaves ``node``. ``check``: a job checks ``node``, with at
-    least ``gpus`` GPUs. The operation is given up after ``until_ns``.
+    ``count``: set ``replicas``; with ``serve`` they must run. Jobs to stop that run in one of the partitions ``pause``,
+    which are comma-separated, are suspended. ``migrate``: ``replica`` leaves ``node``. ``check``: a job checks
+    ``node``, with at least ``gpus`` GPUs. The operation is given up after ``until_ns``.
     """
 
     verb: Literal["count", "migrate", "check"]

@@ -2,7 +2,7 @@
 
 A suspended job keeps its nodes, its memory and its GPUs, which no other job gets, and goes on where it was. So it is
 suspended only if nothing is to get its place: a pause until a time, without a beneficiary and without a checkpoint. Its
-partition must allow it by ``PreemptMode=SUSPEND``, which is how Slurm says that jobs there may be suspended.
+partition must allow it by ``PreemptMode=SUSPEND``, by which Slurm permits the suspension of jobs there.
 """
 
 import re

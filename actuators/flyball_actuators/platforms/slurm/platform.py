@@ -51,7 +51,7 @@ class SlurmPlatform:
         self._clock = clock
 
     def observe(self, decision: AnyDecision) -> SubjectState | Rejected:
-        """Jobs of the workload, and the nodes of the replicas that the decision names, which must be its own."""
+        """Jobs of the workload, and the nodes of the replicas that the decision names, which it must own."""
         if isinstance(decision, Check):
             return self._checks.observe(decision)
         known = queue(self._commands)
@@ -110,7 +110,7 @@ class SlurmPlatform:
         return progress._replace(observed=msgspec.structs.replace(progress.observed, nodes=nodes))
 
     def take_back(self, handle: Handle) -> Progress | None:
-        """Let jobs run on that were asked for a checkpoint, while none of them has stopped."""
+        """Let jobs that were sent a checkpoint signal run on, if none of them has stopped."""
         if handle.operation == _OVERWRITTEN:
             return None
         operation = decode(handle.operation)
@@ -119,8 +119,8 @@ class SlurmPlatform:
     def find(self, decision: AnyDecision, observed: SubjectState | None) -> Handle | None:
         """Find the operation by the decision's marks.
 
-        Nothing is done before all jobs are marked: with marks on only some, it was never started. Without marks, on
-        jobs that differ from the observed ones, the marks may have been overwritten: the outcome is unknown.
+        Nothing is done before all jobs are marked: if only some are marked, it was never started. If none is marked and
+        the jobs differ from the observed ones, the marks may have been overwritten: the outcome is unknown.
         """
         if isinstance(decision, Check):
             return self._checks.find(decision, self._clock())

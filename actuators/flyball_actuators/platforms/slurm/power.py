@@ -1,8 +1,8 @@
 """Nodes of a partition that Slurm powers off and on (``SuspendProgram``, ``ResumeProgram``), as a pool of machines.
 
 A decision marks nodes in their comments, then powers them up, or powers down idle ones. A second power-up of a node
-that is starting would wait in vain for another start, so it is sent only while Slurm shows that the first was not.
-Slurm itself powers down nodes that are idle for ``SuspendTime``.
+that is starting would wait in vain for another start, so it is sent only while Slurm shows that the first one was not
+sent. Slurm itself powers down nodes that are idle for ``SuspendTime``.
 """
 
 import hashlib
@@ -182,7 +182,7 @@ class PowerSave:
                 return problem
         problem = self._set_power(nodes, to)
         if problem is not None:
-            for node in nodes:  # nothing was started, so nothing may be found
+            for node in nodes:  # nothing was started, so no mark may be found
                 self._commands.apply("scontrol", "update", f"NodeName={node.name}", f"Comment={node.comment}")
             return problem
         return self._handle(decision, current.machines, nodes, f"nodes {names} are turned {to}")
