@@ -11,9 +11,9 @@ class ActuatorReport:
     """Counts of one run.
 
     ``decisions`` were read and decoded, ``undecodable`` went to the dead letters. ``statuses`` and ``refusals`` count
-    the final outcomes that this actuator was the first to publish, by status and by refusal code;
-    ``unreadable_world`` counts skipped workloads and inventories, and ``breakers_opened`` how often a
-    platform was found not to answer.
+    the final outcomes that this actuator was the first to publish, by status and by refusal code; ``unreadable_world``
+    counts skipped workloads, inventories, orders and outcomes, and ``breakers_opened`` how often a platform was found
+    not to answer.
     """
 
     decisions: int = 0

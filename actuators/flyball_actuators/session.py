@@ -157,7 +157,7 @@ class Session:
 
     @property
     def unreadable(self) -> int:
-        """Workloads, inventories and outcomes that could not be decoded."""
+        """Workloads, inventories, orders and outcomes that could not be decoded."""
         return self._world.undecodable + self._orders.undecodable + self.log.undecodable
 
     def close(self) -> None:

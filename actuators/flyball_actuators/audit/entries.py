@@ -45,8 +45,8 @@ class Judged(Entry, frozen=True, kw_only=True, tag="checks"):
     """The guard's checks: those that ``passed``, and the one that ``objected``.
 
     Stages: on ``arrival``, on the ``observed`` state, once ``claimed``, and ``last`` right before the decision is
-    submitted. On arrival and once claimed, only objections are recorded. An entry of this kind is on disk only once a
-    later entry is synced.
+    submitted. On arrival and once claimed, only objections are recorded. An entry of this kind is certainly on disk
+    only once a later entry is synced.
     """
 
     stage: Stage

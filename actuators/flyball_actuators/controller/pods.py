@@ -117,7 +117,7 @@ def allocations_of(
     """Pods of a node with their devices, ordered by workload and replica.
 
     The API server knows how many devices a pod has, not which. A pod keeps the devices of ``before`` while they exist;
-    new pods get those with the fewest users, the oldest pod first.
+    new pods get the devices with the fewest users, the oldest pod first.
     """
     rows: dict[str, list[int]] = {GPU: []}
     for row, device in enumerate(node.devices):

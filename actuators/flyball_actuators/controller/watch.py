@@ -73,7 +73,7 @@ class Watch(Generic[T]):
                 if failures > 3:
                     self._version = ""
                 self._stop.wait(min(_LONGEST_S, 0.25 * 2**failures) * (0.5 + random.random() / 2))
-            except Exception as error:  # a fault of ours must not leave a list that is silently old
+            except Exception as error:  # a bug must not leave a list silently stale
                 failures += 1
                 self._version = ""
                 _LOG.exception("%s: listing again", self._path)

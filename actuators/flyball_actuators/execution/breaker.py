@@ -73,7 +73,7 @@ class Breaker:
         """Make a call and count whether it was answered."""
         try:
             answer = function(*arguments, **named)
-        except StoppedError:  # says nothing about the platform
+        except StoppedError:  # shows nothing about the platform
             with self._lock:
                 self._probing = False
             raise

@@ -413,7 +413,7 @@ class Carrier:
             self._ledger.withdraw(task.decision)
         self._judge.forgive(task.decision)
         task.maybe_submitted, task.step = False, "waiting"
-        if self._judge.still(task.decision) is not None:  # else the newer one was refused meanwhile
+        if self._judge.still(task.decision) is not None:  # otherwise the newer one was refused meanwhile
             task.aside = verdict
 
     def _refuse(self, task: Task, verdict: Verdict, unsuitable_nodes: tuple[str, ...] = ()) -> None:

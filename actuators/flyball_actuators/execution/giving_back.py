@@ -29,7 +29,7 @@ _MS = 1_000
 
 
 class GivingBack:
-    """Looks in a thread of its own; in dry run, or without platforms whose operations hold something, it does nothing.
+    """Checks in a thread of its own; in dry run, or without platforms whose operations hold something, it does nothing.
 
     ``stopped`` returns why nothing may be changed in a cell, and ``follows`` whether this actuator follows a decision.
     """

@@ -98,7 +98,7 @@ class Judge:
         return verdict, state.grants[decision.cell][-1] if verdict.status == "accepted" else None
 
     def _others(self, cell: str, now_ns: int) -> list[Grant]:
-        """Grants of other actuators in a cell, from the outcomes; a time ahead of ours counts as now.
+        """Grants of other actuators in a cell, from the outcomes; a time ahead of our clock counts as now.
 
         They are collected each time, because any of them may turn out to have no effect. A decision that this process
         has forgiven does not count, unless another actuator has taken it up since.
@@ -120,7 +120,7 @@ class Judge:
         return self._guard.still(self._state, decision, self.now_ns(decision), self.view())
 
     def under_way(self, decision: AnyDecision) -> Verdict | None:
-        """Why a decision that is being carried out should be taken back if nothing has gone yet; ``None``: go on.
+        """Why a decision that is being carried out should be taken back if nothing has gone yet; ``None`` if not.
 
         Thread-safe.
         """

@@ -186,7 +186,7 @@ class Lanes:
         return decision in self._by_id
 
     def step(self, *, start_new: bool = True) -> None:
-        """Advance all tasks as far as possible; without ``start_new`` only those that were submitted."""
+        """Advance all tasks as far as possible; without ``start_new``, only tasks that were submitted."""
         under_way = sum(task.step != "waiting" for task in self._by_id.values())
         for target in list(self._lanes):
             lane = self._lanes[target]

@@ -73,7 +73,7 @@ def passed(verdict: Verdict, stage: str) -> tuple[str, ...]:
 
 
 class Guard:
-    """Authorises decisions one at a time; all state is passed in and returned; what the guard keeps only saves work.
+    """Authorises decisions one at a time; all state is passed in and returned, and the guard itself keeps only caches.
 
     ``keeps_to_node`` returns whether the platform for a decision starts a replica only on the node that the decision
     names; otherwise the replica may come to any node of the cell.
@@ -126,7 +126,7 @@ class Guard:
         return _first(_STILL, self._context(state, decision, now_ns, world))
 
     def under_way(self, state: GuardState, decision: AnyDecision, now_ns: int, world: World) -> Verdict | None:
-        """Why a decision that is being carried out should be taken back if nothing has gone yet; ``None``: go on."""
+        """Why a decision that is being carried out should be taken back if nothing has gone yet; ``None`` if not."""
         return _first(_UNDER_WAY, self._context(state, decision, now_ns, world)) if self._config.policies else None
 
     def _context(

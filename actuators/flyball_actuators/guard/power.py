@@ -1,4 +1,4 @@
-"""Bounds of a power limit, from what the inventories report of the GPUs it applies to."""
+"""Bounds of a power limit, from the limits that inventories report for the GPUs that it applies to."""
 
 from flyball_actuators.guard.state import World
 from flyball_contracts.records import AnyDecision, Scale

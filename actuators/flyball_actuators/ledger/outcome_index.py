@@ -95,7 +95,7 @@ def _starts(outcome: Outcome) -> str | None:
         return ""  # whether the platform keeps to the node that was named is not in the outcome
     if outcome.type != "Scale":
         return None
-    was = before.ready if before.replicas is None else before.replicas  # replicas on their way are others' starts
+    was = before.ready if before.replicas is None else before.replicas  # other decisions started pending replicas
     more = was is None or after.replicas is None or after.replicas > was
     return "" if more or any(part.replicas > part.replicas_before for part in after.mix) else None
 

@@ -9,8 +9,8 @@ _LONGEST = 200
 def stop_reason(path: str) -> str:
     """Reason to stop, empty to go on; an empty ``path`` means that there is no kill switch.
 
-    The reason is the first line of the file. Anything that cannot be read counts as a stop, also a missing *folder*, as
-    an unmounted volume looks like one.
+    The reason is the first line of the file. Anything that cannot be read counts as a stop, and so does a missing
+    *folder*, because an unmounted volume looks like one.
     """
     if not path:
         return ""

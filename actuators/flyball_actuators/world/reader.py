@@ -57,7 +57,7 @@ class WorldReader:
     def catch_up(self, stop: Event) -> None:
         """Read everything that was on the topics at the call.
 
-        Raises ``KafkaException`` if the broker does not answer, or delivers none of it for ten seconds.
+        Raises ``KafkaException`` if the broker does not answer, or delivers no further record for ten seconds.
         """
         found = bounds(self._consumer, self._positions, _ANSWER_S)
         with self._lock:

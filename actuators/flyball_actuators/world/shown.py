@@ -1,4 +1,4 @@
-"""What the inventories show, with its sums; each change makes new tables, so that those handed out never change."""
+"""What the inventories show, with its sums; each change makes new tables, so tables once handed out never change."""
 
 from collections.abc import Mapping, Sequence
 from itertools import count

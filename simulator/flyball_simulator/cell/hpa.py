@@ -1,8 +1,8 @@
 """The Kubernetes horizontal pod autoscaler, for services, on the utilization of their replicas.
 
 As ``kubernetes/kubernetes:pkg/controller/podautoscaler`` (``autoscaling/v2``) with its default behavior: one
-recommendation per 15 s, none within 10 % of the target; up by at most 100 % or 4 pods in 15 s, without delay; down to
-the highest recommendation of the last 300 s. Pods that are not ready count as idle when scaling up.
+recommendation per 15 s, no change within 10 % of the target; up by at most 100 % or 4 pods in 15 s, without delay; down
+to the highest recommendation of the last 300 s. Pods that are not ready count as idle when scaling up.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What the limits count: decisions that were let through."""
+"""Grants: the decisions that were let through, which the limits count."""
 
 from flyball_actuators.guard.grants.grant import Grant as Grant
 from flyball_actuators.guard.grants.index import GrantIndex as GrantIndex

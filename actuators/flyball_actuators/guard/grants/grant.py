@@ -1,4 +1,4 @@
-"""What the limits count."""
+"""A grant: a decision as the limits count it."""
 
 import msgspec
 

@@ -45,7 +45,7 @@ def counted(policy: GuardPolicy, grants: Sequence[Grant], world: World) -> list[
 
 
 def shown(policy: GuardPolicy, cell: str, world: World, tenant: str | None = None) -> int:
-    """Replicas in a cell's inventories that a policy matches, of all tenants or of one ``tenant``."""
+    """Number of replicas in a cell's inventories that a policy matches, of all tenants or of one ``tenant``."""
     placed, names = world.placed.get(cell, {}), policy.workloads
     if names == policy.tenants == _ANY:
         held = world.summed().held.get(cell, {})

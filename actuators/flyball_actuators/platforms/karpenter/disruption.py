@@ -25,7 +25,7 @@ _RUNNING = (("fieldSelector", "status.phase=Running"),)
 class DisruptionBlocker:
     """Reconciles the annotations of pods in some namespaces, in a thread of its own.
 
-    It removes only annotations that Flyball has set; those of others stay.
+    It removes only annotations that Flyball has set; other clients' annotations stay.
     """
 
     def __init__(self, api: Api, namespaces: tuple[str, ...], spec_for: SpecLookup, poll_s: float) -> None:
@@ -47,7 +47,7 @@ class DisruptionBlocker:
                 problem = self._reconcile(time.time_ns())
             except PlatformError as error:
                 problem = str(error)
-            except Exception as error:  # a fault of ours must not leave pods that are silently not kept
+            except Exception as error:  # a bug must not leave pods silently unprotected
                 _LOG.exception("keeping pods from Karpenter")
                 problem = f"{type(error).__name__}: {error}"
             if problem and problem != self._last_problem:

@@ -21,7 +21,7 @@ Query = tuple[tuple[str, str], ...]
 
 
 def cordon(api: Api, node: str, decision: str, query: Query, until: Until) -> Rejected | None:
-    """Cordon a node for a decision; a node that others have cordoned stays theirs.
+    """Cordon a node for a decision; a node that another client has cordoned is left as it is.
 
     A node that is closed for a move gets the mark of a decision that keeps it closed until a check, so that the end of
     the move does not open the node.

@@ -68,7 +68,7 @@ class AdmissionCheckController:
                 problem = self._reconcile()
             except PlatformError as error:
                 problem = str(error)
-            except Exception as error:  # a fault of ours must not leave a queue that is silently closed
+            except Exception as error:  # a bug must not leave a queue silently closed
                 _LOG.exception("admission check %s", self._check)
                 problem = f"{type(error).__name__}: {error}"
             if problem != self._last_problem and problem:

@@ -87,7 +87,7 @@ class Checks:
         return Handle(operation=operation.encode(), expected=expected, answer=f"runs {what}")
 
     def poll(self, operation: Operation, now_ns: int) -> Progress:
-        """Progress of the job; in the end the node is open for all jobs, or drained as before."""
+        """Progress of the job; in the end the node is open for all jobs, or drained."""
         name, node = name_of(operation.decision), operation.node
         job = self._job(name)
         if job is None:

@@ -118,7 +118,7 @@ def poll_count(commands: Commands, operation: Operation, partitions: tuple[str, 
     if any(status.lost for status in statuses):
         return Superseded(answer, state)
     if not all(status.settled for status in statuses):
-        late = not operation.serve and now_ns >= operation.until_ns  # a start may wait for room for any time
+        late = not operation.serve and now_ns >= operation.until_ns  # a start may wait for room without limit
         return Failed(f"after {GIVE_UP_S:.0f} s: {answer}", state) if late else Running(answer)
     if operation.serve and (state.ready or 0) < min(operation.replicas, state.replicas or 0):
         return Running(f"{state.ready} of {operation.replicas} replicas run")

@@ -13,8 +13,8 @@ _NS = 1_000_000_000
 SETTLE_S = 10
 """A requeued job that starts on its old node within a second of its end fails for good.
 
-The node takes its credential for a revoked one. Slurm's own wait is two minutes, far longer than the job needs to leave
-its nodes.
+The node mistakes its credential for a revoked one. Slurm's own wait is two minutes, far longer than the job needs to
+leave its nodes.
 """
 
 

@@ -171,7 +171,7 @@ def take_back_count(api: Api, operation: Operation) -> Progress | None:
 def _deadline_ns(operation: Operation, obj: Object) -> int:
     """Time by which an operation must have ended, in ns since the Unix epoch; 0 where there is none."""
     until_ns = operation.until_ns
-    if until_ns and operation.target.controller.scale_method == "command":  # by then Volcano takes the command
+    if until_ns and operation.target.controller.scale_method == "command":  # the time for Volcano to take the command
         until_ns += round(START_S * _NS)
     if until_ns and operation.pods:  # a stop may have held up their preparation, and with it the write
         written = [one for one in field_managers_of(obj) if one.get("manager") == manager(operation.decision)]
