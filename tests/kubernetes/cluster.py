@@ -2,7 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -92,13 +93,14 @@ class Cluster:
         workload: str = "",
         cold_start: str = "200ms",
         kind: str = "Deployment",
+        limits: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """A Deployment or StatefulSet of GPU pods that are ready after a cold start."""
         labels = {"app": name}
         spec: dict[str, Any] = {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": pod(labels, gpus, cold_start),
+            "template": pod(labels, gpus, cold_start, limits),
         }
         if kind == "StatefulSet":
             spec |= {"serviceName": name, "podManagementPolicy": "Parallel"}
@@ -146,8 +148,10 @@ class Cluster:
             time.sleep(0.05)
 
 
-def pod(labels: dict[str, str], gpus: int, cold_start: str) -> dict[str, Any]:
-    """Template of a GPU pod."""
+def pod(
+    labels: dict[str, str], gpus: int, cold_start: str, limits: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Template of a GPU pod, with limits of CPU and memory if they are given."""
     return {
         "metadata": {"labels": labels, "annotations": {"flyball.test/cold-start": cold_start}},
         "spec": {
@@ -155,7 +159,7 @@ def pod(labels: dict[str, str], gpus: int, cold_start: str) -> dict[str, Any]:
                 {
                     "name": "model",
                     "image": "none",
-                    "resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": SMALL},
+                    "resources": {"limits": {"nvidia.com/gpu": str(gpus), **limits}, "requests": SMALL},
                 }
             ],
             "terminationGracePeriodSeconds": 1,

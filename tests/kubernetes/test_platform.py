@@ -7,10 +7,11 @@ import msgspec
 import pytest
 from tests.actuators.carry_out import carried_out, ended, submitted
 from tests.actuators.samples import migrate, preempt, scale
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import SMALL, Cluster
 
 from flyball_actuators.platforms import Done, Failed, Handle, Rejected, Running, Superseded
 from flyball_actuators.platforms.kubernetes import migrate as migrations
+from flyball_actuators.platforms.kubernetes.quantity import amount
 from flyball_contracts.records import Resources, Scale
 
 pytestmark = pytest.mark.integration
@@ -348,6 +349,24 @@ def test_pods_are_resized_in_place(cluster: Cluster) -> None:
     assert sizes == {"750m"}
     profile = now(id_="g", before=3, after=3, resources=Resources(gpu_profile="1g.10gb"))
     rejected(submitted(platform, profile), "unsupported", "in place")
+
+
+@pytest.mark.parametrize(
+    ("limits", "then"),
+    [
+        ({"cpu": "500m", "memory": "1Gi"}, {"cpu": "750m", "memory": "1Gi"}),  # one is in the way, the other stays
+        (SMALL, {"cpu": "750m", "memory": "512Mi"}),  # those of a guaranteed pod follow its requests
+    ],
+)
+def test_a_resize_lowers_no_limit(cluster: Cluster, limits: dict[str, str], then: dict[str, str]) -> None:
+    cluster.deploy("chat", 1, workload="chat", limits=limits)
+    cluster.ready(cluster.deployments("chat"), 1)
+    decision = now(before=1, after=1, resources=Resources(cpu=0.75, memory_bytes=2**29))
+    assert isinstance(carried_out(cluster.platform(), decision), Done)
+    (one,) = cluster.pods("chat")
+    found = one["spec"]["containers"][0]["resources"]
+    assert {name: amount(found["limits"][name]) for name in then} == {name: amount(text) for name, text in then.items()}
+    assert amount(found["requests"]["memory"]) == 2**29
 
 
 def test_a_resize_goes_batch_by_batch(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ image, and a Deployment rolls all of its pods when the template changes. Pods th
 :mod:`flyball_actuators.platforms.kubernetes.replicas.new_pods`.
 """
 
+import math
 import time
 from typing import Any
 
@@ -128,19 +129,30 @@ def _state(shown: ReplicaStatus, wanted: Resources, *, applies_to_all: bool) -> 
 
 
 def patched(api: Api, pod: Object, wanted: Resources, who: str, *, dry: bool) -> Answer:
-    """Patch the requests of a pod."""
+    """Patch the requests of a pod, and those of its limits that have to follow."""
     container = _container(pod)
-    limits: dict[str, str] = container.get("resources", {}).get("limits") or {}
     values = {"cpu": wanted.cpu, "memory": wanted.memory_bytes}
     requests = {name: quantity(float(value)) for name, value in values.items() if value}
     resources: dict[str, Any] = {"requests": requests}
-    raised = {name: value for name, value in requests.items() if name in limits}
-    if raised:  # limits follow the requests, or the quality of service would change
-        resources["limits"] = raised
+    if limits := _limits(container, requests):
+        resources["limits"] = limits
     body = {"spec": {"containers": [{"name": container["name"], "resources": resources}]}}
     query = (("fieldManager", who), *((("dryRun", "All"),) if dry else ()))
     path = f"{pod_path(pod['metadata']['namespace'], pod['metadata']['name'])}/resize"
     return api.call("PATCH", path, body, query, STRATEGIC)
+
+
+def _limits(container: Object, requests: dict[str, str]) -> dict[str, str]:
+    """Limits to set with new requests: one that equals its request follows it, and none may be below its request.
+
+    A limit that is higher stays: memory that the pod uses above its request would end it if the limit came down.
+    """
+    old = container.get("resources", {})
+    limits: dict[str, str] = old.get("limits") or {}
+    before: dict[str, str] = old.get("requests") or {}
+    equal = {name for name in limits if amount(limits[name]) == amount(before.get(name, limits[name]))}
+    low = {name for name in requests if (amount(limits.get(name)) or math.inf) < (amount(requests[name]) or 0.0)}
+    return {name: request for name, request in requests.items() if name in equal | low}
 
 
 def _container(pod: Object) -> Object:
