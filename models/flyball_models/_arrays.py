@@ -1,6 +1,6 @@
 """Type aliases of model inputs and outputs, and array constructors with fixed types.
 
-The makers say float32 or int32 outright, so that no process-wide JAX setting changes a model, and give the
+The constructors state float32 or int32 explicitly, so that no process-wide JAX setting changes a model. They give the
 type checkers a signature without JAX's untyped device argument.
 """
 

@@ -3,11 +3,11 @@
 For each series with value x, and the median of its group where the group has at least three members (else 0):
 
     r = x - median          a change of the whole group is no departure
-    d = min(|fast - slow|, |r - slow|)    fast and slow are running means of r: a spike is none, either
-    u = d / s, and of two ticks the smaller
+    d = min(|fast - slow|, |r - slow|)    fast and slow are running means of r: a spike is no departure
+    u = min over this tick and the previous one of d / s
 
-The scale s is the largest recent d of any member of the group, itself included, which fades in hours, and at least a
-floor in the unit of the metric. It makes series of one metric comparable, so that their peaks have one tail
+The scale s is the largest recent d of any member of the group, the series itself included. It fades in hours, and is at
+least a floor in the unit of the metric. It makes series of one metric comparable, so that their peaks have one tail
 (:mod:`flyball_models.anomaly.tail`), with a separate one for series without peers. A series departs when u exceeds the
 limit that peaks of healthy series exceed at the configured rate. A new series is not judged for a while, longer if it
 has no peers. While a series departs its baseline is not updated; a departure that lasts becomes the new baseline. The
@@ -57,10 +57,10 @@ class State(NamedTuple):
 
     `seen_s` is the observed time; `peered` whether r was relative to peers: a change resets the series. `fast` and
     `slow` are means of r, `record` the largest d. `over_s` is the duration of the departure, `rest_s` the time until it
-    is reported again. `peak` and `top` are the largest d and u of the current excursion: when it ends, the first goes
-    to the record, if it was no departure, and the second to the tail. `last` is the u of the previous tick. `doubt_s`
-    is the time until the tail includes a departure of it again, `gap_s` the time without a value. `quiet_s` [N] is the
-    time until a peak of the device counts as another event.
+    is reported again. `peak` and `top` are the largest d and u of the current excursion: when it ends, `peak` goes to
+    the record, if it was no departure, and `top` goes to the tail. `last` is the u of the previous tick. `doubt_s` is
+    the time until the tail includes a departure of the series again, `gap_s` the time without a value. `quiet_s` [N] is
+    the time until a peak of the device counts as another event.
     """
 
     seen_s: Floats
@@ -171,7 +171,7 @@ def _of_group(
     return middle[place], np.where(placed, largest[place], record)
 
 
-@np.errstate(invalid="ignore", divide="ignore", over="ignore")  # of what is not known
+@np.errstate(invalid="ignore", divide="ignore", over="ignore")  # on unknown values
 def _update(
     state: State,
     limit: NDArray[np.float64],
@@ -256,7 +256,7 @@ def _update(
 def _pooled(
     ended: EndedExcursions, home: NDArray[np.int64], metrics: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Strata and sizes of the excursions that ended; of a group that ends one together, the largest."""
+    """Strata and sizes of the ended excursions; if several members of a group end one together, only the largest."""
     metric, device, size, peered = ended
     stratum = np.where(peered, metric, metric + metrics)
     if len(size) < 2:

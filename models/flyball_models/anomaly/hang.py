@@ -5,8 +5,9 @@ when the device works. A device hangs when that has lasted `least_s` seconds and
 
     utilisation >= busy, power <= share * usual power, SM activity <= share * usual activity where it is known
 
-and power stays under what a power limit would hold it at. What is usual is a mean over ticks in which it was busy and
-did not look hung; it must have been seen for `warm_s`. The rule and its constants are ours.
+and power stays below the level at which a power limit would hold it. The usual values are means over the ticks in which
+the device was busy and did not look hung; such ticks must have been observed for `warm_s`. The rule and its constants
+are ours.
 
 Shapes: N devices.
 """

@@ -1,24 +1,25 @@
 """Replicas that answer more slowly than their peers, or not at all: faults of servers that no sensor may show.
 
-Once a period each replica has the logarithm y of its latency, unless no request ended. What the whole service does
-moves the median of its group and is no fault, so
+Once a period each replica has the logarithm y of its latency, unless no request ended. A change of the whole service
+moves the median of the group and is no fault, so
 
     r = y - median of the group        z = (r - usual) / spread
 
 `usual` is the replica's own slow mean of r, bounded by `apart` robust deviations of the means of its peers, so that a
 replica that was slow from the start does not become the norm. `spread` is its own mean absolute deviation, of which the
 median of its peers is the prior, times the square root of `lasting`: requests of one kind come together, and `lasting`
-says by how much more the means of `block` periods of its peers vary than if each period had others. Of slowness the
-evidence is a one-sided cumulative sum (Page 1954, "Continuous inspection schemes"), and of silence the improbability of
-having no answer for so long, where a share p of the peers has one in each period:
+is the variance of its peers' means over `block` periods, relative to that of independent periods. The evidence of
+slowness is a one-sided cumulative sum (Page 1954, "Continuous inspection schemes"). The evidence of silence is the
+improbability of having no answer for so long while a share p of the peers has one in each period:
 
     slower:  E = max(0, E + min(z, most) - drift)        unanswered:  E = E - log(1 - p), or 0 with an answer
 
-Both pass h by chance at a rate that falls as exp(-h), however much work there is. E is divided by `floor` plus a
-record: the replica's own recent maximum or, if that is more, the second largest of its group, from nine replicas on
-the third largest, so that one or two faulty ones hide no other. So services with steady and with variable work have one
-tail for each kind (:mod:`flyball_models.anomaly.tail`), which gives the limit. No latency is learned while the
-evidence is high. A replica that stays slow has a new usual latency after `accept_s`. The combination is our own.
+By chance, both exceed a level h at a rate that falls as exp(-h), however much work there is. E is divided by `floor`
+plus a record: the replica's own recent maximum or, if that is larger, the second largest of its group (from nine
+replicas on, the third largest), so that one or two faulty replicas hide no other. So services with steady and with
+variable work share one tail for each kind of evidence (:mod:`flyball_models.anomaly.tail`), which gives the limit. No
+latency is learned while the evidence is high. A replica that stays slow has a new usual latency after `accept_s`. The
+combination is our own.
 
 Shapes: N replicas, K = 2 kinds of evidence, :data:`KINDS`; arrays [K, N]. A group is of replicas that do the same work
 on the same model. Evidence comes from groups of three or more.
@@ -34,15 +35,15 @@ from flyball_models.anomaly.peers import LEAST_PEERS, Floats, medians
 
 KINDS = SLOWER, UNANSWERED = 0, 1
 LEAST_S, MOST_S = 1e-9, 1e9
-"""What is below or above is no latency."""
+"""Bounds of a latency; a value outside counts as no answer."""
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 _NORMAL = np.float32(1.2533)
 """Standard deviation over the mean absolute deviation, of a normal distribution."""
 _MEDIAN = np.float32(1.4826)
-"""The same over the median absolute deviation."""
+"""Standard deviation over the median absolute deviation, of a normal distribution."""
 NEAR = 8
-"""Replicas in a group up to which its second largest evidence counts, and not its third."""
+"""Largest size of a group in which the second largest evidence counts; in larger groups the third largest counts."""
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -50,10 +51,10 @@ class Config(NamedTuple):
     """See above; `least`, `least_spread` and `least_apart` as logarithms, `warm` and `usual_n` in periods with answers.
 
     Slowness needs a mean of `least`, and p is at most `most_share`. The prior of the spread has the weight of `prior_n`
-    periods, and that of `lasting`, `prior_lasting`, of `prior_blocks`. A block counts as `most_lasting` at most, the
-    last `blocks` of a replica count, and slowness waits for `least_blocks` of a group. `hold` is the evidence from
-    which nothing is learned. The highest evidence decays by half in `forget_s`; that of an alarm raises it to at most
-    `doubt` times its value. An alarm is repeated after `again_s`.
+    periods; the prior of `lasting` is `prior_lasting`, with the weight of `prior_blocks` blocks. A block counts as
+    `most_lasting` at most, the last `blocks` blocks of a replica count, and slowness is not judged before the peers
+    have had `least_blocks`. From the evidence `hold` on nothing is learned. The highest evidence decays by half in
+    `forget_s`; that of an alarm raises it to at most `doubt` times its value. An alarm is repeated after `again_s`.
     """
 
     least: float = 0.05
@@ -87,11 +88,11 @@ class State(NamedTuple):
     """What is known of the replicas [N], and the evidence against them [K, N].
 
     Of each replica: periods with answers, the usual r, its mean absolute deviation (NaN before any), 1 if it is
-    accepted as slow, the share of periods in which it answers and in which its peers do; periods and sum of the open
-    block, how many blocks were seen, and the mean of their squared sums over what independent periods would give.
+    accepted as slow, the share of periods in which it answers, and that of its peers; periods and sum of the open
+    block, the number of blocks seen, and the mean of their squared sums relative to that of independent periods.
 
-    Of the evidence: its sum, periods and the total of their r over the usual, the highest ratio, the time for
-    which it has been an alarm, that until it is reported again, and the recent maximum.
+    Of the evidence: its sum, its periods and the sum of r - usual over them, the highest ratio, the time for which it
+    has been an alarm, the time until it is reported again, and its recent maximum.
     """
 
     seen: Floats
@@ -117,7 +118,8 @@ class Found(NamedTuple):
     """Results of a period.
 
     All [K, N]: the ratio where a replica is reported, else 0, the time in s since the evidence began, the highest ratio
-    where it ended, else 0, and where there was any to see. All [N]: mean slowdown as a share, usual latency in s.
+    where it ended, else 0, and whether evidence could be observed. All [N]: mean slowdown as a share, usual latency in
+    s.
     """
 
     ratio: Floats
@@ -231,7 +233,7 @@ def _gain(seen: Floats, c: Config) -> Floats:
 
 
 def _usual(state: State, home: Ints, c: Config) -> tuple[Floats, Floats, Bools]:
-    """What is usual of r for each replica [N], its spread [N], and which replicas can be judged [N]."""
+    """The usual r of each replica [N], its spread [N], and which replicas can be judged [N]."""
     warm = (home >= 0) & (state.seen >= np.float32(c.warm))
     middle, peers = _middle(state.usual, home, warm)
     apart, _ = _middle(np.abs(state.usual - middle), home, warm)
@@ -248,7 +250,7 @@ def _usual(state: State, home: Ints, c: Config) -> tuple[Floats, Floats, Bools]:
 
 
 def _learned(state: State, r: Floats, spread: Floats, learns: Bools, c: Config) -> tuple[Floats, Floats, Floats]:
-    """Periods with answers, usual r and mean absolute deviation, after the r of replicas that `learns`."""
+    """Periods with answers, usual r and mean absolute deviation, updated by the r of the replicas in `learns`."""
     gain = np.where(learns, _gain(state.seen, c), _ZERO)
     off = r - state.usual
     bounded = np.clip(off, -2 * spread, 2 * spread)  # an infinite spread bounds nothing
@@ -260,7 +262,7 @@ def _learned(state: State, r: Floats, spread: Floats, learns: Bools, c: Config) 
 
 
 def _blocks(state: State, off: Floats, compared: Bools, c: Config) -> tuple[Floats, Floats, Floats, Floats]:
-    """Periods and sum of the open block, the number of blocks and their mean, after standardised `off` [N]."""
+    """Periods and sum of the open block, number of blocks and their mean, updated by standardised `off` [N]."""
     n, total = state.block_n + compared, state.block_sum + np.where(compared, np.clip(off, -c.most, c.most), _ZERO)
     ends = n >= np.float32(c.block)
     found = np.minimum(total * total / np.float32(c.block), np.float32(c.most_lasting))

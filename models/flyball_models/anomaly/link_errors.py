@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 WINDOW_S = 300.0
 MOST_OF_ONE = 10.0
 LIMIT = 24.0
-"""Errors (at most ten per report) that raise an alarm: three bursts in short succession, or one in 10 s."""
+"""Errors (at most ten per report) that raise an alarm: three bursts in short succession, or one error every 10 s."""
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
@@ -51,6 +51,6 @@ def step(state: State, new: Floats, now_s: float, period_s: float) -> tuple[Stat
 
 
 def enough(period_s: float) -> float:
-    """Return the errors from which on a link is loud; where ticks are long, those of two or three reports."""
+    """Return the errors that raise an alarm: LIMIT or, if less, nine tenths of three full reports in a row."""
     d = float(np.exp(-period_s / WINDOW_S))
     return min(LIMIT, 0.9 * MOST_OF_ONE * (1.0 + d + d * d))

@@ -1,4 +1,4 @@
-"""Outliers: how rarely a series without peers goes so far, by the largest residuals that it had itself.
+"""Outliers: how rarely a series without peers goes so far, judged by its own largest residuals.
 
 A value arrives once a window, which is minutes long. Residuals e of a series with value v:
 
@@ -14,9 +14,9 @@ distribution"), here with a prior that weighs as much as `prior_n` sizes:
     P(|e| > x) = (k / n) (x / u)^(-1 / shape)
 
 The surprise of a window is -log10 of the least P of all. There are shifts of several rates because it is not known
-beforehand how long the next one lasts. It needs no scale and no floor, and early, when little was seen, it requests
-more than later. Once `forget` windows were seen every second size is dropped and n halved, so that old extremes fade.
-Only the past and the present are used.
+beforehand how long the next one lasts. The method needs no scale and no floor; while little was seen, the same surprise
+takes a larger residual than later. Once `forget` windows were seen every second size is dropped and n halved, so that
+old extremes fade. Only the past and the present are used.
 
 Shapes: N series, F fast rates, B times of day. The method is ours; only the estimator is Hill's.
 """
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 KEPT = 16
 _LEAST_KNOWN = 4
-"""A residual counts only after so many sizes above 0."""
+"""A residual counts only once this many sizes above 0 are known."""
 Floats = NDArray[np.float32]
 
 
@@ -50,7 +50,7 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """`n` windows, of which `seen` were not forgotten, and `slow`, all [N]; `fast` [F, N].
+    """`seen` windows, of which `n` are not forgotten, and `slow`, all [N]; `fast` [F, N].
 
     `largest` [KEPT, 2 + F, N] has the sizes of level, shifts and season in this order. `season` [B, N] are means and
     `visits` [B, N] their numbers, which end at 255.
@@ -68,7 +68,7 @@ class State(NamedTuple):
 class Found(NamedTuple):
     """`surprise` [N] is -log10 of how often a window goes so far, 0 while nothing is known; `expected` [N].
 
-    `expected` is the value of that residual's model, NaN while nothing is known.
+    `expected` is the value by the model of the most surprising residual, NaN while nothing is known.
     """
 
     surprise: Floats
@@ -140,7 +140,7 @@ def _surprise(largest: Floats, sizes: Floats, n: Floats, config: Config) -> Floa
 
 
 def _inserted(largest: Floats, sizes: Floats) -> Floats:
-    """The largest of old and new ones, in descending order."""
+    """The largest of the old and the new sizes, in descending order."""
     above = np.concatenate([np.full_like(sizes[None], np.inf), largest[:-1]])
     kept: Floats = np.maximum(largest, np.minimum(above, sizes))
     return kept

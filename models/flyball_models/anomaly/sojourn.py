@@ -1,20 +1,21 @@
 """Sojourns: a series stays in a state, such as at the end of its range, for longer than healthy ones do.
 
-What idles and bursts reaches both ends of its range daily, so no size of a value says that it is wrong; how long it
-stays does. A state is any condition that holds for a series or not: busy to the full, idle, without a value, or with
-the value that it had before. For a stay of D seconds
+A series that idles and bursts reaches both ends of its range daily, so the size of a value shows no fault; how long the
+series stays there does. A state is any condition that holds for a series or not: fully busy, idle, without a value, or
+with the value that it had before. For a stay of D seconds
 
     u = D / max(own record, that of the peers, a floor)
 
-The record is the longest stay that ended, and fades in days. That of the peers is the second longest stay of any of
-them, ended or not, of the third longest where they are eight or more: one or two faulty devices hide neither themselves
-nor each other, and what half of a group does is no fault. Devices of one replica count once, as they idle together. It
-makes series comparable: what idles for hours by nature may do so, and what never does may not for minutes. The u of
-stays that ended have one tail for each state (:mod:`flyball_models.anomaly.tail`), with a separate one for series
-without peers, and a stay is too long where healthy series have one as long at less than the given rate.
+The record is the longest stay that ended, and fades in days. The record of the peers is the second longest stay of any
+unit of the group, ended or not, or the third longest in a group of eight or more: one or two faulty devices hide
+neither themselves nor each other, and what half of a group does is no fault. Devices of one replica count as one unit,
+as they idle together. The ratio makes series comparable: a series that idles for hours by nature may do so, and one
+that never idles may not idle for minutes. The u of stays that ended have one tail for each state
+(:mod:`flyball_models.anomaly.tail`), with a separate one for series without peers, and a stay is too long if healthy
+series have such long stays at less than the given rate.
 
-Stays that began before a series was known for a while are not judged, but count as records. A stay that is reported for
-long is accepted. The method is our own.
+Stays that began before a series was known for a while are not judged, but count as records. A stay that has been
+reported for long is accepted. The method is our own.
 
 Shapes: N devices, K states, arrays [K, N] with the devices last. Strata are the K states with peers, then without.
 """
@@ -33,10 +34,11 @@ Ints = NDArray[np.int64]
 
 
 class Config(NamedTuple):
-    """Times in s to know a series with and without peers, and in which a record fades.
+    """Times in s after which a series with peers, and one without, is known, and in which a record fades.
 
-    A stay is reported again after `again_s` and accepted after `accept_s`; the tail includes one that was reported of a
-    series in `trust_s`. `near` is the number of peers up to which the second longest stay counts.
+    A stay is reported again after `again_s` and accepted after `accept_s`; the tail includes at most one reported stay
+    of a series in `trust_s`. In a group of up to `near` units the second longest stay counts, in a larger one the third
+    longest.
     """
 
     warm_s: float = 1800.0
@@ -56,8 +58,9 @@ _ZERO = np.float32(0.0)
 class State(NamedTuple):
     """All [K, N]; times in s.
 
-    The time for which a series was seen, that of the present stay and of the record, the time until it is reported
-    again, and that until the tail includes a reported stay of it again; whether the present stay is judged.
+    The time for which a series was seen, the length of the present stay, the record, the time until the stay is
+    reported again, and the time until the tail includes a reported stay of the series again; whether the present stay
+    is judged.
     """
 
     seen_s: Floats
@@ -69,11 +72,11 @@ class State(NamedTuple):
 
 
 class Peers(NamedTuple):
-    """Who is compared with whom.
+    """Which series are compared with each other.
 
     Slots [n] that have a group, with their groups and units [n]; groups of the units [U], in ascending order; for each
-    group the place of the unit that counts, once they are ordered by group and stay, -1 in one of too few units [G].
-    Whether slots have peers, and their groups [N].
+    group, the place of the unit whose stay counts when units are ordered by group and stay, -1 in a group of too few
+    units [G]. Whether slots have peers, and their groups [N].
     """
 
     slots: Ints
@@ -86,7 +89,7 @@ class Peers(NamedTuple):
 
 
 class Found(NamedTuple):
-    """All [K, N]: u where a stay is reported, else 0, and the longest stay in s that would not be."""
+    """All [K, N]: u where a stay is reported, else 0, and the longest stay in s that would not be reported."""
 
     ratio: Floats
     limit_s: Floats
@@ -101,7 +104,7 @@ def init(n: int, states: int) -> State:
 def arrange(group: NDArray[np.int32], unit: NDArray[np.int32], config: Config = DEFAULT) -> Peers:
     """Peers by `group` [N], negative for none, and `unit` [N] within it, such as a replica.
 
-    In a group of fewer than three units each device is one by itself.
+    In a group of fewer than three units each device is a unit by itself.
     """
     slots = np.flatnonzero(group >= 0).astype(np.int64)
     home, of = group[slots].astype(np.int64), unit[slots].astype(np.int64)
@@ -131,8 +134,8 @@ def step(
 ) -> tuple[State, tail.State, Found]:
     """Advance by `period_s`: which series are `inside` their state [K, N], where that is `known` [K, N].
 
-    `least_s` [K] is the floor of records, `rate` the allowed rate of reports of a clean series, per series-second. What
-    is not known goes on as it was.
+    `least_s` [K] is the floor of records, `rate` the allowed rate of reports of a clean series, per series-second.
+    Where the state is unknown, the present stay neither grows nor ends.
     """
     period, states = np.float32(period_s), len(inside)
     warm = state.seen_s >= np.where(peers.peered, np.float32(config.warm_s), np.float32(config.alone_s))
@@ -168,7 +171,7 @@ def step(
 
 
 def _of_peers(longest_s: Floats, peers: Peers) -> Floats:
-    """What counts of the longest stays [K, N] of a group for its members, 0 without peers."""
+    """The stay of the group that each member is compared with, from the longest stays [K, N]; 0 without peers."""
     found = np.zeros_like(longest_s)
     if not peers.peered.any():
         return found
@@ -185,7 +188,7 @@ def _of_peers(longest_s: Floats, peers: Peers) -> Floats:
 
 
 def _pooled(sized: Bools, ratio: Floats, peers: Peers) -> tuple[Ints, NDArray[np.float64], int]:
-    """Strata and sizes of stays that are over, of a group only the longest, and how many groups they are of."""
+    """Strata and sizes of the stays that are over, only the largest of each group, and the number of these groups."""
     state, device = sized.nonzero()
     if not len(state):
         return np.zeros(0, np.int64), np.zeros(0), 0

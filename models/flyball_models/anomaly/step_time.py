@@ -1,17 +1,17 @@
 """Change points of step times: a whole gang that slows down, which a comparison of its members cannot show.
 
 Step times are grouped in windows of ``window_s``, or of one step if that takes longer: the logarithm of the median in a
-window. The level is the median of the first windows and then a slow mean, the spread that of their absolute
-deviations. On the standardised windows runs a one-sided cumulative sum (Page 1954, "Continuous inspection schemes"):
+window. The level is the median of the first windows and then a slow mean; the spread is the same of their absolute
+deviations. A one-sided cumulative sum (Page 1954, "Continuous inspection schemes") runs on the standardised windows:
 
     S = max(0, S + min((y - level) / spread, most) - drift)
 
-An excursion begins when S leaves 0. It is significant only once the median of half a minute was ``least`` above that of
-the half minute before, and ``volatility_factor`` times its usual change. This excludes slow drifts, sums of tiny
-differences, and gangs whose step times vary a lot. Where the change was less than ``sure_factor`` times the usual,
-it has to last for ``lasts_s``, too: step times that vary by nature come back. One very long step, as with a checkpoint,
-counts as ``most`` spreads. Level and spread are not updated while S is high, unless S has been above 0 for a minute
-without such a change: then the level was wrong, and S does not grow.
+An excursion begins when S leaves 0. It is significant only once the median of half a minute has exceeded that of the
+half minute before by ``least``, and by ``volatility_factor`` times its usual change. This excludes slow drifts, sums of
+tiny differences, and gangs whose step times vary a lot. A change of less than ``sure_factor`` times the usual one must
+also last for ``lasts_s``: step times that vary by nature come back. One very long step, as with a checkpoint, counts as
+``most`` spreads. Level and spread are not updated while S is high, unless S has been above 0 for a minute without such
+a change: then the level was wrong, and S does not grow.
 
 S is divided by the gang's own recent maximum (at least ``floor``), so that gangs with variable and with constant step
 times have one tail (:mod:`flyball_models.anomaly.tail`), which gives the limit. A gang that stays slow has a new level
@@ -34,16 +34,16 @@ Floats = NDArray[np.float64]
 _NORMAL = 1.2533
 """Standard deviation over the mean absolute deviation, of a normal distribution."""
 _MEDIAN = 1.4826
-"""The same over the median absolute deviation."""
+"""Standard deviation over the median absolute deviation, of a normal distribution."""
 
 
 class Config(NamedTuple):
     """See above; times in s, ``least_spread`` and ``least`` as logarithms, ``warm`` in windows with a level.
 
-    ``kept`` is the share of the required change that a slowdown which is not sure must keep, and of the usual change by
-    which the median of a minute is below the level of a gang that became faster.
-    ``hold`` is the sum from which level and spread are not updated. The highest sum decays by half in ``forget_s``; one
-    that was an alarm raises it to at most ``doubt`` times its value.
+    An uncertain slowdown must keep the share ``kept`` of the required change. A gang became faster if the median of a
+    minute is below its level by ``kept`` times ``volatility_factor`` times the usual change. ``hold`` is the sum from
+    which level and spread are not updated. The highest sum decays by half in ``forget_s``; one that was an alarm raises
+    it to at most ``doubt`` times its value.
     """
 
     window_s: float = 5.0
@@ -73,8 +73,8 @@ class State(NamedTuple):
 
     All others are [W]: numbers of both so far, how long the window has been open, level and spread (NaN before RECENT
     windows), the sums up and down. Of the excursion: its start, its windows, its highest value while significant, its
-    largest jump (relative to the required jump), the time when that was large enough, and 1 if it is an alarm. Of all:
-    the recent maximum, and the usual movement of the median in half a minute.
+    largest jump (relative to the required jump), the time when that was large enough, and 1 if it is an alarm. Of all
+    excursions: the recent maximum. Also the usual movement of the median in half a minute.
     """
 
     samples: Floats

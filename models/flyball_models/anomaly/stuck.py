@@ -1,9 +1,9 @@
 """Sensors that are stuck, and metrics that are missing, judged by the other metrics of the same device.
 
-A mean that stays the same to the bit says nothing while the device does the same. It does where another metric shows
-that the device does something else: power cannot move by a third while the temperature stands still. How long a metric
-repeats by nature, though others move, is learned from the device. Shares of time at their ends (0 and 1) are saturated,
-and not judged. The rule and its constants are ours.
+A mean that stays the same to the bit shows no fault while the device does the same. It shows one where another metric
+proves that the device does something else: power cannot move by a third while the temperature stands still. How long a
+metric repeats by nature, though others move, is learned from the device. Shares of time at their ends (0 and 1) are
+saturated, and not judged. The rule and its constants are ours.
 """
 
 from math import exp

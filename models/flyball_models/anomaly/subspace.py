@@ -1,8 +1,8 @@
 """The subspace method, streamed: how far all series of a subject together leave the way in which they usually vary.
 
-A subject, such as a host, has M series x with running means m and covariance C. Each series adds the variance of a
-noise, which is given, to its own, so that small changes of a constant series do not count; with the deviation s of the
-sum z = (x - m) / s. Of the eigenvalues l of the covariance of z, in descending order, the first r explain `explained`
+A subject, such as a host, has M series x with running means m and covariance C. The variance of a given noise is added
+to that of each series, so that small changes of a constant series do not count; with s, the standard deviation of the
+sum, z = (x - m) / s. Of the eigenvalues l of the covariance of z, in descending order, the first r explain `explained`
 of the variance. With their directions v,
 
     SPE = |z|^2 - sum_(j<=r) (v_j z)^2        T2 = sum_(j<=r) (v_j z)^2 / l_j
@@ -16,10 +16,10 @@ at once. A window updates mean and covariance with the weight min(1, `trusted` /
 deviations: an anomaly becomes usual only if it lasts. Only the past and the present are used. Times are seconds,
 whatever a window is.
 
-What is missing is filled in by the regression on the other series; to the covariance it adds what that leaves open, as
-in the EM algorithm (Little and Rubin, "Statistical Analysis with Missing Data"), so a gap changes no variance. A
-subject with a series that it never had before starts again. After a change of level (:func:`settle`) the means are
-learned again, and the covariance is kept.
+Missing values are filled in by the regression on the other series. The variance that this leaves open is added to the
+covariance, as in the EM algorithm (Little and Rubin, "Statistical Analysis with Missing Data"), so a gap changes no
+variance. A subject with a series that it never had before starts again. After a change of level (:func:`settle`) the
+means are learned again, and the covariance is kept.
 
 Shapes: N subjects, M series, arrays [M, N] with the subjects last. The running weights are ours.
 """
@@ -54,9 +54,9 @@ DEFAULT = Config()
 _LEAST = 1e-9
 """Smallest variance that is divided by, where the first directions explain everything."""
 _RIDGE = 1e-4
-"""Smallest variance, in z, that the others are taken to have for themselves where they fill in what is missing."""
+"""Smallest variance of its own, in z, that a known series is taken to have when missing values are filled in."""
 _LARGEST = 1e15
-"""What is larger is no value: its square times the number of windows must fit float32."""
+"""Values from this size on count as missing: their squares times the number of windows must fit float32."""
 _USUAL = 2.0
 """Mean of the distance while nothing changes."""
 
@@ -111,8 +111,8 @@ def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Confi
     """Score and fit the windows `x` [M, N] of `elapsed_s`, NaN where a series has no value.
 
     `noise` [M] is the standard deviation below which a change is irrelevant, more than 0, in the unit of each series.
-    A series without a value, or with one of 1e15 or more, is taken to be as the others suggest. A subject without any
-    value keeps its state.
+    A series without a value, or with one of 1e15 or more, is estimated from the others. A subject without any value
+    keeps its state.
     """
     known = np.abs(x) < _LARGEST
     here = known.any(axis=0)
@@ -162,7 +162,7 @@ def step(state: State, x: Floats, noise: Floats, elapsed_s: float, config: Confi
 def _filled(
     z: Floats, covariance: Floats, scale: Floats, noise: Floats, missing: NDArray[np.bool_], most: float
 ) -> tuple[Floats, Floats | np.float32]:
-    """`z` with what is missing filled in by the regression on the others, and the covariance of x that this leaves."""
+    """`z` with missing values filled in by the regression on the others, and the covariance of x left open by this."""
     slots = np.flatnonzero(missing.any(axis=0))
     if not len(slots):
         return z, np.float32(0.0)

@@ -14,9 +14,9 @@ The shape of n peaks has a standard error of about (1 + shape) / sqrt(n), and li
 limit by the estimate alone is passed too often. The rate is therefore the expected one, over three shapes that stand
 for a normal distribution with that error (Gauss-Hermite quadrature).
 
-What fleets do not do alike has two priors for the rate of its peaks, one of which is right: most fleets have almost
-none, and some have many. Each counts by its likelihood, that n peaks come in E (negative binomial). With one prior for
-both, a calm one outweighs the data of a busy fleet for days, and limits are too low for as long.
+A quantity in which fleets differ has two priors for the rate of its peaks, of which one is right: most fleets have
+almost no peaks, and some have many. Each prior counts by its likelihood of n peaks in E (negative binomial). With a
+single calm prior, that prior would outweigh the data of a busy fleet for days, and limits would be too low for as long.
 
 Peaks are kept in two periods of `forget_s`, the current and the one before it. When a period ends, the older one is
 dropped, and the threshold can fall; a stratum with few peaks keeps them.
@@ -244,7 +244,7 @@ def _peak_rate(seen: NDArray[np.int64], exposure_s: NDArray[np.float64], config:
 def _log_likelihood(
     seen: NDArray[np.int64], exposure_s: NDArray[np.float64], prior_n: float, prior_s: float
 ) -> NDArray[np.float64]:
-    """Of `seen` peaks in an exposure, where their rate has a gamma prior; up to what no prior changes."""
+    """Log likelihood of `seen` peaks under a gamma prior of their rate, up to terms that no prior changes."""
     counts: list[int] = seen.tolist()
     ways = np.array([lgamma(prior_n + n) - lgamma(prior_n) for n in counts])
     return np.asarray(ways - prior_n * np.log1p(exposure_s / prior_s) - seen * np.log(exposure_s + prior_s))

@@ -28,9 +28,9 @@ from flyball_models.capacity.base import Bools, Estimate, Floats, Limits, Point,
 NOISE = 0.05
 """Standard deviation of the logarithm of the work served in a saturated window."""
 DRIFT = 0.0037
-"""The same of its change per window: some 20 % in a day of windows of 30 s."""
+"""Standard deviation of the change of the level per window: some 20 % in a day of windows of 30 s."""
 FIRST = 0.3
-"""Error after the first saturated window, divided by their number: one incident may have been a partial one."""
+"""Error after one saturated window, divided by their number if there are more: a single one may be misleading."""
 STRETCH = 0.4
 """Error per e-fold that the curve extrapolates."""
 LOWEST = 0.3
@@ -46,7 +46,7 @@ FORGET_LINE = 0.99
 PRIOR_SPREAD = 0.02
 """Relative variance of the concurrency at which data and prior determine the line equally."""
 DECAY_PROVEN = 0.5 ** (1.0 / 1440.0)
-"""Per window: half of it in twelve hours of 30 s."""
+"""Share of the proven work that is left after a window of 30 s: half of it is left after twelve hours."""
 RATE_KNEE = 0.2
 
 

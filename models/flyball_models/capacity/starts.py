@@ -4,8 +4,9 @@ The inputs are two counts: replicas and ready replicas. A rise of the first open
 ends the oldest open ones, and a fall of the first cancels the newest. A replica that is ready in the tick of its
 appearance is no sample, because many workloads do not report readiness.
 
-Few samples are no quantile: the 90th percentile of n of them is that of rank 0.9 (n + 1), for n < 10 the largest,
-shrunk towards the seed (the owner's value, or that of the workload elsewhere) with the weight of PRIOR samples:
+Few samples give no reliable quantile: the 90th percentile of n samples is the one of rank 0.9 (n + 1) (for n < 10 the
+largest), shrunk towards the seed (the owner's value, or that of the workload elsewhere) with the weight of PRIOR
+samples:
 
     log p90 = (n log q + PRIOR log seed) / (n + PRIOR)
 """
@@ -26,7 +27,7 @@ _LEAST_S = 1.0
 
 
 class Counts(NamedTuple):
-    """Counts of a workload at a time; ``open`` are starts, oldest first: when, how many, were others ready."""
+    """Counts of a workload at a time; ``open`` are starts, oldest first: time, number, whether others were ready."""
 
     time_s: float
     replicas: int

@@ -74,7 +74,7 @@ def kv_bytes_per_token(model: Model) -> float:
 
 
 def flops_per_token(model: Model, context: float) -> float:
-    """Floating-point operations of a token: 2 per active parameter, 4 for each number of its heads and `context`."""
+    """Floating-point operations of a token: 2 per active parameter, 4 per number in its heads and `context` token."""
     return 2.0 * model.active + 4.0 * model.layers * model.heads * model.head_size * context
 
 

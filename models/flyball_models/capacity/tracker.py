@@ -1,4 +1,4 @@
-"""All members together: ticks in, at the end of each window the estimates of all workloads."""
+"""All estimators together: they take ticks, and estimate all workloads at the end of each window."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ def init(n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Add a tick, [F, N], see :data:`flyball_models.capacity.base.FIELDS`, or some, [T, F, N]."""
+    """Add a tick, [F, N], see :data:`flyball_models.capacity.base.FIELDS`, or several, [T, F, N]."""
     return state._replace(window=window.add(state.window, seen))
 
 

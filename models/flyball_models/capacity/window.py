@@ -1,11 +1,11 @@
 """Ticks to windows: served, active and waiting work of a replica over some tens of seconds.
 
-Telemetry counts the work that *arrives*; served work is that less the growth of the queue (its requests times the mean
-work of one). Under overload clients give up, and their requests are neither served nor in the queue: so generated
-tokens are a second estimate, by the work of a token in windows without overload; without token counts, failed requests
-are subtracted. Waits follow from the queue by Little's law or, without a queue metric, from the latency above its
-recent minimum. A window counts only when the number of ready replicas was the same throughout and at most a fifth of
-its ticks is missing. The time between tokens is the servers' own if they report it, else requests in service over
+Telemetry counts the work that *arrives*; served work is arriving work less the growth of the queue (its requests times
+the mean work of one). Under overload clients give up, and their requests are neither served nor in the queue: so
+generated tokens are a second estimate, by the work of a token in windows without overload; without token counts, failed
+requests are subtracted. Waits follow from the queue by Little's law or, without a queue metric, from the latency above
+its recent minimum. A window counts only when the number of ready replicas was the same throughout and at most a fifth
+of its ticks is missing. The time between tokens is the servers' own if they report it, else requests in service over
 tokens per second.
 """
 
@@ -64,7 +64,7 @@ def init(n: int) -> State:
 
 
 def add(state: State, seen: Floats) -> State:
-    """Add a tick, [F, N], or some, [T, F, N], with the rows of FIELDS, NaN where unknown."""
+    """Add a tick, [F, N], or several, [T, F, N], with the rows of FIELDS, NaN where unknown."""
     seen = seen.reshape(-1, *seen.shape[-2:])
     has = ~np.isnan(seen)
     first, total, queue = state.ready, state.total, state.queue

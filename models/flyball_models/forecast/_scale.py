@@ -40,7 +40,7 @@ def as_logs(forecasts: Input) -> Array:
 
 
 def experts_of(parts: Sequence[Array]) -> list[Array]:
-    """Return the forecasts of each expert, [H, N] or [1, N] for all horizons, of arrays like that or of several."""
+    """Return the forecasts of each expert, [H, N] or [1, N] for all horizons, from arrays of one or more experts."""
     rows: list[Array] = []
     for part in parts:
         rows += [part] if part.ndim == 2 else [part[g] for g in range(part.shape[0])]
@@ -48,5 +48,5 @@ def experts_of(parts: Sequence[Array]) -> list[Array]:
 
 
 def ahead_of(rows: Array, horizon: int) -> Array:
-    """Return the forecast [N] so many ticks ahead of one expert."""
+    """Return the forecast [N] of one expert, `horizon` ticks ahead."""
     return rows[min(horizon, rows.shape[0]) - 1]

@@ -141,8 +141,8 @@ def _ascending(rows: list[Array]) -> list[Array]:
 def _around(state: State, y: Input, mask: Input, point: Array, config: Config) -> tuple[State, Bands]:
     """Resolve open forecasts with `y[N]` where `mask[N]`, then put quantiles around log(1 + forecast), `point` [H, N].
 
-    `point` is what was made at this tick, after `y` was known. Forecasts made at a tick without a value get quantiles,
-    but are not kept to be judged. A NaN forecast has NaN quantiles.
+    `point` is the forecast that was made at this tick, after `y` was known. Forecasts made at a tick without a value
+    get quantiles, but are not kept to be judged. A NaN forecast has NaN quantiles.
     """
     y = as_array(y)
     h, lead = config.horizons, config.lead
@@ -153,10 +153,10 @@ def _around(state: State, y: Input, mask: Input, point: Array, config: Config) -
     horizon = arange(1, h + 1)
     level = as_array(config.levels)[:, None]
     eta = as_array([config.eta * math.sqrt(0.5 / min(a, 1 - a)) for a in config.levels])[:, None, None]
-    made = jnp.isfinite(point)  # asked for, since minimum and maximum need not carry NaN on
+    made = jnp.isfinite(point)  # computed first, since minimum and maximum need not propagate NaN
     point = jnp.maximum(point, 0.0)
 
-    # Rings are written before they are read, and have one place more than is open: so they are updated in place.
+    # Rings are written before they are read, and have one place more than open forecasts, so they are updated in place.
     issued = state.issued.at[state.tick % (h + 1)].set(jnp.where(ok & made, point, jnp.nan))
     bound = state.bound.at[(state.tick - 1) % (lead + 1)].set(state.newest)
 

@@ -66,7 +66,7 @@ def configure(
 ) -> Config:
     """Return the settings for horizons 1..`horizons`, weights and regressions at `judged`, all in ticks.
 
-    A `season` of 0 leaves out the experts that need one; `smoothing` takes the place of the damped one's settings.
+    A `season` of 0 leaves out the experts that need one; `smoothing` replaces the settings of the damped model.
     """
     smoothing = smoothing or damped.Config(0.6, 0.05, 0.8, horizons)
     members = [

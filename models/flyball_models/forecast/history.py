@@ -32,14 +32,14 @@ def filled(y: Floats) -> NDArray[np.float64]:
 
 
 def damped_state(y: Floats, n: int, config: damped.Config = damped.DEFAULT) -> damped.State:
-    """Return the state of `n` series of which the first have had y [T, S], NaN where missing, `log` being set."""
+    """Return the state of `n` series, of which the first S have had y [T, S], NaN where missing; `log` is set."""
     made: Any = importlib.import_module("statsmodels.tsa.statespace.exponential_smoothing")
     state = [np.array(leaf) for leaf in damped.init(n, config)]
     for s in _long(y):
         model = made.ExponentialSmoothing(
             filled(y[:, s]), trend=True, damped_trend=True, initialization_method="concentrated"
         )
-        # Its trend gains what ours gains, alpha beta, by a rate of its own; both errors are one-step errors.
+        # statsmodels has its own rate for the trend: our gain, alpha beta, as both errors are one-step errors.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = model.smooth([config.alpha, config.alpha * config.beta, config.phi])
@@ -51,7 +51,7 @@ def damped_state(y: Floats, n: int, config: damped.Config = damped.DEFAULT) -> d
 
 
 def holt_winters_state(y: Floats, n: int, config: holt_winters.Config = holt_winters.DEFAULT) -> holt_winters.State:
-    """Return the state of `n` series of which the first have had y [T, S], NaN where missing, `log` being set.
+    """Return the state of `n` series, of which the first S have had y [T, S], NaN where missing; `log` is set.
 
     Series with less than two seasons start as new ones.
     """

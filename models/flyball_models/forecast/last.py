@@ -44,8 +44,8 @@ def init(n: int, config: Config = DEFAULT) -> State:
 def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
     """Update with `y[N]` where `mask[N]`; return the forecasts as log(1 + y) [G, 1, N]: one row for all horizons.
 
-    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as
-    the mean of the values so far, until that is slower than it.
+    A missing value leaves the forecasts as they were. A series that never had a value is NaN. An average starts as the
+    mean of the values so far, until that mean is slower than the average.
     """
     y = as_array(y)
     ok = mask & jnp.isfinite(y)

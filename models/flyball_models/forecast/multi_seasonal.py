@@ -10,9 +10,9 @@ With z = log(1 + y), d and w the seasons at the phases of the tick, and e = clip
 
 De Livera, Hyndman and Snyder, "Forecasting time series with complex seasonal patterns using exponential smoothing",
 JASA 106(496), 2011, with the seasons as states by phase and a first-order remainder. Clipping keeps an outlier out of
-level and seasons; s follows the whole error, so that a level shift is one for a few ticks only. In its k-th season a
-phase learns by 1 / (k + 1) if that is more than its rate: the first day is taken as it is, and a week only
-corrects what the days before it have in common.
+level and seasons; s follows the whole error, so that a level shift counts as an outlier for a few ticks only. In its
+k-th season a phase learns by 1 / (k + 1) if that is more than its rate: the first day is taken as it is, and a week
+only corrects what the days before it have in common.
 """
 
 import math

@@ -40,7 +40,7 @@ _CLIP = 5.0
 
 
 class Config(NamedTuple):
-    """`uses` are the forecasts given that are features; `season` in ticks has a calendar, 0 has none.
+    """`uses` are the given forecasts that are used as features; `season` in ticks has a calendar, 0 has none.
 
     `forgetting` per tick, `ridge` in pairs of series and tick, `median` is d above. A forecast is at most a factor
     `growth` away from the last value.
@@ -174,7 +174,7 @@ def _observe(state: State, y: Input, mask: Input, parts: Sequence[Array], config
         x = jnp.stack([*near, *lags]) / (unit * math.sqrt(h))
         made.append(jnp.clip(jnp.where(jnp.isfinite(x), x, 0.0), -_CLIP, _CLIP))
     slot = state.tick % (config.judged[-1] + 1)
-    # Written before they are read, and of one place more than is open, so that they are updated in place.
+    # Written before they are read, and with one place more than open forecasts, so that they are updated in place.
     state = state._replace(
         recent=recent,
         scale=scale,

@@ -104,7 +104,7 @@ def _ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, 
     limit = math.log(config.growth)
     change = coming[(state.tick + arange(1, kept)) % kept] + distance - last
     logs = jnp.maximum(last + jnp.clip(change, -limit, limit), 0.0)
-    known = jnp.isfinite(change)  # asked for, since minimum and maximum need not carry NaN on
+    known = jnp.isfinite(change)  # computed first, since minimum and maximum need not propagate NaN
     state = State(state.tick + 1, ring, coming, last, state.seen + ok, distance)
     return state, jnp.where(known, logs, jnp.nan).transpose(1, 0, 2)
 

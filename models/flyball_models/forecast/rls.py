@@ -8,9 +8,9 @@ units of s, one regression per judged horizon h:
 
 Ljung and Soderstrom, "Theory and Practice of Recursive Identification", MIT Press 1983. Features and target are
 differences, so a level shift is no error of the model, and a lag without a value is a difference of 0. Weights start at
-0, which is the last value. Guards: clipped error and features, no forgetting while the trace of P is above its cap (a
-quiet series must not wind P up), P is reset where it lost its positive diagonal, and a bounded change. Horizons between
-the judged ones are interpolated on the log scale.
+0, which forecasts the last value. Guards: clipped error and features, no forgetting while the trace of P is above its
+cap (a quiet series must not wind P up), P is reset where it lost its positive diagonal, and a bounded change. Horizons
+between the judged ones are interpolated on the log scale.
 
 Shapes: N series, F features, J judged horizons, R ticks of ring. The series axis is the last one.
 """
@@ -192,7 +192,7 @@ def _weigh(
 ) -> tuple[Array, Array, Array]:
     """Return the weights, the gain [F, J, N], and the factor of P [J, N]: 0 where P restarts.
 
-    `diagonal` [F, J, N] is that of P before.
+    `diagonal` [F, J, N] is that of P before the update.
     """
     gain = px / (config.forgetting + jnp.maximum(_dot(px, seen.made), 0.0))
     error = jnp.clip(seen.target - _dot(weights, seen.made), -config.clip, config.clip)
@@ -240,7 +240,7 @@ def update(weights: Array, covariance: Array, seen: TickFeatures, config: Config
 def ahead(state: State, y: Input, mask: Input, config: Config) -> tuple[State, Array]:
     """Update with `y[N]` where `mask[N]`; return the forecasts as log(1 + y) [H, N], at least 0.
 
-    A missing value is forecast over from the last one. A series that never had a value is NaN.
+    At a missing value, the forecasts start from the last known one. A series that never had a value is NaN.
     """
     clock, seen = _observed(Clock(*state[:5]), y, mask, config=config)
     weights, covariance = update(state.weights, state.covariance, seen, config)

@@ -22,7 +22,7 @@ RATIOS = (
 )
 """Ratios of activities: these stay constant when the load rises and falls."""
 FEATURES = (*SIGNALS, *(f"{name}_sd" for name in VARIED), *(f"{a}_per_{b}" for a, b in RATIOS))
-"""The rows of what :func:`summarize` returns."""
+"""The rows of the result of :func:`summarize`."""
 _LEAST = np.float32(0.02)
 """Minimum denominator of a ratio; ratios start from half of it."""
 _ABOVE, _BELOW = ([AT[pair[i]] for pair in RATIOS] for i in (0, 1))

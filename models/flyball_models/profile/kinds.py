@@ -36,7 +36,7 @@ class Table:
 
     ``mean`` and ``scale`` [F] standardise; ``centres`` [C, F], ``weights`` [C] and ``covariance`` [F, F] are those
     above. ``kind_of``, ``family_of`` and ``bound_of`` [C] are places in ``kinds``, ``families`` and ``bounds``;
-    ``temperatures`` are theirs. ``novel`` is the d2 for each known feature above which a family is not known.
+    ``temperatures`` are theirs. ``novel`` is the d2 per known feature above which work belongs to no known family.
     """
 
     kinds: tuple[str, ...]
@@ -57,8 +57,8 @@ class Table:
 class Classes(NamedTuple):
     """Probabilities ``kind`` [K, N], ``family`` [M, N] and ``bound`` [B, N]; NaN where too little is known.
 
-    ``strangeness`` [N] is the distance to the nearest class over the one from which on a family is not known: above 1
-    it is none of the families.
+    ``strangeness`` [N] is the distance to the nearest class, relative to the distance from which on work belongs to no
+    known family: above 1 it belongs to none.
     """
 
     kind: Doubles

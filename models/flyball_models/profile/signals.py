@@ -127,7 +127,7 @@ _WIDE = {
     "step_time": (0.01, 4.0),
     "gang": (1.0, 3.0),
 }
-"""Signals that span decades: the unit, and the number of decades above it that is 1."""
+"""Signals that span decades: the unit, and the number of decades above it at which the signal is 1."""
 _WIDE_ROWS = [AT[name] for name in _WIDE]
 _WIDE_UNITS, _WIDE_DECADES = np.array(list(_WIDE.values()), np.float32).T[:, :, None]
 

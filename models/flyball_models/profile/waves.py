@@ -57,8 +57,8 @@ class Swings(NamedTuple):
 
     scale_ticks is the length of the stretches that differ most from their neighbours.
     period_ticks is NaN also where nothing repeats itself three times in the window; regularity is the autocorrelation
-    there. burstiness is the share of energy in the three finest scales times the kurtosis of their details over 3,
-    which is that of normal noise.
+    at the period. burstiness is the share of energy in the three finest scales times the kurtosis of their details,
+    divided by 3, the kurtosis of normal noise.
     """
 
     energy: Array
@@ -118,14 +118,14 @@ def _summarize(state: State, config: Config = DEFAULT) -> Swings:
     spectrum = jnp.abs(jnp.fft.rfft(centred, n=2 * w, axis=0)) ** 2
     reach = w // 3 + 1
     products = jnp.fft.irfft(spectrum, n=2 * w, axis=0)[: 2 * reach]
-    # By the values that meet at a lag, or longer periods would seem weaker.
+    # Divided by the number of values that meet at a lag; otherwise longer periods would seem weaker.
     r = products / (w - arange(0, 2 * reach))[:, None] / jnp.maximum(variance, _QUIET)
     crossed = jnp.cumsum(r[:reach] < 0, axis=0) > 0
-    # What repeats itself does so twice: two bursts that happen to be apart by the same lag as two others do not.
+    # A true period repeats at twice its lag; bursts that happen to lie the same lag apart do not.
     r = jnp.where(crossed, jnp.minimum(r[:reach], r[0 : 2 * reach : 2]), -1.0)
     best = jnp.argmax(r, axis=0)
     strength = jnp.clip(r.max(axis=0), 0.0, 1.0)
-    # A multiple of the period is as strong as the period: the first lag that is nearly the best, and a peak, is it.
+    # A multiple of the period is as strong as the period, which is the first lag that is a peak and nearly the best.
     peak = (r >= 0.9 * strength) & (r >= jnp.roll(r, 1, axis=0)) & (r >= jnp.roll(r, -1, axis=0)) & crossed
     first = jnp.where(peak.any(axis=0), jnp.argmax(peak, axis=0), best)
     period = jnp.where(strength >= _REGULAR, first, jnp.nan)

@@ -5,8 +5,8 @@ with a peak above it costs `stakes` times the largest use so far; if it only slo
 each lacking unit costs `stakes` (then the least cost is at the quantile 1 - 1/stakes, the newsvendor's).
 
 One unobserved peak is added to the histogram: larger than all recent ones by a factor with a Pareto tail, whose index
-is measured on the largest quarter. So the margin is wide while data are few or usage varies, and narrow otherwise,
-where a fixed one is first too small and later wasteful.
+is measured on the largest quarter. So the margin is wide while data are few or usage varies, and narrow otherwise; a
+fixed margin would be too small at first and wasteful later.
 """
 
 from typing import NamedTuple
@@ -82,5 +82,5 @@ def _cheapest(cost: Floats, weights: Floats, grid: Grid) -> Floats:
 
 
 def after_oom(bytes_: Floats) -> Floats:
-    """Sample [S] for a process that was killed with so many bytes [S] in use or requested, by the rule of the VPA."""
+    """Sample [S] for a process that was killed with `bytes_` [S] in use or requested, by the rule of the VPA."""
     return np.maximum(bytes_ * 1.2, bytes_ + 100 * 2.0**20)

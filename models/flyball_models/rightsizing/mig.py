@@ -1,6 +1,6 @@
 """The smallest MIG profile that satisfies a replica's needs.
 
-NVIDIA divides a GPU into 7 compute and 8 memory slices; the names of the profiles say the memory in GB, rounded
+NVIDIA divides a GPU into 7 compute and 8 memory slices; the names of the profiles state the memory in GB, rounded
 (Multi-Instance GPU User Guide, "Supported MIG Profiles").
 """
 

@@ -80,7 +80,7 @@ def whole(x: float) -> float:
 
 @compiled
 def counted(x: float) -> int:
-    """Return a count that is kept as a float; 0 for what is none, as in a damaged state: loops to it might not end."""
+    """Return a count kept as a float; 0 if it is no valid count, as in a damaged state: loops to it might not end."""
     return int(x) if 0.0 <= x < MOST_COUNT else 0
 
 

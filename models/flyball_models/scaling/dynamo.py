@@ -1,8 +1,8 @@
 """A planner on two time scales, in the manner of NVIDIA Dynamo's.
 
-Each 180 s a floor from throughput: ceil(mean work of 180 s / k), the constant predictor. Each 5 s, while nothing is
-pending: +1 where the queue takes more than 1 s to drain; -1 where it takes less than 0.1 s, the load on one replica
-less would be below 0.8 and the floor allows it. One action at a time.
+Every 180 s it sets a floor from throughput: ceil(mean work of 180 s / k), the constant predictor. Every 5 s, while
+nothing is pending, it adds a replica if the queue takes more than 1 s to drain. It removes one if the queue takes less
+than 0.1 s, the load on one replica less would be below 0.8, and the floor allows it. One action at a time.
 """
 
 import math

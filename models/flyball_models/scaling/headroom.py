@@ -40,7 +40,7 @@ DRAIN_S = 60.0
 _SAMPLES, _RAW, _NEEDS, _MEANS, _TARGETS = 3, 3 + SAMPLES, 30, 30 + LONGEST, 30 + 2 * LONGEST
 _COUNT, _WITHIN, _TARGET, _SHIFT, _LATE, _WORK, _REST = 0, 1, 2, 27, 28, 29, 180
 FIRST = 0.8
-"""Target utilisation until then."""
+"""Target utilisation before KNOWN minutes of history."""
 
 
 class Limits(NamedTuple):

@@ -4,8 +4,8 @@ They are served utilisation, which is limited by the replicas' capacity; arrivin
 alone; and the concurrency of one second, as KEDA provides it. The second and the third are external metrics.
 
 Each 15 s: with target u per replica, N replicas and metric x summed over them, desired is ceil(x / u), or N where
-|x / (u N) - 1| <= 0.1. Up at once, at most to max(2 N, N + 4); down to the largest recommendation of the last 300 s.
-Without a fresh sample nothing changes. After `autoscaling/v2` defaults of kubernetes/kubernetes.
+|x / (u N) - 1| <= 0.1. It scales up at once, at most to max(2 N, N + 4), and down to the largest recommendation of the
+last 300 s. Without a fresh sample nothing changes. After `autoscaling/v2` defaults of kubernetes/kubernetes.
 """
 
 from flyball_models.scaling.base import Floats, Observation, Policy, held, whole

@@ -1,9 +1,9 @@
 """Knative's pod autoscaler, plain and with a scale-down delay.
 
 Each 2 s, with target k, R ready replicas and mean concurrency C over 60 s (stable) and 6 s (panic): stable = ceil(C60 /
-k), panic = ceil(C6 / k). At panic / R >= 2 it panics: then it requests the running maximum of both and never less,
-until 60 s have passed without that. The recommendation lies in [floor(R / 2), 1000 R]. With a delay it is the largest
-one of the last 600 s. After `pkg/autoscaler/scaling` of knative/serving.
+k), panic = ceil(C6 / k). At panic / R >= 2 it panics: then it requests the running maximum of both, until 60 s have
+passed without that condition. The recommendation lies in [floor(R / 2), 1000 R]. With a delay it is the largest one of
+the last 600 s. After `pkg/autoscaler/scaling` of knative/serving.
 """
 
 import math
@@ -61,7 +61,7 @@ def desired(state: Floats, seen: Observation, target: float) -> float:
 def hold(state: Floats, first: int, t_s: float, wanted: float) -> float:
     """Return the largest recommendation of the last 600 s, kept on a 15 s grid from ``state[first]`` on.
 
-    ``state[first]`` is the slot that is being filled, then its maximum so far and that of the slots before.
+    ``state[first]`` is the slot that is being filled; its maximum so far and that of the slots before follow.
     """
     slot = math.floor(t_s / GRID_S)
     if slot != state[first]:

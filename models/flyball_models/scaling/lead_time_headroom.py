@@ -41,7 +41,7 @@ def policy(
 ) -> Policy:
     """Return the policy that tracks an `objective`, a share of work in time.
 
-    Level and hold cover at most half an hour; of a cold start at most half an hour counts.
+    Level and hold cover at most half an hour; at most half an hour of a cold start counts.
     """
     late = 1.0 - objective
     means = float(max(1, min(SAMPLES, round(delay_s / EVERY_S))))

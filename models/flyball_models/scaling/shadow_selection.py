@@ -233,7 +233,7 @@ def _steer(state: Floats, own: int, tick: int, wanted: float, cold: int) -> None
         state[own + _PENDING] -= cancelled
         less -= cancelled
         back -= 1
-    less = min(less, state[own + _READY])  # what a longer cold start ordered before cannot be cancelled
+    less = min(less, state[own + _READY])  # orders made under a longer cold start cannot be cancelled
     state[own + _READY] -= less
     state[own + _BILLED] += DRAINED_S * less
 
@@ -309,7 +309,7 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
         serving = state[_SERVING + (tick - behind) % LAG]
     state[_SERVING + tick % LAG] = seen.ready
     waits = 0.0
-    if seen.backlog == seen.backlog:  # where it is unknown what waits (NaN) nothing is judged
+    if seen.backlog == seen.backlog:  # while the backlog is unknown (NaN), nothing is judged
         waits = seen.backlog
         state[_WORK] += work
         state[_LATE] += work * _late(state[_WAITED], waits, knobs[_DELAY] * serving)
@@ -323,7 +323,7 @@ def step(state: Floats, seen: Observation, knobs: Floats) -> float:
     for i in range(_COUNT):
         own = _FIRST + i * _SIZE
         state[own + _DESIRED] = _desired(state, own, i, seen)
-        late = own + _DELAYED + tick % LAG  # what is seen is old: a recommendation reaches the fleet that much later
+        late = own + _DELAYED + tick % LAG  # observations are old: a recommendation reaches the fleet that much later
         wanted, state[late] = state[late], state[own + _DESIRED]
         _steer(state, own, tick, wanted, int(knobs[_COLD]))
     leader = counted(state[_LEADER]) % _COUNT

@@ -9,13 +9,13 @@ replicas of option k, whose work is w_k, of which h_k are held, s_k are started 
                 sum n_k w_k without spot pool p >= survive * need       after the loss of any one spot pool
                 sum_S P(S) max(0, need - work without S) <= (1 - attainment) * need
 
-The last sum goes over all sets S of spot pools: P(S) is the probability that just these are being replaced at a moment,
-each on its own with 1 - (1 - loss_per_hour) ** (lead time / 1 h), all of a pool at once. It is the expected energy not
-served of power systems, whose units fail alike (Billinton and Allan, "Reliability Evaluation of Power Systems", 2nd
-ed., 1996), with replicas for units: spare replicas elsewhere count, so on-demand covers only the loss of spot within
-the lead time that the objective does not allow. Spreading over independent pools makes it cheap (SkyServe's SpotHedge,
-EuroSys 2025). The old and the new replica are both paid for during a move: this is the cost of moving, spread over
-`pay_back_s`, the assumed life of a choice.
+The last sum goes over all sets S of spot pools: P(S) is the probability that exactly these are being replaced at a
+moment, where each pool is lost as a whole and independently of the others with probability 1 - (1 - loss_per_hour) **
+(lead time / 1 h). The sum is the expected energy not served of power systems, whose units fail in the same way
+(Billinton and Allan, "Reliability Evaluation of Power Systems", 2nd ed., 1996), with replicas as units: spare replicas
+elsewhere count, so on-demand covers only the loss of spot within the lead time that the objective does not allow.
+Spreading over independent pools makes it cheap (SkyServe's SpotHedge, EuroSys 2025). The old and the new replica are
+both paid for during a move: this is the cost of moving, spread over `pay_back_s`, the assumed life of a choice.
 """
 
 import math
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MOST_POOLS = 6
-"""Maximum number of spot pools: sets of them double with each; beyond it, the pools with the cheapest work are kept."""
+"""Maximum number of spot pools, as each doubles their sets; of more, those with the cheapest work are kept."""
 
 TOLERANCE = 1e-9
 NODES = 2_000
@@ -128,7 +128,7 @@ def choose(options: Sequence[Option], need: Need, price: Price | None = None) ->
     share, needed = work / scale, need.work_per_s / scale
     alive = [np.array([o.pool != p for o in found]) for p in pools]
     chances, kept = _scenarios(found, pools)
-    # Columns, all of them whole numbers: replicas [k], and started [m] of what is held; all of what is not held is.
+    # Columns, all whole numbers: replicas [k], and started replicas [m] of held options; of others, all are started.
     again = np.flatnonzero(held)
     m = len(again)
     starts = np.zeros((m, k + m))
@@ -203,13 +203,13 @@ def _few_pools(usable: list[int], options: Sequence[Option]) -> list[int]:
 
 
 def load_solver() -> None:
-    """Import the solver, so that the first choice need not."""
+    """Import the solver, so that the first choice does not have to."""
     import_module("scipy.optimize")
 
 
 def _solved(cost: Floats, least: Floats, most: Floats, rows: Floats, low: Floats, high: Floats) -> Floats | None:
-    """Whole numbers of least `cost` from `least` to `most`, with `rows` of them from `low` to `high`."""
-    # Imported here: it takes long, and only who chooses machines needs it.
+    """Whole numbers x of least `cost` with least <= x <= most and low <= rows x <= high; ``None`` if none is found."""
+    # Imported here: it takes long, and only the choice of machines needs it.
     from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
     found: Any = milp(
