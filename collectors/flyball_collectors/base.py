@@ -46,7 +46,7 @@ class Parts(NamedTuple):
     """A collector's part of the node's inventory; its devices are the rows of its readings, in order.
 
     Allocations of several collectors with one (workload, replica) become one row of the inventory. ``schedulable`` and
-    ``cordon`` are those of the node, where the collector is told.
+    ``cordon`` are those of the node, if the collector knows them.
     """
 
     devices: tuple[Device, ...] = ()
@@ -114,8 +114,8 @@ class Counters:
     def increase_of_sum(self, key: str, values: Mapping[str, float]) -> float:
         """Sum of the increases of one counter over its instances (disks, interfaces).
 
-        A new instance counts from zero, as the kernel's do, or if it wanders from its first value; a removed one no
-        longer counts.
+        A new instance counts from zero, as the kernel's counters do, or from its first value if it wanders; a removed
+        one no longer counts.
         """
         before = self._last_parts.get(key)
         self._last_parts[key] = values

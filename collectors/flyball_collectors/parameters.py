@@ -21,7 +21,7 @@ class GpuParameters(Section, frozen=True, kw_only=True):
 
     # Details change seldom; a frame of them also comes whenever a GPU stalls or comes back.
     detail_period_s: float = 10.0
-    # A GPU that has not answered for so long is reported; its row is empty before that already.
+    # A GPU that has not answered for this long is reported; its row is empty even earlier.
     stalled_after_s: float = 2.0
     # The driver may be built, or its services started, after the agent.
     retry_period_s: float = 60.0
@@ -44,7 +44,7 @@ class ExportParameters(ExportConfig, frozen=True):
     # The name that OpenTelemetry gives it.
     otlp_headers_env: str = "OTEL_EXPORTER_OTLP_HEADERS"
     otlp_period_s: float = 10.0
-    # Requests that wait while the endpoint is away, five minutes of them; then the oldest go first.
+    # Requests that wait while the endpoint is unreachable: five minutes of them, then the oldest are dropped.
     otlp_queue: int = 30
     otlp_timeout_s: float = 10.0
 
@@ -69,7 +69,7 @@ class KubernetesParameters(Section, frozen=True, kw_only=True):
     # Empty: the server that the pod's environment names, and the agent's own name for the node.
     url: str = ""
     node: str = ""
-    # A list of one node's pods, from the API server's cache: 10,000 nodes ask 330 times a second.
+    # A list of one node's pods, from the API server's cache: 10,000 nodes make 330 requests a second.
     period_s: float = 30.0
     token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
     ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -80,7 +80,7 @@ class SlurmParameters(Section, frozen=True, kw_only=True):
 
     folder: str = "/run/flyball-jobs"
     period_s: float = 10.0
-    # `scontrol` is asked for the state of the node, where it is there: 10,000 nodes ask 330 times a second.
+    # `scontrol`, where it is installed, is called for the state of the node: 10,000 nodes call it 330 times a second.
     node_period_s: float = 30.0
     node_timeout_s: float = 10.0
 
@@ -99,7 +99,7 @@ class WorkloadsParameters(WorkloadsConfig, frozen=True, kw_only=True):
 class AttributionParameters(AttributionConfig, frozen=True, kw_only=True):
     """Attribution of devices and host."""
 
-    # Devices are divided at each tick; usage is reported so often.
+    # Devices are divided at each tick; usage is reported once per this period.
     usage_period_s: float = 10.0
     # Where the control groups of pods and jobs are, below that of the host, by the kubelet's and Slurm's own names.
     groups: tuple[str, ...] = ("kubepods*", "kubelet*", "system.slice/*slurmstepd.scope", "slurm*")
@@ -131,7 +131,7 @@ class AgentParameters(AgentConfig, frozen=True):
     """The agent's configuration with the constants of all its parts."""
 
     inventory_period_s: float = 30.0
-    # Bound of the producer's queue in memory; what it does not take waits in the spool.
+    # Bound of the producer's queue in memory; messages that do not fit wait in the spool.
     queue_bytes: int = 16 * 1024 * 1024
     gpu: GpuParameters = GpuParameters()
     cloud: CloudParameters = CloudParameters()

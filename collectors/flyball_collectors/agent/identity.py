@@ -67,7 +67,7 @@ def identify(config: AgentConfig, now_ns: int) -> Identity:
 
 
 def is_newest(config: AgentConfig, identity: Identity) -> bool:
-    """Whether no other agent of this node has started since, as far as the folder of its state tells."""
+    """Whether no other agent of this node has started since, as far as its state folder shows."""
     text = text_of(state_folder(config) / f"epoch-{file_name(identity.node)}").strip()
     return not text.isdecimal() or int(text) <= identity.epoch
 

@@ -53,7 +53,7 @@ def build_inventory(
 def merge_allocations(found: Iterable[Sequence[Allocation]]) -> tuple[Allocation, ...]:
     """One allocation for each (workload, replica), in the order of these.
 
-    Of several collectors that report one, the first with devices counts, else the first with a runtime, else the first.
+    If several collectors report one, the first with devices counts, else the first with a runtime, else the first.
     """
     merged: dict[tuple[str, str], Allocation] = {}
     for allocations in found:
@@ -83,8 +83,9 @@ class InventoryKeeper:
     """Determines when the inventory is sent: at the start, on a change, and periodically.
 
     Epochs start at the time of the first tick in nanoseconds and rise by one with each change. Neither they nor the
-    times of inventories fall, since readers keep the later one; ``last`` ensures it over restarts, although the clock
-    may be set back. A repeated inventory is the same record. ``current`` is in force, ``None`` before the first.
+    times of inventories fall, since readers keep the later one; ``last`` ensures this over restarts, although the clock
+    may be set back. A repeated inventory is the same record. ``current`` is the inventory in force, ``None`` before the
+    first.
     """
 
     def __init__(self, config: AgentConfig, identity: Identity, last: LastInventory) -> None:

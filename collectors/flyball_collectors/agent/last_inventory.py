@@ -12,8 +12,8 @@ from flyball_contracts.ids import MAX_TIME_NS
 class LastInventory:
     """``epoch`` and ``time_ns`` of the last inventory of ``node``; 0 where none is known.
 
-    They are in the folder of the agent's state and in memory: where the folder cannot be used, which the count of
-    starts reports, they last as long as the process.
+    They are kept in the agent's state folder and in memory. If the folder cannot be used, they last as long as the
+    process; the agent warns of that when it counts its start.
     """
 
     def __init__(self, config: AgentConfig, node: str) -> None:
@@ -21,7 +21,7 @@ class LastInventory:
         self.epoch, self.time_ns = _parse(text_of(self._file))
 
     def advance(self, time_ns: int, *, least_epoch: int = 0) -> None:
-        """Go on to the next inventory, of ``time_ns`` or of the time before if that is later."""
+        """Advance to the next inventory; its time is ``time_ns``, or the previous one's if that is later."""
         self.epoch, self.time_ns = max(self.epoch + 1, least_epoch), max(self.time_ns, time_ns)
         fresh = Path(f"{self._file}.new")
         with suppress(OSError):

@@ -19,9 +19,8 @@ _PASSED_ON = "vfio-pci"  # driver of devices that belong to a guest
 class LateGpus:
     """Opens NVML every ``period_s`` in a thread, because its start may take long or hang.
 
-    It does so, and logs why there are no GPUs, only where the machine has NVIDIA GPUs or their driver. ``absent`` is
-    why NVML could not be opened, ``None`` if that was not tried yet.
-    ``opened`` opens it, and ``root`` is the host's root.
+    It opens NVML, and logs why there are no GPUs, only on machines with NVIDIA GPUs or their driver. ``absent`` is why
+    NVML could not be opened, ``None`` if that was not tried yet. ``opened`` opens it, and ``root`` is the host's root.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class LateGpus:
         self._now = not self._opening
 
     def poll(self, passed_ns: int) -> Collector | None:
-        """The collector, from when NVML was opened on; ``passed_ns`` only rises. Cheap enough for each tick."""
+        """The collector once NVML is open, else ``None``; ``passed_ns`` only rises. Cheap enough for each tick."""
         if self._tried_ns is None:
             self._tried_ns = passed_ns
         if self._found is None and (self._now or passed_ns - self._tried_ns >= self._period_ns):
@@ -57,7 +56,7 @@ class LateGpus:
         return self._found
 
     def drop(self) -> None:
-        """Close what was opened and not used, now or when it is there."""
+        """Close the collector if it is not used, now or once it is open."""
         with self._lock:
             self._dropped = True
             found, self._found = self._found, None
@@ -80,7 +79,7 @@ class LateGpus:
     def _open(self) -> None:
         try:
             opened = self._opened()
-        except Exception as error:  # the next one may succeed
+        except Exception as error:  # the next try may succeed
             opened = Absent(f"unexpected {type(error).__name__}: {error}", "see nvidia-smi")
         with self._lock:
             self._opening = False

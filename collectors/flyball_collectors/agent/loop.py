@@ -115,7 +115,7 @@ class AgentLoop:
             moves = kafka.bootstrap and kafka != self._setup.config.kafka
             way = box.prepare(kafka) if isinstance(box, Outbox) and moves else None
             message = self._setup.change(found)
-        except Exception as error:  # whatever it is, the agent goes on as it was
+        except Exception as error:  # whatever the error, the agent continues as before
             reason = str(error) if isinstance(error, ConfigError) else f"unexpected {type(error).__name__}: {error}"
             _LOG.warning("the new configuration is refused, the old one stays: %s", reason)
             self.publish(
@@ -153,7 +153,7 @@ class AgentLoop:
     def _read(self, collector: Collector, tick: Tick) -> Sequence[Reading | KeyedReading]:
         try:
             return collector.read(tick.time_ns, tick.period_ns)
-        except Exception:  # the others must go on; a collector's own faults are values and events, not this
+        except Exception:  # the others must go on; collectors report their own faults as values and events
             if collector.name not in self._failed:
                 _LOG.exception("the %s collector failed; its frames are left out while it does", collector.name)
             self._failed.add(collector.name)
@@ -184,7 +184,7 @@ class AgentLoop:
         self._own = counts
 
     def _send_frame(self, reading: Reading, tick: Tick) -> Framed:
-        """Send one frame; its counters cover the time since the one before of its layout."""
+        """Send one frame; its counters cover the time since the previous frame of its layout."""
         before_ns = self._framed_ns.get(reading.schema, self._passed_ns - tick.period_ns)
         framed = Framed(reading, self._passed_ns - before_ns or tick.period_ns)
         self._framed_ns[reading.schema] = self._passed_ns

@@ -9,7 +9,7 @@ import msgspec
 from flyball_contracts.config import Config
 from flyball_contracts.errors import ConfigError
 
-# What the agent's identity, its queue and its spool are made of: they last as long as the process.
+# Keys of the agent's identity, its queue and its spool, which last as long as the process.
 AT_START = ("node", "root", "state_dir", "spool_bytes")
 _Stamp = tuple[int, int, int]
 
@@ -63,7 +63,7 @@ class ConfigWatch:
 def applicable(old: Config, new: Config) -> tuple[Config, list[str]]:
     """The part of ``new`` that applies without a restart, and the keys that need one.
 
-    Another broker applies at once, but not a change from none to one, or from one to none.
+    A change to another broker applies at once; a change from no broker to one, or from one to none, does not.
     """
     same = bool(old.kafka.bootstrap) == bool(new.kafka.bootstrap)
     waiting = [] if same else ["kafka.bootstrap"]

@@ -26,7 +26,7 @@ from flyball_contracts.records import Inventory
 from flyball_contracts.records.events import node_event
 
 _STARTED_TICKS = 2
-"""Two reads are what counters need, and with them every buffer is made."""
+"""Counters need two reads, which also allocate every buffer."""
 _EVENTS_EVERY_S = 0.5  # an event must not wait for the tick where the period is long
 
 
@@ -52,7 +52,7 @@ def run_agent(
     With an empty ``kafka.bootstrap`` only the outputs of ``agent.export`` are fed. ``collectors``, ``clock`` and
     ``wait`` replace those of the configuration and the system. ``source`` is polled for a new configuration before each
     tick; one that cannot be applied is refused, and the old one stays. Raises :class:`ConfigError` for a configuration
-    that cannot work; a broker that is away does not raise.
+    that cannot work; an unreachable broker does not raise.
     """
     clock = clock or Clock()
     now_ns = clock.wall_ns()

@@ -59,7 +59,7 @@ class Setup:
     def change(self, config: Config) -> str:
         """Apply ``config``; return the changes as text, with those that need a restart.
 
-        Only differences are opened, and before anything is closed: on :class:`ConfigError` nothing has changed.
+        Only changed parts are opened, before anything is closed: on :class:`ConfigError` nothing has changed.
         """
         new, waiting = applicable(self.config, config)
         _need_an_output(new)
@@ -95,7 +95,7 @@ class Setup:
         return f"{message}; after a restart only: {', '.join(waiting)}" if waiting else message
 
     def events(self) -> list[NodeEvent]:
-        """Events since the last call, of the collectors and of those that were closed since."""
+        """Events since the last call, including those of collectors that were closed since."""
         parting, self._parting = self._parting, []
         return [*parting, *(event for one in self.collectors for event in one.events())]
 

@@ -1,6 +1,6 @@
 """Collectors that a configuration selects, and which of them are available here.
 
-Those that most nodes have no use for are imported when they are selected: each costs memory.
+Collectors that most nodes do not use are imported only when they are selected, because each costs memory.
 """
 
 from collections.abc import Callable, Mapping

@@ -31,8 +31,8 @@ class Tick(NamedTuple):
 def ticks(period: Callable[[], int], clock: Clock, wait: Callable[[float], bool]) -> Iterator[Tick]:
     """Yield ticks until ``wait`` returns true, the first at the next multiple of the period.
 
-    ``period`` returns it in nanoseconds and is called again after each tick. ``wait`` sleeps for some seconds and
-    returns true to stop: ``threading.Event.wait``.
+    ``period`` returns the period in nanoseconds and is called again after each tick. ``wait`` sleeps for some seconds
+    and returns true to stop: ``threading.Event.wait``.
     """
     period_ns = period()
     due_ns = (clock.wall_ns() // period_ns + 1) * period_ns
@@ -40,7 +40,7 @@ def ticks(period: Callable[[], int], clock: Clock, wait: Callable[[float], bool]
     while True:
         now_ns = clock.wall_ns()
         while now_ns < due_ns:
-            if due_ns - now_ns > 2 * period_ns:  # the clock was set back: do not wait until it is there again
+            if due_ns - now_ns > 2 * period_ns:  # the clock was set back: do not wait until it has caught up
                 due_ns = (now_ns // period_ns + 1) * period_ns
             if wait((due_ns - now_ns) / NS_PER_S):
                 return

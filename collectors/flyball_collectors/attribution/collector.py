@@ -59,8 +59,9 @@ class AttributionCollector(Collector):
     def attach(self, gpus: Gpus | None, others: Iterable[Collector] = ()) -> None:
         """Use the devices' values of ``gpus``, and the names of pods from ``others``.
 
-        An allocation of the others with the label ``uid`` names the pod with that UID, one with ``job`` that job, which
-        is reported whether or not it uses a device. Of several in one job the first has its devices.
+        An allocation of the others with the label ``uid`` names the pod with that UID, one with the label ``job`` names
+        that job. A named pod or job is reported whether or not it uses a device. Of several allocations in one job, the
+        first has the job's devices.
         """
         self._gpus, self._others = gpus, tuple(others)
 

@@ -13,7 +13,7 @@ from flyball_contracts.metrics import GPU
 from flyball_contracts.records import Device
 
 _BUSY_S = GPU.column("nvidia.gpu.busy.time")
-# Where the driver keeps no samples, as for MIG instances; the first that is known counts.
+# Used where the driver keeps no samples, as for MIG instances; the first known one counts.
 _BUSY_SHARES = [
     GPU.column(key)
     for key in ("hw.gpu.utilization{task=general}", "nvidia.gpu.graphics.activity", "nvidia.gpu.sm.activity")
@@ -80,7 +80,7 @@ def devices_of(devices: Sequence[Device], values: Floats, idle_w: Floats, period
 
 
 def part_of(device: Device) -> float:
-    """Share of its GPU's SMs of a MIG instance, by the slices in its profile; 1 for a GPU."""
+    """A MIG instance's share of its GPU's SMs, by the slices in its profile; 1 for a GPU."""
     if device.parent is None:
         return 1.0
     profile = _PROFILE.match(device.mig_profile or "")

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 Runtime = Literal["kubernetes", "slurm", "container", "process"]
 
 _UUID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"
-# A static pod has a hash where others have a UUID; systemd does not allow dashes in it, so they are underlines there.
+# A static pod has a hash instead of a UUID; systemd allows no dashes in the UUID, so they are underscores there.
 _POD = re.compile(rf"(?:^|[/-])pod({_UUID}|[0-9a-f]{{32}})(?:\.slice)?(?=[/:]|$)")
 _JOB = re.compile(r"(?:^|/)(?:slurm(?:_[^/]+)?|(?:[^/]*_)?slurmstepd\.scope)(?:/uid_\d+)?/job_(\w+)(?:/step_([^/]+))?")
-# Monitors (conmon) have the container's id, too, and are not in it.
+# The control groups of monitors (conmon) have the container's id, too, but are not the container's.
 _CONTAINER = re.compile(r"(?:^|[/:])(?:(?!(?:[a-z]+-)?conmon-)[a-z][a-z0-9_.-]*-)?([0-9a-f]{64})(?:\.scope)?(?=[/:]|$)")
 _LXC = re.compile(r"(?:^|/)(?:lxc\.payload\.|lxc/)([^/]+)")
 _USER = re.compile(r"(?:^|/)(user-\d+\.slice)(?=/|$)")
@@ -82,7 +82,7 @@ def _pod(path: str) -> Owner | None:
     if pod is None:
         return None
     container = _CONTAINER.search(path, pod.end())
-    shared = path[pod.end() : pod.end() + 1] == ":"  # the runtime made no group of the pod
+    shared = path[pod.end() : pod.end() + 1] == ":"  # the runtime made no group for the pod
     return Owner(
         "kubernetes", pod[1].replace("_", "-"), container[1] if container else "", "" if shared else path[: pod.end()]
     )

@@ -2,14 +2,14 @@ r"""Divides the devices among their users: arrays in, arrays out.
 
 In a period of :math:`T` seconds a device is busy for :math:`B`. A process's part of :math:`B` is its share of SM time;
 where the shares add up to more than :math:`B`, as on time-sliced GPUs and under MPS, they are scaled down to it, and
-where a process's share is unknown, those without one get equal parts of the rest. The remaining time, and that of
-processes without a known owner, is unattributed; :math:`T - B` is idle.
+processes without a known share get equal parts of the rest. The remaining time, and that of processes without a known
+owner, is unattributed; :math:`T - B` is idle.
 
 Of the energy :math:`E` the idle part is :math:`\min(E, P_0 (T - B))` with the idle power :math:`P_0`, or
 :math:`E (T - B) / T` while that is unknown; the rest is divided by SM time.
 
 A GPU that is divided into MIG instances is the sum of them: instance :math:`i` with the part :math:`w_i` of the
-GPU's SMs has :math:`w_i B_i` of its time, and of its energy what goes with that; the slices that are in no instance
+GPU's SMs has :math:`w_i B_i` of its time, and the corresponding part of its energy; the slices that are in no instance
 are idle.
 
 So for each device ``attributed + unattributed + idle`` is the whole, or all three are NaN.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_LEAST = 1e-9  # of the period; less than that is no time at all, and energy cannot be divided by it
+_LEAST = 1e-9  # of the period; a shorter busy time counts as none, as energy cannot be divided by it
 
 
 class Devices(NamedTuple):
@@ -53,8 +53,9 @@ class Uses(NamedTuple):
 class Shares(NamedTuple):
     """Parts of each device, ``[D, 3]``: attributed, unattributed, idle or free; and of each owner, ``[owners]``.
 
-    An instance's energy is its part of its parent's; of an owner's SM time on an instance the instance's part of
-    the GPU counts, so that owners add up to GPUs. An owner's value is NaN where one of its devices' is unknown.
+    An instance's energy is its part of its parent's. An owner's SM time on an instance counts in proportion to the
+    instance's part of the GPU, so that owners add up to GPUs. An owner's value is NaN where one of its devices' is
+    unknown.
     """
 
     sm_s: Floats
@@ -105,7 +106,7 @@ def divide(devices: Devices, uses: Uses, owners: int, period_s: float) -> Shares
 
 
 def _parts(devices: Devices, is_instance: NDArray[np.bool_]) -> Floats:
-    """Part of each device in its GPU; instances of one GPU are at most the whole of it."""
+    """Part of each device in its GPU; the instances of one GPU are scaled to at most the whole of it."""
     total = _sum(devices.parent[is_instance], devices.part[is_instance], len(devices.part))
     whole = np.maximum(total, 1.0)[devices.parent]
     return np.where(is_instance, devices.part / whole, 1.0)

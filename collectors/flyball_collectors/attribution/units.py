@@ -43,7 +43,7 @@ class Units:
     def update(self, users: Mapping[Owner, Iterable[str]], named: Container[Key] = ()) -> dict[Key, Unit]:
         """The current units.
 
-        ``users`` are the devices that owners use, ``named`` units are reported without any, too.
+        ``users`` has the devices that each owner uses; ``named`` units are reported even without a device.
         """
         before, now = self._units, dict[Key, Unit]()
         using = {key_of(owner) for owner in users}

@@ -12,7 +12,7 @@ _ROOT = 0  # Slurm's own processes in a job, and processes that hide their user 
 
 
 class JobUsers:
-    """Users of jobs by the kernel: a job is its only user's, in whose name alone it has processes beside root's.
+    """Users of jobs as the kernel shows them: a job belongs to the only user, besides root, with processes in it.
 
     A user is known for as long as the job is looked up at every call.
     """
@@ -22,7 +22,7 @@ class JobUsers:
         self._known: dict[str, str] = {}
 
     def find(self, jobs: Mapping[str, Path]) -> dict[str, str]:
-        """The number of each job's user; left out while the processes in its control group do not show it."""
+        """The number of each job's user; a job is left out while the processes in its control group do not show it."""
         found = {job: self._known.get(job) or self._user_of(group) for job, group in jobs.items()}
         self._known = {job: user for job, user in found.items() if user}
         return self._known

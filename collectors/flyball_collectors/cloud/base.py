@@ -39,5 +39,5 @@ class Cloud(Protocol):
         ...
 
     def notices(self) -> Iterator[Notice]:
-        """Announced actions, the most urgent first; those before an error are valid."""
+        """Announced actions, the most urgent first; those returned before an error are valid."""
         ...

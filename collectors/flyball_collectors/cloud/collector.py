@@ -39,7 +39,7 @@ class CloudCollector:
         if self._thread is None and not self._stop.is_set():
             thread = threading.Thread(target=self._run, name="cloud", daemon=True)
             thread.start()
-            self._thread = thread  # only now: without a thread to be had the next call tries again
+            self._thread = thread  # only now: if no thread can be started, the next call tries again
         return []
 
     def parts(self) -> Parts:
@@ -78,7 +78,7 @@ class CloudCollector:
         self._note(reasons)
         now_ns = time.time_ns()
         fresh = [notice for notice in notices if notice.key not in self._published]
-        # A notice that is gone may come again as a new one; while not all is known, none is taken for gone.
+        # A notice that is gone may come again as a new one; after a failed query no notice counts as gone.
         self._published = {notice.key for notice in notices} | (self._published if reasons else set())
         with self._lock:
             self._events += [

@@ -150,7 +150,7 @@ def dcgm_metric_families(view: View) -> list[Exposed]:
 
 
 def _add(found: list[Exposed], name: str, help: str, kind: str, rows: Iterator[tuple[dict[str, str], float]]) -> None:
-    # OpenMetrics wants counters to end with _total, which these do not: of no known type is the honest word.
+    # OpenMetrics requires names of counters to end with _total; these do not, so their type is "unknown".
     exposed = Exposed(f"DCGM_FI_{name}", help, "unknown" if kind == "counter" else "gauge")
     for labels, value in rows:
         if value == value:

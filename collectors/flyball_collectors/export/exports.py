@@ -169,7 +169,7 @@ def installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package that it is in
         return False
-    except ValueError:  # it is imported, and has put something else in its place, as Faust does
+    except ValueError:  # the module is imported, and has replaced itself, as Faust does
         return True
 
 

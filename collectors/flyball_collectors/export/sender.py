@@ -107,7 +107,7 @@ class OtlpSender:
                 view, last_try = self._waiting[0], self._closing.is_set()
             try:
                 refused = self._post(view)
-            except Exception as error:  # a fault of ours: the thread must go on, or all later requests were lost
+            except Exception as error:  # a fault of ours: the thread must go on, or all later requests would be lost
                 _LOG.exception("an OTLP request could not be made; report it")
                 refused = Refused(f"unexpected {type(error).__name__}", lasting=True)
             if refused is None or refused.lasting:
@@ -132,7 +132,7 @@ class OtlpSender:
                 self._waiting.popleft()
                 self.taken += not lost
                 self.lost += lost
-            elif not lost:  # dropped from the full queue while it was under way, and yet taken
+            elif not lost:  # dropped from the full queue while it was being sent, yet delivered
                 self.taken += 1
                 self.lost -= 1
 

@@ -12,7 +12,7 @@ from flyball_contracts.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 _MOST_CLIENTS = 16
-_CLIENT_S = 10.0  # a client that takes longer to ask or to read is left
+_CLIENT_S = 10.0  # a client that takes longer to send or to read is disconnected
 
 
 class MetricsServer:

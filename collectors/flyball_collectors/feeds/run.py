@@ -52,7 +52,7 @@ def run_feeds(
 
     ``sources``, ``clock``, ``wait`` and ``random`` (0..1, the jitter) replace those of the configuration and the
     system. The feeds are queried one after the other, and ``wait`` is called between any two. Raises
-    :class:`ConfigError` for a configuration that cannot work; a feed or a broker that is away does not raise.
+    :class:`ConfigError` for a configuration that cannot work; an unreachable feed or broker does not raise.
     """
     clock = clock or Clock()
     wait = wait or stop.wait
@@ -72,7 +72,7 @@ def run_feeds(
             for runner in runners:
                 runner.check()
             outbox.poll()
-            if outbox.dropped > dropped:  # what was given up must not count as published
+            if outbox.dropped > dropped:  # messages that were given up must not count as published
                 dropped = outbox.dropped
                 for runner in runners:
                     runner.forget()

@@ -18,8 +18,8 @@ class GatewayPage(NamedTuple):
     """One gateway: its page, the meaning of its series, and the workload of each label value.
 
     An empty value means the whole page. ``read`` and ``rate`` are those of the kind. Series without the label belong to
-    the workload if the page has only one, and to none of several: none may have the sum of all. A page without any
-    series with the label is an error.
+    the workload if the page has only one. If it has several, such series belong to none of them, because none may have
+    the sum of all. A page without any series with the label is an error.
     """
 
     name: str

@@ -15,7 +15,7 @@ _WAYS = {"Read": READ, "Write": WRITTEN}
 
 
 class Hierarchy(NamedTuple):
-    """The control groups of a host: ``groups`` has a folder for each, ``legacy`` is that of version 1."""
+    """The control groups of a host: ``groups`` has a folder for each, ``legacy`` means version 1."""
 
     groups: Path
     legacy: bool
@@ -32,7 +32,7 @@ def hierarchy_of(root: Path) -> Hierarchy | None:
 
 
 class LegacyReader:
-    """Reads control groups of version 1, which have a folder of one name below each controller.
+    """Reads control groups of version 1, which have a folder of the same name below each controller.
 
     Metrics that version 1 lacks, such as controllers mounted as version 2 and pressures, are read from the group of
     that name in ``unified``.
@@ -46,7 +46,7 @@ class LegacyReader:
         self._unified = mount / "unified"
 
     def read(self, folder: Path) -> Values:
-        """Values by key of the ``USAGE`` layout of the group whose folder in ``groups`` this is; see CgroupReader."""
+        """Values by key of the ``USAGE`` layout of the group with this folder in ``groups``; see CgroupReader."""
         name = str(folder.relative_to(self._groups))
         values = dict(self._second.read(self._unified / name))
         at = {controller: f"{mount}{name}/" for controller, mount in self._folders.items()}

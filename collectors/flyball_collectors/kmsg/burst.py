@@ -40,7 +40,7 @@ class Burst:
             old = self._tallies.get(key)
             if old is None:
                 old = Tally(fault, now_ns, 0, frozenset(), frozenset(), None, None)
-            elif old.times == 0:  # a repetition came before what it repeats
+            elif old.times == 0:  # a repetition came before the fault that it repeats
                 old = old._replace(first=fault)
             self._tallies[key] = Tally(
                 old.first,

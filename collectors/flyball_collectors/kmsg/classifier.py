@@ -8,7 +8,7 @@ from flyball_collectors.nvml.events.xid import VICTIMS, Verdict, verdict_of
 
 FOLLOWS = "; follows XID"
 _SAME_PLACE_NS = 24 * 3600 * 1_000_000_000
-_ANY_PROGRAM = 13  # an exception of the program, unless it keeps to one place of the chip whatever the program
+_ANY_PROGRAM = 13  # an exception of the program, unless several programs have it at one place of the chip
 
 
 class _Struck(NamedTuple):

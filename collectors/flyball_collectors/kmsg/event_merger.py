@@ -62,7 +62,7 @@ class EventMerger:
         return event
 
     def _joined(self, event: NodeEvent) -> NodeEvent:
-        """The event; for a victim without a known cause, with the error that it follows."""
+        """The event; if it is a victim without a known cause, with the error that it follows."""
         if event.kind != "xid" or event.code not in VICTIMS or FOLLOWS in event.message:
             return event
         causes = [one.event for one in self._recent if _may_cause(one.event, event)]

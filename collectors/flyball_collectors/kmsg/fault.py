@@ -23,10 +23,10 @@ class Fault(NamedTuple):
     """One fault.
 
     ``pci`` is the slot ``dddd:bb:dd`` it is about, empty for the host. ``code`` is the number of the XID or SXID, and
-    ``fatal`` what the line states about that, if anything. Faults with different ``subject`` are counted separately.
-    ``times`` is 0 for a line that only repeats another. ``place`` is the location on the GPU, ``process`` the affected
-    process, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery it requests. ``link`` is
-    the verdict on an error of NVLink 5; faults with different ones are counted separately.
+    ``fatal`` whether the line calls it fatal, ``None`` if it does not state that. Faults with different ``subject`` are
+    counted separately. ``times`` is 0 for a line that only repeats another. ``place`` is the location on the GPU,
+    ``process`` the affected process, ``cause`` the XID that the driver names as its reason, and ``action`` the recovery
+    it requests. ``link`` is the verdict on an error of NVLink 5; faults with different ones are counted separately.
     """
 
     kind: EventKind

@@ -111,7 +111,7 @@ class KmsgReader:
             self._next = record.sequence + 1
             try:
                 self._take(record, now_ns)
-            except Exception:  # a fault of ours over one line must not make the agent deaf
+            except Exception:  # a fault of ours over one line must not end the reading
                 if not self.strange:
                     _LOG.exception("a line of the kernel log is left out: %r", record.text[:200])
                 self.strange += 1

@@ -215,7 +215,7 @@ def _fabric_info(member: str) -> Callable[[Any, Any], Any]:
     return read
 
 
-# Wherever NVML has a call of its own for what our layer reads by field id, it is that call.
+# Wherever NVML has a call of its own for a value that our layer reads by field id, that call is used.
 _CURRENT: Mapping[str, Callable[[Any, Any], Any]] = {
     "hw.gpu.utilization{task=general}": lambda n, d: n.nvmlDeviceGetUtilizationRates(d).gpu / 100,
     "hw.gpu.utilization{task=encoder}": lambda n, d: n.nvmlDeviceGetEncoderUtilization(d)[0] / 100,

@@ -34,8 +34,8 @@ _SESSION_PATIENCE_S = 60.0  # a start of NVML wakes all GPUs, which takes second
 class NvmlCollector:
     """GPUs and their MIG instances through NVML, one row each in the order of :meth:`parts`.
 
-    A GPU that is lost, or whose call hangs, keeps its rows, all NaN; so do all while NVML is being started again.
-    ``unreadable`` names those that never returned an identity; they have no row until they do, which is retried with
+    A GPU that is lost, or whose call hangs, keeps its rows, all NaN; so do all GPUs while NVML is being started again.
+    ``unreadable`` names the GPUs that never returned an identity; they have no row until they do, which is retried with
     each read of the details.
     """
 
@@ -163,7 +163,7 @@ class NvmlCollector:
             if name not in self._reported_unreadable:
                 self._reported_unreadable.add(name)
                 self._events.append(event_records.gone(self._node, now_ns, "", f"{name}: {reason}; it has no row"))
-        if self._begun:  # else it was there at the start
+        if self._begun:  # GPUs of the first look were there at the start
             self._report_change(change, now_ns)
         self._begun = True
 

@@ -31,7 +31,7 @@ _TOLERANCE: Mapping[str, tuple[float, float]] = {
     "hw.gpu.memory.utilization": (0.0, 0.01),
 }  # fmt: skip
 _ROUNDS = 3
-"""Reads of a GPU while a value differs: a load that changes moves a share further than that between two of them."""
+"""Reads of a GPU while a value differs: a changing load can move a share further than allowed between two reads."""
 _EXACT = ("limit", "pcie.link", "row_remap", "rows.remapped", "recovery_action", "fabric", "ecc", "replays", "errors")
 
 

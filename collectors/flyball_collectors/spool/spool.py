@@ -175,7 +175,7 @@ class Spool:
             self._bytes -= newest.size - tail.end
             newest.size = tail.end
             self._corrupt, self._torn = tail.corrupt, tail.torn
-            # Segments only ever go from the front: what is missing there was acknowledged or dropped, and counted.
+            # Segments are removed only from the front: records missing there were acknowledged or dropped, and counted.
             self._acked = max(self._acked, self._segments[0].first_id - 1)
             self._next_id = max(tail.next_id, self._acked + 1)
         self._remove_acknowledged()
@@ -232,7 +232,7 @@ class Spool:
         stuck = segment.remove()
         self._stuck_bytes += stuck
         self._bytes -= segment.size - stuck
-        self._unsaved = _CHECKPOINT_EVERY  # ids go on rising although no segment may be left that has them
+        self._unsaved = _CHECKPOINT_EVERY  # ids must keep rising even if no segment is left
 
     def _save(self) -> None:
         write_checkpoint(self._path, self._acked)

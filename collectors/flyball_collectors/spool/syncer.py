@@ -23,7 +23,7 @@ class Syncer:
 
     def mark(self, id: int, fd: int) -> None:
         """Note that file ``fd``, named by ``id``, was written; it may be closed or deleted afterwards."""
-        if id in self._marked:  # without the lock: it may go at this moment, and then its sync has yet to begin
+        if id in self._marked:  # without the lock: if an id is removed at this moment, its sync has yet to begin
             return
         try:
             copy = os.dup(fd)

@@ -158,7 +158,7 @@ class WorkloadCollector(Collector):
             watch.hurry()
         if "kubernetes" in self._watches and self._watches["kubernetes"].homes is not self._names.homes:
             self._names.homes = self._watches["kubernetes"].homes
-            self._followed = []  # under the names of now
+            self._followed = []  # under the present names
             bound = self._names.homes.names
             self._jobs = {key: job for key, job in self._jobs.items() if key[0] not in bound}
         self._follow([watch.found for watch in self._watches.values()])

@@ -1,4 +1,4 @@
-"""Who may bear the name of a workload: the unit that has it by default, pods of its namespace, or who a rule names."""
+"""Who may bear the name of a workload: the unit that has it by default, pods of its namespace, or units by a rule."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -54,8 +54,9 @@ class WorkloadNames:
 
     A name that ``rules`` give belongs to the units that one of these rules matches. Any other name with a ``/`` belongs
     to the pods of the namespace before it, or to the unit that has it by default, such as ``slurm/7``. A name without
-    ``/`` belongs to the pods of its namespaces in ``homes``. One that ``homes`` lacks belongs to the units that a rule
-    with a pattern lets choose it, and, if they are complete, to pods, until the controller says to which.
+    ``/`` belongs to the pods of its namespaces in ``homes``. A name that ``homes`` lacks belongs to the units that a
+    rule with a pattern lets choose it. If ``homes`` are complete, it also belongs to any pod, until the controller
+    assigns it to namespaces.
     """
 
     homes = NamesSpec()
@@ -66,7 +67,7 @@ class WorkloadNames:
         self._patterns = [rule for rule in rules if rule.is_pattern]
 
     def problem(self, workload: str, claimant: Claimant | None) -> str:
-        """Why a unit must not report for a workload, ``None`` being an unknown one; empty if it may."""
+        """Why a unit (``None``: an unknown one) must not report for a workload; empty if it may."""
         own, pod, known = "", None, _UNKNOWN
         if claimant is not None:
             named, pod = name_of(claimant.owner, self._node, claimant.pod, (), claimant.user), claimant.pod
@@ -102,7 +103,7 @@ def _unruled(workload: str, known: Mapping[str, str]) -> str:
 
 
 def _labels(known: Mapping[str, str]) -> str:
-    """What a rule would match of a unit, as in YAML: what stays when its work is started again, where it has that."""
+    """Labels by which a rule would match a unit, as in YAML: its runtime and, if it has one, a label that lasts."""
     label = next((label for label in _LASTING if label in known), None)
     found = f"runtime: {known['runtime'] or _ANY}"
     return found if label is None else f'{found}, {label}: "{known[label]}"'
@@ -121,7 +122,8 @@ class Senders:
     def find(self, pids: Iterable[int], ended: Callable[[], Collection[int]] = frozenset[int]) -> dict[int, Claimant]:
         """The unit of each process that still runs.
 
-        ``ended`` are processes that have ended by the time of the call; a process that has their number now is another.
+        ``ended`` returns processes that have ended by the time of the call; a process with such a number is another
+        one.
         """
         owners = self._owners.find(pid for pid in pids if pid)
         for pid in ended():

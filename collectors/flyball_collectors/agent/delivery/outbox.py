@@ -20,10 +20,10 @@ _LOG = logging.getLogger(__name__)
 _WARN_EVERY_S = 30.0
 _REOPEN_EVERY_S = 1.0
 _DELIVERY_S = 120.0
-_DELIVERY_WITH_SPOOL_S = 20.0  # what waits in memory is lost by a kill, what waits on disk is not
+_DELIVERY_WITH_SPOOL_S = 20.0  # a kill loses messages in memory, not those on disk
 _PART_S = 1.0
 _SETTLE_POLLS, _SETTLE_POLL_S = 25, 0.01
-_REPLAY_SHARE = 4  # one part of the queue in so many is for replays
+_REPLAY_SHARE = 4  # one part in this many of the queue is for replays
 _COMPACTED = {topic.name for topic in TOPICS.values() if topic.retention == "compacted"}
 
 
@@ -48,8 +48,8 @@ class Outbox:
     Without a spool, messages that cannot be sent are dropped: the oldest messages when the delivery timeout ends, new
     ones when the queue is full. A kill loses the messages in memory that the broker has not confirmed.
 
-    All counts are of messages. Always: ``sent + carried = delivered + dropped + waiting + spooled``, but for
-    ``torn`` records of the run before among the dropped. Not thread-safe: one loop owns it.
+    All counts are of messages. Always: ``sent + carried = delivered + dropped + waiting + spooled``, except that
+    ``dropped`` also has ``torn`` records of the run before. Not thread-safe: one loop owns it.
 
     Raises :class:`ConfigError` for client settings that librdkafka refuses.
     """
@@ -193,7 +193,7 @@ class Outbox:
         was_away = self._away
         try:
             self._producer.poll(wait_s)
-            if self._away and not was_away:  # what waits in memory would be lost by a kill
+            if self._away and not was_away:  # a kill would lose messages in memory
                 self._producer.purge(blocking=False)
                 self._producer.poll(0)
         except KafkaException as error:
@@ -240,7 +240,7 @@ class Outbox:
         self._replace(Connection(self._bootstrap, self._settings, _producer(self._settings)))
 
     def _replace(self, way: Connection) -> None:
-        """Go over to another producer; messages of the old one that it has not reported yet, it never will."""
+        """Switch to another producer; messages that the old one has not reported yet are never reported."""
         spooled = self._replay.restart() if self._replay is not None else 0
         if lost := max(self.waiting - spooled, 0):
             self._given_up += lost

@@ -44,7 +44,7 @@ class Replay:
         self._bytes -= self._under_way.pop(id, 0)
 
     def restart(self) -> int:
-        """Note that no report comes any more for what is in flight: it is due again; return its number of records."""
+        """Note that no report comes any more for the records in flight: they are due again; return their number."""
         count = len(self._under_way)
         self._under_way.clear()
         self._bytes = 0

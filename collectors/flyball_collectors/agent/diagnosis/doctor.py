@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 def explain(config: Config, *, wait: Callable[[float], object] = time.sleep) -> list[Finding]:
     """Check everything that the agent would measure here, for at most a second, and change nothing.
 
-    Something that cannot work here, like the discovery of pods outside of one, is a finding of its own.
+    Something that cannot work here, like the discovery of pods outside of a pod, is a finding of its own.
     """
     agent = config.agent
     try:

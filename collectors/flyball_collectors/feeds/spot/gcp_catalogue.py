@@ -111,7 +111,7 @@ class Catalogue:
 
     def _add(self, sku: _Sku, found: dict[Part, _Price], now_ns: int) -> None:
         """Add the current price; of rows of one part and region the newest counts, of equally new ones the lowest."""
-        # The newest machines' rows say it in their description alone.
+        # Rows of the newest machines show only in their description that they are spot.
         if sku.category.usage_type != "Preemptible" and not sku.description.startswith(_SPOT):
             return
         price = self._in_force(sku, now_ns)
@@ -131,7 +131,7 @@ class Catalogue:
             hours = _HOURS.get(expression.usage_unit)
             if since_ns > now_ns or hours is None or not expression.tiered_rates:
                 continue
-            money = expression.tiered_rates[-1].unit_price  # earlier tiers are what is free
+            money = expression.tiered_rates[-1].unit_price  # earlier tiers are the free amounts
             if money.currency_code == "USD":
                 prices.append(_Price(since_ns, self._usd(money) / hours))
         return max(prices, default=None)

@@ -1,8 +1,8 @@
 """The queue of the same interceptor, as JSON on its admin port: the input of the add-on's own scaler.
 
-A map of hosts, later of ``namespace/name``, to requests without an answer: in turn a plain number, ``Requests``, and
-``Concurrency`` beside ``RPS``, the requests per second that came in, as a mean over the window of the target's rate
-metric.
+A map from hosts, in later versions from ``namespace/name``, to requests without an answer: in successive versions a
+plain number, ``Requests``, and ``Concurrency`` beside ``RPS``, the requests per second that came in, as a mean over the
+window of the target's rate metric.
 """
 
 import msgspec

@@ -81,7 +81,7 @@ class FieldBatch:
                 row[field.column] = number if before != before else before + number
             elif code in LOST:
                 raise DeviceLost(f"field {field.id}: {self._gate.library.text_of(code)}")
-            elif code in NEVER or code == INVALID_ARGUMENT:  # so say drivers that are older than the field
+            elif code in NEVER or code == INVALID_ARGUMENT:  # returned by drivers older than the field
                 absent.append(field)
         if absent:
             self._set([field for field in fields if field not in absent])

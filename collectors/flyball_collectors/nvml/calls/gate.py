@@ -77,7 +77,7 @@ class Gate:
     def structure(self, name: str) -> Mapping[str, float] | None:
         """Members of the struct of a function that refused our version, through NVIDIA's own binding.
 
-        ``None`` for a function that did not refuse it, and if the binding cannot read it either.
+        ``None`` if the function did not refuse it, or if the binding cannot read the struct either.
         """
         if name not in self._mismatched:
             return None

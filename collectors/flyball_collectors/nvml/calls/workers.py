@@ -46,7 +46,7 @@ class Workers:
             return {name: now_s - since_s for name, since_s in self._stuck.items()}
 
     def run(self, jobs: Mapping[str, Callable[[], T]], patience_s: float) -> dict[str, T]:
-        """Results of the jobs that ended in time, by name; one that raises has none, and is logged."""
+        """Results of the jobs that ended in time, by name; a job that raises has none, and is logged."""
         with self._lock:
             batch = _Batch({name: job for name, job in jobs.items() if name not in self._stuck})
         if self._inbox is None:
@@ -84,7 +84,7 @@ class Workers:
                     if batch.running is None:
                         if not batch.waiting:
                             return True
-                        wait_s = patience_s  # it has not begun yet
+                        wait_s = patience_s  # the batch has not begun yet
                         continue
                     wait_s = batch.since_s + patience_s - self._clock()
                     if wait_s <= 0:

@@ -130,7 +130,7 @@ class GpuReader:
     def _read_instance(self, one: Instance, *, detail: bool) -> list[float]:
         try:
             return one.read(detail=detail)
-        except DeviceLost:  # it was deleted; what there is now is looked up in the next read
+        except DeviceLost:  # it was deleted; the next read looks up the present instances
             self._rescan = True
             one.processes = []
             return [NAN] * len(GPU)

@@ -100,7 +100,7 @@ class Roster:
             return frozenset()
 
     def _due(self, *, lost: bool) -> Renewal | None:
-        """A new session of NVML, if it needs one: for other GPUs, or for the same where one may have been reset."""
+        """A new session of NVML, if one is needed: for other GPUs, or for the same if one may have been reset."""
         listed = self._listed()
         if listed != self._kernel:
             return Renewal(listed, self.readers.values(), same=False)
@@ -119,7 +119,7 @@ class Roster:
     def _use(self, renewal: Renewal) -> None:
         """Open the same GPUs in the new session; one that does not respond keeps its row.
 
-        If the GPUs are others than before, or may be, none is opened.
+        If the GPUs differ from those before, or may differ, none is opened.
         """
         if renewal.problem and renewal.problem != self._problem:
             _LOG.warning("NVML does not begin again: %s", renewal.problem)
@@ -188,7 +188,7 @@ class Roster:
             return None
 
     def _connect(self) -> None:
-        """Query the connections of the GPUs; those of one that does not respond stay."""
+        """Query the connections of the GPUs; a GPU that does not respond keeps its known ones."""
         answering = {name: reader for name, reader in self.readers.items() if not reader.abandoned}
         handles = {reader.uuid: reader.gate.handle for reader in answering.values()}
 

@@ -22,7 +22,7 @@ _SPEED, _COMMON_SPEED = 164, 90  # fields, in MB/s one way: of one link, of any
 
 
 class LinkStates:
-    """Which NVLinks of a GPU are up: by field on Hopper and later, by the older call before."""
+    """Which NVLinks of a GPU are up: by field on Hopper and later, by the older call on earlier GPUs."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate

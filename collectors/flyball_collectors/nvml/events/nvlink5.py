@@ -1,4 +1,4 @@
-"""Where an error of NVLink 5 (XID 144 to 150) lies: its unit, sub-code and status tell, by NVIDIA's XID catalogue.
+"""Locates an error of NVLink 5 (XID 144 to 150) by its unit, sub-code and status, after NVIDIA's XID catalogue.
 
 The driver writes ``UNIT Fatal XC0 i0 Link 8 (INFO STATUS ...)``; bits 20 to 25 of INFO are the sub-code. A link that
 went down (unit NETIR_LINK_EVT, XID 149) has its reason there: the signal on it, the device at its other end, or a

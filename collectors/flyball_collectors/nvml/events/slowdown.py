@@ -23,7 +23,7 @@ _LONGEST_QUIET_NS = 640 * NS_PER_S
 
 
 class Slowdown(NamedTuple):
-    """One slowdown: its total duration, the time without it, and the time without it that ends it."""
+    """One slowdown: time since its start, time slowed, time since it was last slow, and how much of that ends it."""
 
     whole_ns: int
     slow_ns: int

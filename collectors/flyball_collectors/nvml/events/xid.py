@@ -31,7 +31,7 @@ _RECOVERY: Mapping[int, Remedy] = {
 
 
 def recovery_of(action: int | None) -> Remedy:
-    """Remedy for the recovery action that the driver requests, ``None`` if unknown."""
+    """Remedy for the recovery action that the driver requests; ``action`` is ``None`` if unknown."""
     return "unknown" if action is None else _RECOVERY.get(action, "unknown")
 
 

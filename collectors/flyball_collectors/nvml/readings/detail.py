@@ -125,7 +125,7 @@ FIELDS = (
 )  # fmt: skip
 SUMMED = {kind: _LINK_ERRORS[kind] for kind in ("crc", "replay", "recovery")}
 """Columns that are sums of the errors of each link."""
-_ALL_LINKS = (  # drivers that report no link's own; these only sum the first links
+_ALL_LINKS = (  # for drivers that do not report single links; these fields only sum the first links
     Field(38, _LINK_ERRORS["crc"]),
     Field(45, _LINK_ERRORS["crc"]),
     Field(52, _LINK_ERRORS["replay"]),

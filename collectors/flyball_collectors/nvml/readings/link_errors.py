@@ -1,4 +1,4 @@
-"""Errors of each NVLink, by field on Hopper and later and by the older call before, and events of growing ones."""
+"""Errors of each NVLink, by field on Hopper and later, else by the older call, and events of links with new ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_ulonglong

@@ -8,7 +8,7 @@ from flyball_collectors.nvml.calls.abi import NO_MEMORY_VALUE, ProcessInfo, Proc
 from flyball_collectors.nvml.calls.gate import Gate
 from flyball_collectors.nvml.calls.library import INSUFFICIENT_SIZE, NOT_FOUND
 
-_TRIES = 3  # processes may start between the answer how many there are and the next question
+_TRIES = 3  # processes may start between the call that counts them and the one that lists them
 _COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
 _MPS = "nvmlDeviceGetMPSComputeRunningProcesses_v3"  # clients of an MPS server are not in the list above
 _GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses_v3"

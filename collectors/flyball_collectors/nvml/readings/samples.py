@@ -60,7 +60,7 @@ class Ring:
         return Window(sum_ / sum(spans_s), ordered[0], ordered[-1], ordered[ceil(0.95 * len(ordered)) - 1])
 
     def _fresh(self) -> list[tuple[int, float]]:
-        if not self._samples:  # without a buffer, the answer is how many samples there can be
+        if not self._samples:  # without a buffer, the call returns how many samples there can be
             if not self._gate.call("nvmlDeviceGetSamples", self._kind, *self._at, None):
                 return []
             self._samples = (Sample * max(self._count.value, _ROOM))()

@@ -79,7 +79,7 @@ class Watch(ABC):
                 found, problem = self._look()
                 if found != self.found:
                     self.found = found
-            except Exception as error:  # whatever it is: the replicas that are known stay known
+            except Exception as error:  # whatever the error, the known replicas stay known
                 self.errors += 1
                 problem = str(error) if isinstance(error, FetchError) else f"{type(error).__name__}: {error}"
             if problem and problem != self.problem and not self._stop.is_set():

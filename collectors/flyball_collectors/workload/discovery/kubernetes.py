@@ -1,17 +1,17 @@
-"""Discovery of this node's pods by their annotations, the owners of names, and whether the node takes more.
+"""Discovery of this node's pods by their annotations, the owners of names, and whether the node takes more pods.
 
 A pod takes part when it is annotated ``prometheus.io/scrape: "true"`` and ``flyball.dev/workload: NAME``,
-and ``flyball.dev/server`` names whose series it has. Further annotations: ``flyball.dev/work``
-(``requests`` or ``tokens``), ``prometheus.io/port`` (by default the first port of its containers),
-``prometheus.io/path`` (``/metrics``), ``prometheus.io/scheme`` (``http``) and ``flyball.dev/model`` (which of several
-models on the page it is). The replica is named after the pod.
+and ``flyball.dev/server`` names the server whose series it has. Further annotations: ``flyball.dev/work`` (``requests``
+or ``tokens``), ``prometheus.io/port`` (by default the first port of its containers), ``prometheus.io/path``
+(``/metrics``), ``prometheus.io/scheme`` (``http``) and ``flyball.dev/model`` (which of several models on the page it
+is). The replica is named after the pod.
 
-A node takes no more while it is cordoned, not ready, or has a taint by which it is about to leave. Taints that reserve
-it for some pods close nothing: what it runs tolerates them.
+A node takes no more pods while it is cordoned, not ready, or has a taint by which it is about to leave. Taints that
+reserve it for some pods close nothing: what it runs tolerates them.
 
 The controller writes to the object ``WorkloadNames`` which namespaces names belong to. Without a controller there is no
-such object, and a pod bears a name without a ``/`` only where a rule of the agent lets it; so it is with names that the
-object lacks, if no controller reads the whole cluster.
+such object, and a pod bears a name without a ``/`` only where a rule of the agent lets it; the same holds for names
+that the object lacks, if no controller reads the whole cluster.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,13 @@
 """Discovery of this node's Slurm jobs by variables of their environment.
 
-A job takes part when it sets ``FLYBALL_WORKLOAD``, the port ``FLYBALL_METRICS_PORT`` and ``FLYBALL_SERVER``, whose
-series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``tokens``), ``FLYBALL_METRICS_PATH``
+A job takes part when it sets ``FLYBALL_WORKLOAD``, the port ``FLYBALL_METRICS_PORT`` and ``FLYBALL_SERVER``, the server
+whose series the page has. Further variables: ``FLYBALL_WORK`` (``requests`` or ``tokens``), ``FLYBALL_METRICS_PATH``
 (``/metrics``), ``FLYBALL_MODEL`` (which of several on the page it is) and ``FLYBALL_REPLICA`` (by default the job and
 the node). The page is read on loopback.
 
 The variables have two sources. A task prolog (``infra/slurm/``) writes them to a file ``JOB.TASK``, for which the agent
-needs no privilege, and which counts while its owner has a process in the job. And the kernel shows those of each
-process to its own user and to holders of CAP_SYS_PTRACE. A job exists as long as its control group does.
+needs no privilege, and which counts while its owner has a process in the job. The kernel shows the variables of each
+process to the process's own user and to holders of CAP_SYS_PTRACE. A job exists as long as its control group does.
 """
 
 import os
@@ -25,7 +25,7 @@ from flyball_collectors.workload.discovery.slurm_node import NodeQuery
 _PREFIX = "FLYBALL_"
 # Version 2 of the control groups, then version 1, where each controller has a tree.
 _GROUPS = ("system.slice/*slurmstepd.scope", "*/slurm*")
-# Whoever has a job here may write files and say things; each replica costs a thread.
+# Any user with a job here may write files and set variables; each replica costs a thread.
 _MOST_FILES, _MOST_BYTES, _MOST_REPLICAS, _LONGEST = 4096, 1 << 18, 256, 253
 
 Variables = Mapping[str, str]
@@ -67,9 +67,9 @@ def replicas_of(job: str, node: str, announced: Iterable[Variables], user: str =
 
 
 class JobWatch(Watch):
-    """Checks the control groups; the kernel blocks readers of the environment of a process that hangs in it.
+    """Checks the control groups; the kernel blocks readers of the environment of a process that hangs in the kernel.
 
-    Where ``scontrol`` is there, it says whether the node is drained.
+    Where ``scontrol`` is installed, it shows whether the node is drained.
     """
 
     warning = "what Slurm jobs announce: %s"
@@ -83,7 +83,7 @@ class JobWatch(Watch):
         super().__init__("slurm-jobs", settings.period_s, 1.0)
 
     def close(self) -> None:
-        """End the thread, and a query that runs."""
+        """End the thread and a running query."""
         super().close()
         self._query.close()
 
@@ -124,7 +124,7 @@ class JobWatch(Watch):
     def _written(self) -> dict[str, list[tuple[int, dict[str, str]]]] | None:
         """Owners of the files and the variables in them, by job; ``None`` without the folder."""
         try:
-            with os.scandir(self._folder) as entries:  # a pipe would hold whoever opens it
+            with os.scandir(self._folder) as entries:  # a pipe would block its reader
                 files = sorted(one.path for one in islice(entries, _MOST_FILES) if one.is_file(follow_symlinks=False))
         except OSError:
             return None

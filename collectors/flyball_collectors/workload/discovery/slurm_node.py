@@ -1,4 +1,4 @@
-"""What Slurm says of this node, by ``scontrol``, without waiting for it: one that hangs holds nothing else up."""
+"""State of this node in Slurm, by ``scontrol``; a query that hangs delays each look by :data:`PATIENCE_S` at most."""
 
 import subprocess
 import time
@@ -9,11 +9,11 @@ from flyball_collectors.workload.discovery.base import NodeState
 from flyball_contracts.nodes.slurm import node_of
 
 PATIENCE_S = 0.5
-"""For an answer, at a look: most take some hundredths of a second."""
+"""Longest wait for an answer at each look; most answers take some hundredths of a second."""
 
 
 class NodeQuery:
-    """Queries the state of a node; ``problem`` says why it is not known, empty if it is or there is no command.
+    """Queries the state of a node; ``problem`` says why it is not known, empty if it is known or there is no command.
 
     ``state`` is the last known one, ``None`` before there is any.
     """
@@ -26,7 +26,7 @@ class NodeQuery:
         self._began_s = float("-inf")
 
     def look(self) -> bool:
-        """Begin a query when one is due, and take the answer of the one that runs; return whether one has failed."""
+        """Begin a query when one is due, and take the answer of a running one; return whether a query has failed."""
         is_due = self._process is None and time.monotonic() - self._began_s >= self._settings.node_period_s
         if is_due and self._begin():
             return True
@@ -44,7 +44,7 @@ class NodeQuery:
         return not self._take(output, why)
 
     def close(self) -> None:
-        """End the query that runs."""
+        """End the running query."""
         if self._process is not None:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):  # the kernel holds it

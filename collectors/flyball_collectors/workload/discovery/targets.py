@@ -15,7 +15,7 @@ _DEFAULT_PATH = "/metrics"
 
 
 def configured(settings: TargetSettings, replica: str, where: str) -> Target:
-    """Target of the configuration; ``where`` is its place in that.
+    """Target of the configuration; ``where`` is its place there.
 
     Raises :class:`ConfigError` for series that are missing, superfluous or invalid.
     """

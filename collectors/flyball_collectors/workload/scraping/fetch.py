@@ -102,7 +102,7 @@ class Fetcher:
                 raise FetchError(f"{where}: longer than {self._most_bytes} bytes; let the server export less")
             if time.monotonic() > self._ends_s:
                 raise TimeoutError
-        if time.monotonic() > self._ends_s:  # broken off: without a length it looks whole
+        if time.monotonic() > self._ends_s:  # aborted: without a length it looks complete
             raise TimeoutError
         if answer.length:
             raise http.client.IncompleteRead(bytes(parts), answer.length)

@@ -177,7 +177,7 @@ class Meter:
     def _weighted(self, tokens_in: float, tokens_out: float) -> float:
         work = self._work
         parts = ((tokens_in, work.input_weight), (tokens_out, work.output_weight))
-        return sum(tokens * weight for tokens, weight in parts if weight)  # NaN where a kind that counts is unknown
+        return sum(tokens * weight for tokens, weight in parts if weight)  # NaN if a weighted kind is unknown
 
     def _latency(self, page: Samples) -> tuple[float, float]:
         """Mean and 99th percentile in seconds."""

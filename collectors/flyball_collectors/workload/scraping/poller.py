@@ -136,7 +136,7 @@ class Poller(ABC, Generic[T]):
             problem = f"{where}: {error}"
         except Exception as error:  # a page that breaks this reader must not end the thread
             problem = f"{where}: {type(error).__name__}: {error}; please report it"
-        with self._lock:  # whoever sees the one finds the other
+        with self._lock:  # so that readers see both together
             self._set_problem(problem)
             self._note(reading)
 
@@ -144,7 +144,7 @@ class Poller(ABC, Generic[T]):
         """Log a problem when it begins or changes, and its end; the lock is held."""
         kind = problem.partition("; ")[0]
         if self._stop.is_set():
-            return  # broken off from here
+            return  # aborted by this side
         self.problem = problem
         if problem:
             self.errors += 1

@@ -1,4 +1,4 @@
-"""What a request needs and how it fails, without the HTTP client: most nodes scrape nothing, and it costs memory."""
+"""Tokens and errors of requests, without the HTTP client: most nodes scrape nothing, and the client costs memory."""
 
 import os
 from collections.abc import Callable

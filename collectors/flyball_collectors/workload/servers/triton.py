@@ -2,8 +2,8 @@
 
 An ensemble counts a request once for itself and once for each model in it, so with several models ``match: {model:
 ensemble}`` has to name one.
-With the TensorRT-LLM and vLLM backends it knows of tokens, and with the former of requests in service. Quantiles
-need ``--metrics-config summary_latencies=true``, and the time to the first response of a model that streams needs
+With the TensorRT-LLM and vLLM backends it counts tokens, and with TensorRT-LLM also requests in service. Quantiles need
+``--metrics-config summary_latencies=true``, and the time to the first response of a model that streams needs
 ``--metrics-config histogram_latencies=true``.
 """
 

@@ -79,7 +79,7 @@ class Follower:
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
-            self._new = False  # what comes to be now is read from its start
+            self._new = False  # a file that appears from now on is read from its start
             return
         try:
             about = os.fstat(file)

@@ -78,5 +78,5 @@ class Job:
                 if not timed and now_s > before_s:
                     self._fields["step_time_s"] = (now_s - before_s) / (step - before)
             elif not timed:
-                return  # repeated: the time goes on from when it was new
+                return  # a repeated step: its time counts from its first report
         self._step = step, now_s

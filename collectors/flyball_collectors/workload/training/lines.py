@@ -4,14 +4,14 @@ r"""Reports of training scripts: lines of the InfluxDB line protocol.
 
     training,workload=llama-ft,replica=0 step=1200,loss=2.31,step_time_s=0.42,tokens_per_s=81234,progress=0.12
 
-The measurement is ``training``; the tag ``workload`` has to be there, ``replica`` is this node when it is not. Fields
-are numbers (``12``, ``12i``, ``1.5``): ``step``, ``steps``, ``loss``, ``step_time_s``, ``progress`` (0 to 1) and one of
-``throughput``, ``tokens_per_s`` and ``samples_per_s``, in the unit of the workload's capacity. A time at the end is
-allowed and ignored. A datagram may hold several lines.
+The measurement is ``training``; the tag ``workload`` is required, ``replica`` is this node if the tag is missing.
+Fields are numbers (``12``, ``12i``, ``1.5``): ``step``, ``steps``, ``loss``, ``step_time_s``, ``progress`` (0 to 1) and
+one of ``throughput``, ``tokens_per_s`` and ``samples_per_s``, in the unit of the workload's capacity. A time at the end
+is allowed and ignored. A datagram may hold several lines.
 
 A Slurm job's row has the name ``workload=slurm/$SLURM_JOB_ID,replica=$SLURM_JOB_ID.NODE``: a script of the job with
-this name shares its row, as does a pod that sends the workload of its annotation and its own name. Only over a Unix
-socket is the sender known; over UDP a line counts where a rule gives its name to all senders
+this name shares its row, as does a pod that sends the workload of its annotation and its own name. The sender is known
+only over a Unix socket; over UDP a line counts where a rule gives its name to all senders
 (``flyball_collectors.workload.names``).
 """
 

@@ -24,8 +24,8 @@ class LineSocket:
     ``senders`` are those of the last :meth:`take`.
 
     A second one may be made for the same address during a reload of the configuration: the newer UDP socket gets
-    everything, a Unix socket its path with the first :meth:`take`. Anyone on this host may write to a Unix socket whose
-    folder lets him. Raises :class:`ConfigError` when the address cannot be used.
+    everything; a newer Unix socket takes over the path with its first :meth:`take`. Anyone on this host may write to a
+    Unix socket whose folder permits it. Raises :class:`ConfigError` when the address cannot be used.
     """
 
     def __init__(self, address: str) -> None:

@@ -14,7 +14,7 @@ import struct
 _SO_PASSPIDFD, _SCM_PIDFD = 76, 4
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _DESCRIPTOR = struct.Struct("i")
-_MOST = 128  # descriptors; who comes after these is known by number alone
+_MOST = 128  # descriptors; later senders are known by number alone
 
 
 def name_senders(made: socket.socket) -> None:
@@ -32,7 +32,7 @@ class Senders:
         self._ended: set[int] = set()
 
     def receive(self, source: socket.socket, most_bytes: int) -> tuple[bytes, int]:
-        """A datagram and its sender's process; 0 from outside the PID namespace, and for a second one of a number."""
+        """A datagram and its sender's process; 0 outside the PID namespace, and for a second process of a number."""
         room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR.size)
         datagram, ancillary, _, _ = source.recvmsg(most_bytes, room)
         pid, descriptor = 0, None
