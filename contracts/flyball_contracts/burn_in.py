@@ -5,7 +5,7 @@
     {"passed": true, "problems": [], "ids": ["GPU-..."], "devices": [{"matmul_flops": 5.1e13, ...}], ...}
 
 Platforms set the expected number of GPUs in the environment variable :data:`GPUS`, and in :data:`RESULT` a file to
-which it also writes the line.
+which the check also writes the line.
 """
 
 from collections.abc import Iterable

@@ -79,7 +79,7 @@ class Message(NamedTuple):
 
 
 class _Binding(NamedTuple):
-    """Transport of one record type: topic, key, CloudEvents id, event time, and the partition if not the key's."""
+    """Transport of one record type: topic, key, CloudEvents id, event time, and the partition if not by the key."""
 
     topic: Topic
     key: Callable[[Any], str]

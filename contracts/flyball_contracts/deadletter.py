@@ -33,7 +33,7 @@ def dead_letter(
 
     A letter has at most ``MOST_BYTES``. Of a message that is too large it holds the first bytes of value and key, and
     those headers for which there is room. Headers ``cut.value.bytes``, ``cut.key.bytes`` and ``cut.headers.bytes``
-    name the bytes that each cut part had (with ten more for each header), and the reason says it, too. A letter with
+    state how many bytes each cut part had (with ten more for each header), and the reason states it, too. A letter with
     such a header is not the whole message and must not be sent again.
     """
     reason = str(error)[:2000]

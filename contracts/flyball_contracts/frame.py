@@ -90,7 +90,7 @@ def decode_frame(raw: bytes) -> Frame:
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"not a telemetry frame ({len(raw)} bytes): {error}") from error
     width, rows = _WIDTHS.get(frame.schema), frame.rows
-    if (  # all at once, because it is asked of every message
+    if (  # all rules at once, because every message is checked
         width is not None
         and 0 <= rows <= MAX_ROWS
         and len(frame.block) == 4 * rows * width
@@ -129,6 +129,6 @@ def _fault(frame: Frame) -> DecodeError:
 def stacked(blocks: Sequence[bytes], layout: Layout) -> NDArray[np.float32]:
     """Rows of all blocks of one layout in one read-only array, ``float32[rows, metrics]``.
 
-    Raises ``ValueError`` when they are not whole rows, which those of decoded frames are.
+    Raises ``ValueError`` when they are not whole rows; blocks of decoded frames always are.
     """
     return np.frombuffer(b"".join(blocks), "<f4").reshape(-1, len(layout))

@@ -2,8 +2,8 @@
 
 Of two records with one key the newer one counts: by the record's own time, then by a kind's tie-breaker, and then by
 their bytes. So readers agree, in whatever order partitions reached them. Two kinds have a tie-breaker: an inventory's
-epoch decides between records of one time, and a final outcome of a decision is not replaced by an earlier one, whatever
-the clocks of two actuators.
+epoch decides between records of one time, and a final outcome of a decision is never replaced by one that is not final,
+whatever the clocks of two actuators.
 
 A message without a value is a tombstone: it deletes the earlier records of its key. It has no event time, so it counts
 from when it is read, in the order of its partition. A workload that its owner removed is a record with ``removed``,
@@ -81,9 +81,9 @@ class Tables:
         return known is None or supersedes(row, known)
 
     def forget(self, topic: str, key: str) -> bool:
-        """Apply a tombstone: delete the rows of a topic's message key; return whether there were any.
+        """Apply a tombstone: delete the rows with this message key of a topic; return whether there were any.
 
-        Outcomes have none: their key is a target, and they are kept by time.
+        Outcomes have no tombstones: their key is a target, and they are kept by time.
         """
         if topic == INVENTORY.name:
             return self.inventories.pop(key, None) is not None

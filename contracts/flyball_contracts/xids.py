@@ -15,9 +15,9 @@ from flyball_contracts.records.events import Remedy, Severity
 
 Fault = Literal["application", "victim", "memory", "link", "bus", "firmware", "driver", "power", "gpu", "unknown"]
 RECOVERY_ACTION_CHANGED = 154
-"""Carries the driver's own verdict, which outranks the table."""
+"""The XID with the driver's own verdict, which outranks the table."""
 NVLINK5 = frozenset(range(144, 151))
-"""Each is fatal or not; only the kernel's log line shows which."""
+"""Errors of NVLink 5; each is fatal or not, and only the kernel's log line shows which."""
 
 
 class Xid(NamedTuple):

@@ -16,8 +16,8 @@ class NamingRule(Section, frozen=True, kw_only=True):
 
     Labels are ``runtime`` (kubernetes, slurm, container or process; empty for an unknown sender of a line) and the
     runtime's names of the unit: ``namespace``, ``pod`` and ``uid``; ``job`` and ``user``, the number of its user;
-    ``container``; ``unit``. Where ``workload`` is a glob pattern itself, such as ``tune-*``, the rule names no unit: it
-    lets these units choose such names, of those without a ``/`` that no other rule gives.
+    ``container``; ``unit``. Where ``workload`` is a glob pattern itself, such as ``tune-*``, the rule names no unit. It
+    lets these units choose matching names without a ``/`` that no other rule gives.
     """
 
     match: Annotated[dict[Label, str], msgspec.Meta(min_length=1)]
@@ -45,8 +45,8 @@ def is_pattern(name: str) -> bool:
 class AttributionConfig(Section, frozen=True, kw_only=True):
     """Attribution of devices and host.
 
-    Every unit that uses a device is reported, and with ``without_devices`` every pod and job. The first matching one of
-    the ``rules`` that is no pattern names its workload.
+    Every unit that uses a device is reported, and with ``without_devices`` every pod and job. The first matching rule
+    of ``rules`` whose ``workload`` is not a pattern names the unit's workload.
     """
 
     without_devices: bool = False

@@ -23,10 +23,10 @@ class Offer(Section, frozen=True, kw_only=True):
     publish ``spot_price`` (of a machine) and ``spot_risk``; empty: that of ``zone``. For spot they take precedence over
     ``price_usd_per_hour`` and ``loss_per_hour``, which are used while the feeds have no value. Carbon is that of
     ``zone``; empty: the workload's. Spot machines of one GPU type in one zone count as reclaimed together. ``power_w``
-    is a machine's. A cell may have ``at_most`` machines; one starts within ``start_s``. A ``reserved`` offer is limited
-    to existing machines. An offer that is named as a pool of the cell is limited to existing machines and those that
-    the pool may still buy. ``speed`` is the work of a replica relative to other offers with a ``speed``, for workloads
-    whose architecture is not known. Only the named ``cells`` may use it; none named: all.
+    is the power of a machine. A cell may have ``at_most`` machines; one starts within ``start_s``. A ``reserved`` offer
+    is limited to existing machines. An offer that is named as a pool of the cell is limited to existing machines and
+    those that the pool may still buy. ``speed`` is the work of a replica relative to other offers with a ``speed``, for
+    workloads whose architecture is not known. Only the named ``cells`` may use it; none named: all.
     """
 
     name: OfferName

@@ -165,7 +165,7 @@ class StragglingGpu(Section, frozen=True, kw_only=True):
 class FailingLink(Section, frozen=True, kw_only=True):
     """NVLink ``link`` of the first GPU of replica ``replica`` (by the initial placement) is faulty.
 
-    Null: its PCIe link.
+    ``link`` null: the PCIe link of that GPU.
 
     It has errors from ``from_s`` on, and work on the GPU is slower. Half a minute later it fails, with XID 74 or a
     fatal PCIe error, and ``lasts_s`` after ``from_s`` it is repaired.

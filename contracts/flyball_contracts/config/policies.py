@@ -23,7 +23,7 @@ _DAY_MIN, WEEK_MIN = 1_440, 10_080
 class DecisionKey(Section, frozen=True, kw_only=True):
     """A public key and the decisions that it may sign; a decision must be within all of its scopes.
 
-    ``cells``, ``workloads`` and ``tenants`` are glob patterns, ``types`` and ``platforms`` (drivers) are names; of
+    ``cells``, ``workloads`` and ``tenants`` are glob patterns, ``types`` and ``platforms`` (drivers) are names; for
     these two, empty means all. On Kubernetes workloads are ``namespace/name``, so ``ml/*`` is a namespace. A workload
     without a specification, a pool and a node have no tenant: only ``*`` covers them. ``public`` is the base64 of its
     32 bytes, as ``flyball keys show`` prints it.
@@ -112,7 +112,7 @@ class Limit(Section, frozen=True, kw_only=True):
 
     @property
     def share(self) -> int | None:
-        """Percent of the replicas that run, of which no more may be taken away; ``None`` for a number."""
+        """Maximum percentage of the running replicas that may be taken away; ``None`` if the maximum is a number."""
         return int(self.replicas.rstrip("%")) if isinstance(self.replicas, str) else None
 
 

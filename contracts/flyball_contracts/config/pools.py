@@ -25,14 +25,15 @@ PoolKind = Literal[
     "partition",
     "machines",
 ]
-_ALONE = ("auto_scaling_group", "fleet", "node_pool", "partition", "machines")  # nothing that they are in need be named
+_ALONE = ("auto_scaling_group", "fleet", "node_pool", "partition", "machines")  # they need no ``within``
 
 
 class PoolsConfig(Section, frozen=True, kw_only=True):
     """When workers buy and return machines of the pools that actuators publish.
 
     A machine is bought for work that has found no room for a minute, not even by preemption, and returned once
-    nothing has run on it for ``return_after_s``. Interruptible work waits, but for jobs that would miss their deadline.
+    nothing has run on it for ``return_after_s``. Interruptible work waits, except for jobs that would miss their
+    deadline.
     """
 
     return_after_s: NotNegative = 600.0
@@ -82,7 +83,7 @@ class PoolConfig(Section, frozen=True, kw_only=True):
 
 
 def check_distinct(pools: Sequence[PoolConfig]) -> None:
-    """Raise :class:`ValueError` if two pools of a cell sell the same machines: a node has only its type and zone."""
+    """Raise :class:`ValueError` if two pools of a cell sell the same machines: nodes show type, market and zone."""
     for one, other in combinations(pools, 2):
         same = (one.instance_type, one.market) == (other.instance_type, other.market)
         zones = set(one.zones) & set(other.zones) if one.zones and other.zones else {*one.zones, *other.zones, "any"}

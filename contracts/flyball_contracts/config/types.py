@@ -127,8 +127,8 @@ class HealthConfig(Section, frozen=True):
     """When a device counts as anomalous.
 
     ``false_incidents_per_1000_gpu_days`` is how many incidents the statistical detectors may raise on clean devices.
-    Of the nodes of a cell at most the share ``quarantine_share`` is cordoned at once; one always may
-    be, and two of six or more.
+    At most the share ``quarantine_share`` of a cell's nodes is cordoned at once; one node always may be, and two in a
+    cell of six or more.
     """
 
     false_incidents_per_1000_gpu_days: Annotated[float, msgspec.Meta(ge=0.001, le=10_000)] = 1.0
@@ -176,10 +176,10 @@ class SizingConfig(Section, frozen=True):
 class WorkerConfig(Section, frozen=True):
     """The stream worker.
 
-    ``table_age_s`` is the minimum age of a specification, curve or outcome at the end of a tick to count in it, at
-    least one tick: younger ones may still be in transit. A target gets at most one decision in ``decision_interval_s``,
-    unless a device fails or nothing of it runs. ``signing_key`` is the PEM file of the private key with which decisions
-    are signed, empty for none.
+    A specification, curve or outcome counts in a tick if, at the end of the tick, it is at least ``table_age_s`` old,
+    and at least one tick: younger ones may still be in transit. A target gets at most one decision in
+    ``decision_interval_s``, unless a device fails or nothing of it runs. ``signing_key`` is the PEM file of the private
+    key with which decisions are signed, empty for none.
     """
 
     app: str = "flyball"
@@ -338,8 +338,8 @@ class DashboardConfig(Section, frozen=True):
 
     The token is read from the environment variable FLYBALL_DASHBOARD_TOKEN; a ``host`` that is not loopback needs one.
     With a ``certificate``, a PEM file whose key is a file beside it that ends in .key, it is served over TLS.
-    The environment variable FORWARDED_ALLOW_IPS names proxies, as addresses or networks, whose X-Forwarded-Proto says
-    that browsers use TLS; without it those of this machine do.
+    The environment variable FORWARDED_ALLOW_IPS names proxies, as addresses or networks, whose X-Forwarded-Proto is
+    trusted to show that browsers use TLS; without it, only proxies on this machine are trusted.
     """
 
     host: str = "127.0.0.1"

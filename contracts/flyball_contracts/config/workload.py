@@ -111,7 +111,8 @@ class LogSettings(Section, frozen=True, kw_only=True):
     """The log of one replica of a training job.
 
     ``pattern`` is a regular expression that is searched in each line; its named groups may be ``step``, ``loss``,
-    ``step_time_s``, ``throughput`` and ``progress``. ``steps`` is how many there are, for a log without progress.
+    ``step_time_s``, ``throughput`` and ``progress``. ``steps`` is the total number of steps, for a log without
+    progress.
     """
 
     workload: Name
@@ -129,9 +130,9 @@ class WorkloadsConfig(Section, frozen=True, kw_only=True):
     ``listen``, ``udp://host:port`` or ``unix:///path`` (empty: no listener); a report by line or log is valid for five
     minutes.
 
-    ``discover`` finds replicas on this node: pods by their annotations, through the API server, for which the agent is
-    a pod itself whose service account may ``list`` pods; Slurm jobs by variables of their environment, which are read
-    from the files that infra/slurm/task-prolog writes, and from the processes themselves where the agent may.
+    ``discover`` finds replicas on this node: pods by their annotations, through the API server, which requires that the
+    agent runs in a pod whose service account may ``list`` pods; Slurm jobs by variables of their environment, which are
+    read from the files that infra/slurm/task-prolog writes, and from the processes themselves where the agent may.
     """
 
     targets: tuple[TargetSettings, ...] = ()

@@ -1,4 +1,4 @@
-"""Names of workloads in a Kubernetes cluster, and to which namespaces they belong."""
+"""Names of workloads in a Kubernetes cluster, and the namespaces that they belong to."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ NAMES_PATH = f"/apis/{GROUP}/{VERSION}/workloadnames/{NAMES}"
 
 
 class NamesSpec(msgspec.Struct, frozen=True):
-    """The namespaces whose pods may bear a name, by name; those with a ``/`` name their namespace themselves.
+    """The namespaces whose pods may bear a name, by name; names with a ``/`` contain their namespace.
 
     ``complete``: a controller that reads the whole cluster gives each further name to the pods that bear it first.
     """

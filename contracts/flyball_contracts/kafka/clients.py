@@ -51,7 +51,7 @@ class _Producer(Producer):
 
 
 class _Login:
-    """The password of a client, which its file may replace while the client runs."""
+    """The password of a client, whose file may change while the client runs."""
 
     def __init__(self, settings: Mapping[str, Any], report: Callable[[KafkaError], object] | None) -> None:
         self._settings, self._report = settings, report
@@ -63,7 +63,7 @@ class _Login:
         if error.code() == KafkaError._AUTHENTICATION and self.client() is not None:  # pyright: ignore[reportPrivateUsage]
             try:
                 now = with_secrets(self._settings)
-            except ConfigError:  # it may be there in a moment; the refusal is reported
+            except ConfigError:  # the file may be there in a moment; the refusal is reported
                 now = self.read
             if now.get("sasl.password") != self.read.get("sasl.password"):
                 self.read = now

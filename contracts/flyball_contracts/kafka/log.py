@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 EVERY_S = 30.0
 AWAY_S = 60.0
 """An unreachable broker is reported once per process, and again after this time or for another reason."""
-_DETAILS = re.compile(r" \(after \d+ms in state \w+.*\)|^[^ ]+: ")  # of each attempt
+_DETAILS = re.compile(r" \(after \d+ms in state \w+.*\)|^[^ ]+: ")  # parts that differ between attempts
 _AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)
 
 
@@ -64,7 +64,7 @@ class ClientLog:
         """Log an error of the client, which retries by itself."""
         now_s = self._monotonic()
         if error.code() in _AWAY:
-            reason = "" if error.code() == KafkaError._ALL_BROKERS_DOWN else error.str()  # it repeats what led to it
+            reason = "" if error.code() == KafkaError._ALL_BROKERS_DOWN else error.str()  # it repeats earlier errors
             if self._outages.is_news(self._bootstrap, reason, now_s):
                 self._log.warning("no Kafka broker answers at %s (%s)", self._bootstrap, error.str())
             return
@@ -75,7 +75,7 @@ class ClientLog:
 
 
 class RepeatFilter(logging.Filter):
-    """Passes one record of each line of third-party code in :data:`EVERY_S` seconds, with the number left out.
+    """Passes one record of each line of third-party code in :data:`EVERY_S` seconds, with the number of those left out.
 
     aiokafka logs hundreds of lines while a broker is unreachable. Put it on a handler; records of other loggers pass.
     """

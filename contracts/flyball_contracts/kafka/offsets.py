@@ -8,7 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 _LOG = logging.getLogger(__name__)
-_EARLIEST, _LATEST = -2, -1  # what Kafka takes for the first and the last offset where it is asked for that of a time
+_EARLIEST, _LATEST = -2, -1  # as times, they stand for the first and the last offset
 _AGAIN_S = 0.1
 _FORBIDDEN = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -37,7 +37,7 @@ def producer_settings(
 ) -> Settings:
     """Idempotent producer: ordered, acknowledged by all replicas, compressed, bounded queue.
 
-    ``delivery_timeout_s`` of 0 is for ever.
+    A ``delivery_timeout_s`` of 0 means no limit.
 
     Messages are compressed with zstd, or with gzip when ``portable``: every client reads gzip, and a broker that
     stores a topic in gzip takes them as they are.

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 RESPONSE_S = 5.0
 KEPT_S = 5.0
 PATIENCE_S = 30.0
-"""How long those wait for ids who cannot begin without."""
+"""How long callers wait for ids that they need before they begin."""
 RETRY_S = 0.5
 _TOO_OLD = (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION)
 
@@ -51,7 +51,8 @@ class TopicIds:
     def wait_known(self) -> None:
         """Query the ids now, and again until the broker has reported the id of each topic, or that it has none.
 
-        Raises :class:`TransportError` if it has not within :data:`PATIENCE_S`, :class:`Stopped` after :meth:`close`.
+        Raises :class:`TransportError` if that takes longer than :data:`PATIENCE_S`, :class:`Stopped` after
+        :meth:`close`.
         """
         give_up_s = time.monotonic() + PATIENCE_S
         while True:
@@ -70,7 +71,7 @@ class TopicIds:
             raise_if_stopped(self._stop)
 
     def close(self) -> None:
-        """End the waiting of others."""
+        """End calls of :meth:`wait_known`."""
         self._stop.set()
 
     def _ask(self) -> None:
@@ -94,7 +95,7 @@ class TopicIds:
 
 
 def _answer(future: Any) -> tuple[str | None, str]:
-    """Id of a topic, ``None`` where it has none, and why the broker did not say."""
+    """Id of a topic, ``None`` where it has none, and why the broker did not report it."""
     try:
         topic_id = future.result(RESPONSE_S).topic_id
     except TimeoutError:

@@ -26,7 +26,7 @@ _LEAVING = (
 
 
 class Taint(msgspec.Struct, frozen=True):
-    """A taint; the effects ``NoSchedule`` and ``NoExecute`` keep pods off that do not tolerate it."""
+    """A taint; the effects ``NoSchedule`` and ``NoExecute`` keep away pods that do not tolerate it."""
 
     key: str = ""
     value: str = ""
@@ -39,7 +39,7 @@ class Taint(msgspec.Struct, frozen=True):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it says that its node is not ready, shuts down or is taken away, by the beginning of its key.
+        """Whether the beginning of its key means that the node is not ready, shuts down or is taken away.
 
         Other taints reserve a node for pods that tolerate them.
         """
@@ -76,7 +76,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class KubernetesNode(msgspec.Struct, frozen=True):
-    """What counts of a node; decode it from JSON, or convert it from an object."""
+    """The used fields of a node; decode them from JSON, or convert them from an object."""
 
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -84,7 +84,7 @@ class KubernetesNode(msgspec.Struct, frozen=True):
 
     @property
     def closed_by(self) -> set[str]:
-        """Field managers that have closed the node; empty if it is open, or if the API server does not tell."""
+        """Field managers that have closed the node; empty if it is open, or if the API server does not name them."""
         return {
             entry.manager
             for entry in self.metadata.managedFields or ()
@@ -100,8 +100,8 @@ class KubernetesNode(msgspec.Struct, frozen=True):
     def cordon(self) -> CordonState:
         """Who has cordoned the node.
 
-        Flyball removes its annotation when it uncordons. Other clients leave it, and may close the node again; field
-        management tells that.
+        Flyball removes its annotation when it uncordons. Other clients leave the annotation, and may close the node
+        again; field management shows that.
         """
         ours = (self.metadata.annotations or {}).get(CORDONED, "")
         if self.spec.unschedulable:

@@ -36,8 +36,8 @@ class Account(Record, frozen=True, kw_only=True):
     ``gpu_h`` are GPU-hours held by workloads, ``cost_usd`` what the machines cost, ``energy_j`` what the GPUs used and
     ``carbon_g`` what that emitted at the grid's actual intensity. ``requests`` and ``in_time`` are sums over services,
     ``lost_gpu_h`` the GPU-hours of work that was done and lost (since the last checkpoint, or on a dead GPU).
-    ``useful_gpu_h`` are the hours that healthy GPUs at full load need for the work that was done and kept: what cost,
-    energy and carbon are to be divided by where one scenario does more than the other. ``None`` where not known.
+    ``useful_gpu_h`` are the hours that healthy GPUs at full load need for the work that was done and kept: divide cost,
+    energy and carbon by them where one scenario does more work than the other. ``None`` where not known.
     """
 
     id: str

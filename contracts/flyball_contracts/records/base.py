@@ -15,7 +15,7 @@ TimeNs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_NS, extra_json_schema={"f
 StepS = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 TableOffsets = dict[str, tuple[Offset, ...]]
-"""Of each table's topic, the first offset of each partition that was not read."""
+"""For each table's topic, the first unread offset of each partition."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):

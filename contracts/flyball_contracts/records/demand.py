@@ -36,9 +36,10 @@ class Member(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Clocks(Part, frozen=True, kw_only=True):
-    """SM clocks of the members of a gang, of one GPU model, that one node lane sees, where others see the rest.
+    """SM clocks of a gang's members of one GPU model that one node lane sees; other lanes see the rest.
 
-    ``clocks_hz`` are their quantiles in ascending order, each clock where there are few; ``slowest`` are the slowest.
+    ``clocks_hz`` are their quantiles in ascending order, each clock where there are few; ``slowest`` are the slowest
+    members.
     """
 
     members: int
@@ -61,7 +62,7 @@ class Features(Part, frozen=True, kw_only=True):
 
 
 class Latencies(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """How soon replicas of a workload on one GPU model answered in a minute, of the nodes that one node lane sees.
+    """How soon replicas of a workload on one GPU model answered in a minute, on the nodes that one node lane sees.
 
     One entry for each replica: its name and node; in ``latency_s`` the geometric mean of the times that it reported,
     of a request or, where ``per`` says so, of an output token, ``None`` where no request ended; in ``requests`` the
@@ -119,8 +120,9 @@ class Arrivals(Part, frozen=True, kw_only=True):
     """What gateways in front of a workload saw of it in one tick, whether or not it had a replica.
 
     They see each request before a replica does: ``request_rate`` stands in for the replicas' sum and is not added to
-    it, while ``queued``, which no replica has yet, is added to theirs. ``active`` are without an answer yet,
-    including those at replicas; where ``queued`` is not known, those of them that no replica has wait at the gateway.
+    it, while ``queued``, which no replica has yet, is added to theirs. ``active`` requests have no answer yet,
+    including those at replicas; where ``queued`` is not known, the active requests that no replica has wait at the
+    gateway.
     """
 
     workload: str

@@ -59,12 +59,12 @@ class Incident(Record, frozen=True, kw_only=True):
     """One incident as known at ``time_ns``; a later record of an ``id`` replaces it.
 
     ``level`` is the kind of place that the cause has: ``node``, ``device``, ``link`` (two devices, joined by ``|``) or
-    ``workload`` names it, ``domain`` names a ``rack`` or a ``leaf`` switch, and a ``cell`` is named already. ``model``
-    is that of its GPU. ``onset_ns`` is when the first symptom began and ``seen_ns`` when the last one was seen.
-    ``score`` is that of the strongest symptom. ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in
-    all. ``devices``, ``nodes`` and ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are
-    the other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. ``silence``
-    is the name of the silence that matches it: then no decision and no notification follows. ``label`` is an operator's
+    ``workload`` names it, ``domain`` names a ``rack`` or a ``leaf`` switch; a cell is named by ``cell``. ``model`` is
+    that of its GPU. ``onset_ns`` is when the first symptom began and ``seen_ns`` when the last one was seen. ``score``
+    is that of the strongest symptom. ``symptoms`` are the evidence, the cause first, of ``symptom_count`` in all.
+    ``devices``, ``nodes`` and ``workloads`` are those that show symptoms, some of ``gpus_affected``; ``peers`` are the
+    other nodes of their gangs. ``merged_into`` is the incident that this one turned out to be part of. ``silence`` is
+    the name of the silence that matches it: then no decision and no notification follows. ``label`` is an operator's
     verdict whether it is true, ``None`` without one.
     """
 
@@ -112,7 +112,7 @@ class NodeCondition(Record, frozen=True, kw_only=True):
     fault, signs that agree, or a move off one of its devices; nothing is placed on ``devices`` (empty: all) and
     replicas leave. ``drained``: no replica is left. ``checked``: there is ``evidence`` that it is healthy. ``back``: it
     takes work again. ``held`` says why it is not cordoned though it should be. ``gpus_moved`` are the GPUs of all
-    replicas and gangs that leave or restart with it, more than the faulty ones.
+    replicas and gangs that leave or restart with it, not only of the faulty ones.
     """
 
     node: str
@@ -137,6 +137,6 @@ WIDTH: dict[Level, int] = {"workload": 0, "gpu": 1, "link": 2, "node": 3, "rack"
 
 
 def worst_first(one: Incident) -> tuple[int, int, int, int, int, int, str]:
-    """Sort key of open incidents: severity, strength, width of the place, and age; silenced ones come last."""
+    """Sort key of open incidents: severity, strength, width of the place, GPUs, age; silenced ones come last."""
     known = -RANK[one.strength], -WIDTH[one.level]
     return bool(one.silence), -SEVERITY[one.severity], *known, -one.gpus_affected, one.onset_ns, one.id

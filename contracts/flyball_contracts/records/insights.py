@@ -167,7 +167,8 @@ class Capacity(Record, frozen=True, kw_only=True):
 class MachineChoice(Record, frozen=True, kw_only=True):
     """The machines that the cell lane chose for a workload, and why; mode ``advise`` publishes only this.
 
-    ``replicas`` are those of ``mix`` and those on machines of no offer. ``proposal`` is the one that it was chosen for.
+    ``replicas`` are those of ``mix`` and those on machines of no offer. ``proposal`` is the proposal that they were
+    chosen for.
     """
 
     id: str

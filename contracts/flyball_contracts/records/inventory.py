@@ -80,7 +80,7 @@ class Allocation(Part, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> bool:
-        """Whether a platform put it on its devices: no lone process, and nothing that only a configuration names."""
+        """Whether a platform placed it on its devices: no lone process, and not named by a configuration alone."""
         return self.runtime not in ("", "process")
 
 
@@ -100,9 +100,9 @@ class Inventory(Record, frozen=True, kw_only=True):
     drained.
 
     ``agent`` is ``stopped`` in the last inventory of an agent that stops on purpose: no frames come from the node, and
-    nothing is placed on it, until a newer inventory. It is ``none`` where another publisher speaks for a node that has
-    had no agent. ``cordon`` says who has cordoned the node, if the platform tells: Flyball or an ``other`` client; with
-    ``lifted``, another client has taken Flyball's cordon away.
+    nothing is placed on it, until a newer inventory. It is ``none`` where another publisher sends the inventory of a
+    node that has had no agent. ``cordon`` says who has cordoned the node, if the platform shows it: Flyball or an
+    ``other`` client; with ``lifted``, another client has taken Flyball's cordon away.
     """
 
     node: str

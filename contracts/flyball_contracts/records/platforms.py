@@ -10,8 +10,8 @@ REPEAT_NS = 60 * NS_PER_S
 class PlatformStatus(Record, frozen=True, kw_only=True):
     """The circuit breaker of an actuator for a platform.
 
-    It is published at the platform's first answer, when it opens or closes, and each minute while it is open. One that
-    is open and not published any more is unknown: its actuator may have ended.
+    It is published at the platform's first answer, when it opens or closes, and each minute while it is open. An open
+    breaker that is no longer published is in an unknown state: its actuator may have ended.
 
     ``subject`` is ``platform:DRIVER/CELLS``, with the glob patterns of the ``cells`` that the platform serves. While
     the breaker is ``open``, since ``since_ns``, calls are held back after ``failures`` in a row without an answer;

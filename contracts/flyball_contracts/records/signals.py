@@ -11,8 +11,8 @@ class Signal(Record, frozen=True, kw_only=True):
     """A curve of one quantity: slot ``i`` covers ``step_s`` seconds from ``start_ns + i * step_s``.
 
     Units: ``carbon_intensity`` gCO2e/kWh, ``electricity_price`` USD/kWh, ``spot_price`` USD/h,
-    ``spot_risk`` probability of loss per hour. ``p10`` and ``p90`` are empty or as long as ``p50``. What became
-    known when is ``published_ns``; only values published by then may be used at a given time.
+    ``spot_risk`` probability of loss per hour. ``p10`` and ``p90`` are empty or as long as ``p50``. ``published_ns`` is
+    when the values became known; only values published by a given time may be used at that time.
     """
 
     zone: str

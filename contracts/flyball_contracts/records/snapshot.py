@@ -9,9 +9,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The arrays of one lane partition and the source offsets that they include.
 
     ``offsets`` maps ``topic/partition`` to the first offset that is *not* in the state. ``engine`` is the version of
-    the state's format: a lane refuses a snapshot of another. ``state`` is opaque to everything but the lane. A state
-    larger than a message is cut: all ``parts`` of one ``time_ns`` in order make it up. ``topics`` are the ids of the
-    source topics (empty: unknown): the offsets of a topic that was deleted mean nothing in one of the same name.
+    the state's format: a lane refuses a snapshot of another version. ``state`` is opaque to everything but the lane. A
+    state larger than a message is cut: all ``parts`` of one ``time_ns`` in order make it up. ``topics`` are the ids of
+    the source topics (empty: unknown): the offsets of a topic that was deleted mean nothing in one of the same name.
     """
 
     lane: str

@@ -181,7 +181,7 @@ def _fields() -> dict[str, Schema]:
 
 
 def _structural(schema: Schema, parts: dict[str, Schema]) -> Schema:
-    if "anyOf" in schema:  # a type or null: whoever means null leaves the field out
+    if "anyOf" in schema:  # a type or null; the field is left out for null
         (schema,) = [option for option in schema["anyOf"] if option.get("type") != "null"]
     if "$ref" in schema:
         schema = parts[schema["$ref"].removeprefix("#/")]

@@ -66,7 +66,7 @@ class Signer:
 
 
 class Keyring:
-    """Public keys, by their ids; ``publics`` are their base64, each named in errors by its ``where``.
+    """Public keys, by their ids; ``publics`` has the base64 of each by its name in errors.
 
     Raises :class:`ConfigError` for an invalid key, and for a duplicate.
     """
@@ -116,7 +116,7 @@ def new_key(path: Path) -> Signer:
         with open(descriptor, "wb") as file:
             file.write(text)
     except OSError as error:
-        path.unlink(missing_ok=True)  # half a key is none, and would be in the way of the next try
+        path.unlink(missing_ok=True)  # a part of a key is useless, and would be in the way of the next try
         raise ConfigError(f"{path}: {error.strerror}; make room, and run the command again") from error
     return Signer(path, str(path))
 

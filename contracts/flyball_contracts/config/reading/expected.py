@@ -17,7 +17,7 @@ _TYPES = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`")
 
 
 def plainly(message: str) -> str:
-    """What msgspec says of a value, in the words of those who write YAML; other text only begins in lower case."""
+    """The message of msgspec about a value, in the terms of YAML; other messages only get a lower-case first letter."""
     if bound := _BOUND.fullmatch(message):
         length, sign, number = bound.groups()
         if length and (sign, number) == (">=", "1"):

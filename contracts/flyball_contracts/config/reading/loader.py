@@ -89,7 +89,7 @@ def _message_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
 
 
 def _with_keys(path: str, data: Any, kind: Any) -> str:
-    """A path with the key that each ``[...]`` in it is about: the first one that is wrong by itself."""
+    """The path with a key in place of each ``[...]``: the first key whose entry is wrong by itself."""
     before, unnamed, after = path.partition("[...]")
     for key in _at(data, _parts(before)) if unnamed else ():
         alone = _only(data, _parts(before), key)
@@ -108,7 +108,7 @@ def _at(data: Any, parts: Sequence[str]) -> Any:
 
 
 def _only(data: Any, parts: Sequence[str], key: Any) -> Any:
-    """The data with one key alone in the mapping at a path."""
+    """The data with only this key left in the mapping at a path."""
     if not parts:
         return {key: data[key]}
     index, copied = _index(data, parts[0]), data.copy()
@@ -135,7 +135,7 @@ def _check_keys(data: Any, kind: Any, node: yaml.Node | None, name: str, path: s
     marks = _children(node)
     entries: dict[Any, Any] = typing.cast("Any", data)
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-        for key in entries:  # what was a section may be a list or a value now
+        for key in entries:  # a former section may be a list or a value now
             _refuse_removed(f"{path}.{key}", marks.get(str(key), (None,))[0], name)
         return
     hints = typing.get_type_hints(kind)

@@ -13,8 +13,8 @@ class Alternatives(Part, frozen=True, kw_only=True):
     """The offers that a workload can run on.
 
     ``work`` is what one replica sustains on each, and ``reference`` what it sustains as the proposal counts replicas,
-    in one common unit. A replica on a machine that is there serves ``cold_start_s`` after it was placed. ``needed`` are
-    the replicas, in the proposal's count, that suffice although more run; ``None``: unknown, or not fewer.
+    in one common unit. A replica on an existing machine serves ``cold_start_s`` after it was placed. ``needed`` are the
+    replicas, in the proposal's count, that suffice although more run; ``None``: unknown, or not fewer.
     """
 
     work: dict[str, Work]

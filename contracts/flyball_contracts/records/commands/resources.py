@@ -6,7 +6,8 @@ from flyball_contracts.records.base import Part
 class Resources(Part, frozen=True, kw_only=True):
     """Requests of one replica; ``None``: left as it is, or not known.
 
-    ``cpu`` is in cores. ``gpu_profile`` is the part of a GPU, such as ``1g.10gb``; that with all slices is the whole.
+    ``cpu`` is in cores. ``gpu_profile`` is the part of a GPU, such as ``1g.10gb``; the profile with all slices is the
+    whole GPU.
     """
 
     cpu: float | None = None
@@ -14,7 +15,7 @@ class Resources(Part, frozen=True, kw_only=True):
     gpu_profile: str | None = None
 
     def change(self, before: "Resources | None" = None) -> str:
-        """What is requested, and instead of what where that is known, in a few words."""
+        """The requested resources and, where known, the previous ones, in a few words."""
         was = before or Resources()
         parts = (
             ("CPU ", _number(was.cpu), _number(self.cpu)),

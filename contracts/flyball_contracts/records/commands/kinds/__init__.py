@@ -1,1 +1,1 @@
-"""The kinds of decision: a file for each, with its record and with all that others ask of it."""
+"""The kinds of decision: a file for each, with its record and all that other parts need of it."""

@@ -1,4 +1,4 @@
-"""Common base of all kinds of decision: what is the same in all, and what readers ask of each.
+"""Common base of all kinds of decision: the common fields, and what readers need to know of each kind.
 
 A decision is a proposal with an explanation: the actuator alone acts.
 """
@@ -73,7 +73,7 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
 
     @property
     def subject(self) -> str:
-        """What a newer decision on the same would supersede: the target, or a part of it."""
+        """The target, or the part of it that this decision is about; a newer decision on it supersedes this one."""
         return self.target
 
     @property
@@ -113,7 +113,7 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
     def conflict(self, observed: SubjectState, assumed: tuple[int, ...] = ()) -> str:
         """Why it would do the opposite of what it states, or more, on the ``observed`` state; empty if it would not.
 
-        ``assumed`` are the replicas that decisions started from which it replaces before they were submitted.
+        ``assumed`` are the starting numbers of replicas of decisions that it replaces before they were submitted.
         """
         return ""
 
@@ -132,7 +132,7 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
     # What it does
 
     def stops(self, running: int, observed: SubjectState | None = None) -> int:
-        """Replicas that stop because of it, by the most of what it assumes, what runs, and what the platform shows.
+        """Replicas that stop because of it, by the largest of the assumed, running and shown numbers.
 
         So a decision on stale data cannot take away more than it states.
         """
@@ -158,7 +158,7 @@ class Decision(Record, tag_field="type", frozen=True, kw_only=True):
         """State that the platform should show once it has carried it out."""
         raise NotImplementedError
 
-    # What is said of it
+    # How it is described
 
     def change(self, wording: Wording = PLAIN) -> str:
         """What it changes, in a few words, without its kind and target."""

@@ -59,7 +59,7 @@ class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):
         return isinstance(wanted, Migrate) and self.to_node == wanted.to_node
 
     def stops(self, running: int, observed: SubjectState | None = None) -> int:
-        """The replica, and all that the platform says move with it."""
+        """The replica, and all replicas that move with it according to the platform."""
         return 1 if observed is None else max(1, len(observed.nodes))
 
     def starts_on(self, observed: SubjectState | None, *, keeps_to_node: bool) -> str | None:
@@ -67,7 +67,7 @@ class Migrate(Decision, tag="Migrate", frozen=True, kw_only=True):
         return self.to_node if keeps_to_node else ""
 
     def expected_state(self, observed: SubjectState) -> SubjectState:
-        """As many replicas, and this one on its node."""
+        """The same number of replicas, and this one on its new node."""
         nodes = {self.replica: self.to_node} if self.to_node else {}
         return SubjectState(replicas=observed.replicas, ready=observed.ready, nodes=nodes)
 

@@ -51,14 +51,14 @@ class Preempt(SetsReplicas, tag="Preempt", frozen=True, kw_only=True):
         return self.out_of_range(spec)
 
     def conflict(self, observed: SubjectState, assumed: tuple[int, ...] = ()) -> str:
-        """As for any number; and it never starts any."""
+        """As for any change of the number of replicas; in addition, a preemption never starts any."""
         shown = observed.ready if observed.replicas is None else observed.replicas
         if shown is not None and self.replicas > shown:
             return f"{self.replicas} replicas should stay, but the platform shows {shown}: a preemption starts none"
         return super().conflict(observed, assumed)
 
     def expected_state(self, observed: SubjectState) -> SubjectState:
-        """As many replicas, all ready, and the victims on no node."""
+        """The remaining replicas, all ready, and the victims on no node."""
         return SubjectState(replicas=self.replicas, ready=self.replicas, nodes=dict.fromkeys(self.victims, ""))
 
     def change(self, wording: Wording = PLAIN) -> str:

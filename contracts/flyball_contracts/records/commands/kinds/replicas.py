@@ -36,12 +36,12 @@ class SetsReplicas(Decision, frozen=True, kw_only=True):
     def conflict(self, observed: SubjectState, assumed: tuple[int, ...] = ()) -> str:
         """Compare with both requested and ready replicas: it may have assumed either, or a number in between.
 
-        The changes of decisions that it replaces are part of it.
+        The changes of decisions that it replaces are part of its own.
         """
         shown = [n for n in (observed.replicas, observed.ready) if n is not None]
         before, after = self.replicas_before, self.replicas
         starts = [before]
-        if after != before or not shown or after <= min(shown):  # nothing says what it costs to start more than none
+        if after != before or not shown or after <= min(shown):  # a decision without a change has no cost of starts
             starts += assumed
         if not shown or any(_harmless(start, after, min(shown), max(shown)) for start in starts):
             return ""

@@ -80,7 +80,7 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         return ""
 
     def conflict(self, observed: SubjectState, assumed: tuple[int, ...] = ()) -> str:
-        """As for any number; and resources that are neither those before nor those wanted."""
+        """As for any change of the number; also if the shown resources are neither the previous nor the wanted ones."""
         problem = super().conflict(observed, assumed)
         if problem or self.resources is None or self.resources_before is None or observed.resources is None:
             return problem
@@ -91,7 +91,7 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         return ""
 
     def covers(self, other: Decision) -> bool:
-        """As for any number, and no larger batch."""
+        """As for any change of the number, and no larger batch."""
         return (
             super().covers(other)
             and isinstance(other, Scale)
@@ -99,7 +99,7 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         )
 
     def is_step_to(self, wanted: Decision) -> bool:
-        """As for any number, with no other resources, power limit or machines."""
+        """As for any change of the number, with no other resources, power limit or machines."""
         if not super().is_step_to(wanted):
             return False
         if not isinstance(wanted, Scale):
@@ -112,7 +112,7 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         )
 
     def stops(self, running: int, observed: SubjectState | None = None) -> int:
-        """New resources restart all replicas, or a batch of them; those that change machines stop as well."""
+        """New resources restart all replicas, or a batch of them; replicas that change machines stop as well."""
         before = self.most_before(running, observed)
         if self.resources is not None:
             return min(max(before, 1), self.batch_size or before or 1)
@@ -139,7 +139,7 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         return "" if any(after > before for after, before in more) else None
 
     def expected_state(self, observed: SubjectState) -> SubjectState:
-        """As many replicas, all ready, as they are requested."""
+        """The requested number of replicas, all ready, with what is requested for them."""
         return SubjectState(
             replicas=self.replicas,
             ready=self.replicas,
