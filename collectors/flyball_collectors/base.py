@@ -94,7 +94,7 @@ class Counters:
     """Turns counters since boot into increases since the previous read.
 
     A counter that went down was reset or wrapped: the increase is unknown, hence NaN.
-    Instances of metrics whose keys begin with one of ``wandering`` may bring along what they counted elsewhere.
+    Instances of metrics whose keys begin with one of ``wandering`` may come with counts from elsewhere.
     """
 
     def __init__(self, wandering: tuple[str, ...] = ()) -> None:

@@ -34,7 +34,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class BurnIn(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a check; ``platform`` is jax's kind of device: ``gpu`` or ``cpu``.
 
-    ``ids`` are those of its GPUs if they are known, in an order of their own.
+    ``ids`` are the ids of its GPUs, if known, in an order of their own.
     """
 
     passed: bool

@@ -5,7 +5,7 @@
     GET  /v1/cell                   CellState
     GET  /v1/nodes/{node}           NodeState; 404 Rejection
     POST /v1/operations             400 no Submission, 411 no length, 413 over 1 MiB, 503 no journal: Rejection
-    GET  /v1/operations             all operations, oldest first: what an audit goes by
+    GET  /v1/operations             all operations, oldest first, for audits
     GET  /v1/accounts               the newest Account of each scenario
 
 All times are the fleet's event time.

@@ -83,7 +83,7 @@ def _absent(scraper: GatewayScraper) -> str | None:
 
 
 def gateways_of(config: WorkloadsConfig, node: str) -> tuple[GatewayParameters, ...]:
-    """The pages of gateways among the targets; one without a name gets the node's.
+    """The pages of gateways among the targets; a gateway without a name gets the node's.
 
     Raises :class:`ConfigError` for series that gateways do not have.
     """

@@ -64,7 +64,8 @@ class SpotSettings(FeedSettings, frozen=True, kw_only=True):
 class AwsSpotPriceSettings(SpotSettings, frozen=True, kw_only=True, tag="aws_spot_price"):
     """AWS: the current spot price with Linux; without ``availability_zone`` the lowest of the region's.
 
-    The key is read from the environment, as AWS's own tools do; if there is none, it is the instance role's.
+    The key is read from the environment, as AWS's own tools do; if there is none, the key of the instance's role is
+    used.
     """
 
     availability_zone: Annotated[

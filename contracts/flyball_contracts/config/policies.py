@@ -94,9 +94,9 @@ class Window(Section, frozen=True, kw_only=True):
 class Limit(Section, frozen=True, kw_only=True):
     """Maximum in any ``window_s`` seconds in a cell, counted separately for each value of ``per``.
 
-    ``actions`` are decisions, and ``replicas`` those taken away, as a number or as a share of those that run now, such
-    as 25%, rounded up. ``usd_per_hour`` is the increase of the cost: what the decision expects, and at least what its
-    GPUs cost by the lowest price in the inventories. A pool of machines is a target of its own.
+    ``actions`` are decisions. ``replicas`` are the replicas taken away, as a number or as a share of those that run
+    now, such as 25%, rounded up. ``usd_per_hour`` is the increase of the cost: what the decision expects, and at least
+    what its GPUs cost by the lowest price in the inventories. A pool of machines is a target of its own.
     """
 
     per: Literal["target", "workload", "tenant", "cell"] = "cell"

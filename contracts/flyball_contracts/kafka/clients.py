@@ -36,7 +36,7 @@ def open_producer(settings: Mapping[str, Any], log: logging.Logger, who: str, *,
 
 
 def open_admin(settings: Mapping[str, Any], log: logging.Logger, who: str, *, log_errors: bool = True) -> Any:
-    """Return an ``AdminClient``, like :func:`open_consumer`; its own types leave out those of its answers."""
+    """Return an ``AdminClient``, like :func:`open_consumer`; as ``Any``, as its types do not cover its responses."""
     from confluent_kafka.admin import AdminClient  # a megabyte that agents do without
 
     return _opened(AdminClient, settings, log, who, log_errors)

@@ -11,9 +11,9 @@ of the variance. With their directions v,
 where both terms have the mean 1 while nothing changes (Jackson and Mudholkar 1979, "Control procedures for residuals
 associated with principal component analysis"; Lakhina, Crovella and Diot 2004, "Diagnosing network-wide traffic
 anomalies"). The distance is one quadratic form in z, which is computed again every `refresh_s`, and more often while
-little was seen. The score is a running mean of the distance over `event_s`: what lasts counts, and what is huge counts
-at once. A window updates mean and covariance with the weight min(1, `trusted` / distance), and by no more than `most`
-deviations: an anomaly becomes usual only if it lasts. Only the past and the present are used. Times are seconds,
+little was seen. The score is a running mean of the distance over `event_s`: a lasting departure counts, and a huge one
+counts at once. A window updates mean and covariance with the weight min(1, `trusted` / distance), and by no more than
+`most` deviations: an anomaly becomes usual only if it lasts. Only the past and the present are used. Times are seconds,
 whatever a window is.
 
 Missing values are filled in by the regression on the other series. The variance that this leaves open is added to the

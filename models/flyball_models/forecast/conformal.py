@@ -64,9 +64,10 @@ class State(NamedTuple):
 
     tick []; last = log(1 + newest value), and peak = log(1 + peak) [N], 0 before the first value; issued
     [H + 1, H, N] = log(1 + forecast) by origin modulo H + 1 and horizon; bound [lead + 1, Q, N] = log(1 + quantile) at
-    the lead horizon by origin modulo lead + 1, but for the newest origin's: newest [Q, N]; offset [Q, H, N]; scale
-    [H, N]; resolved [H, N]; coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale that new series
-    start with. A missing value leaves everything but the open forecasts and what is shared as it was.
+    the lead horizon by origin modulo lead + 1, except for the newest origin, whose bounds are newest [Q, N]; offset [Q,
+    H, N]; scale [H, N]; resolved [H, N]; coverage [Q, N]; shared [Q + 1, H, 1]: the mean offsets and the mean scale
+    that new series start with. A missing value leaves everything but the open forecasts and the shared values as it
+    was.
     """
 
     tick: Array

@@ -51,7 +51,7 @@ class State(NamedTuple):
     """tick []; seen, last = log(1 + newest value), level, scale, rest [N]; day [season, N] and week [all, N].
 
     visits [season, N] counts the values of each phase. day_due, visits_due and week_due [N] are the three at the phase
-    of `tick`. A missing value leaves everything but the tick and what is due as it was.
+    of `tick`. A missing value leaves everything but the tick and the due values as it was.
     """
 
     tick: Array

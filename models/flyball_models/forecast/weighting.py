@@ -73,7 +73,7 @@ class State(NamedTuple):
     tick []; last [N], NaN before the first value; issued [R, K + 1, J, N] in the unit of y, the blend last; scale,
     resolved, trust [J, N]: trust is the weight of the blend, the rest is the last value's; weights [K, J, N], which sum
     to 1 over K; shared [K + 1, J, 1]: the means of weights and trust that new series start with. A missing value leaves
-    everything but the open forecasts and what is shared as it was.
+    everything but the open forecasts and the shared values as it was.
     """
 
     tick: Array

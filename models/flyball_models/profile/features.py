@@ -87,7 +87,7 @@ def step(state: State, inputs: Inputs, mask: Input, config: Config = DEFAULT) ->
     known[:, means:] = known[:, :means]
     works, idles = known[:, 0] & active, (known[:, 0] & ~active).astype(np.int32)
     rate, both, idle = np.float32(config.rate), np.concatenate(state[:2]), np.asarray(state.idle_ticks)
-    with np.errstate(invalid="ignore"):  # of what is not known
+    with np.errstate(invalid="ignore"):  # on unknown values
         for t in range(len(use)):
             both = np.where(known[t], both + rate * (x[t] - both), both)
             idle = np.where(works[t], np.int32(0), idle + idles[t])

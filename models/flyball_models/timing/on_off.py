@@ -33,10 +33,10 @@ class Plan(NamedTuple):
 def _plan(cost: Input, units: Input, work: Input, running: Input, most: int) -> Plan:
     """Choose when a job runs.
 
-    `cost` float32 [T] is per unit and known; `units` int32 [T] are what a slot holds, 0 outside a window (free); `work`
-    int32 [2] is what the job needs and what a start loses; `running` bool [] says that it is on before slot 0. `most`
-    is the largest number of units that a window holds. A job that cannot end in its window runs at once and on to the
-    end.
+    `cost` float32 [T] is per unit and known; `units` int32 [T] is how many units a slot holds, 0 outside a window
+    (free); `work` int32 [2] is how many units the job needs and how many a start loses; `running` bool [] is whether
+    the job is on before slot 0. `most` is the largest number of units that a window holds. A job that cannot end in its
+    window runs at once and on to the end.
     """
     cost, units, running = as_array(cost), as_array(units), as_array(running)
     need, lost = as_array(work)

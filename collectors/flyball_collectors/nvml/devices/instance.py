@@ -104,7 +104,7 @@ class Instance:
 
 
 def open_instances(gate: Gate, parent: Device, old: list[Instance]) -> list[Instance]:
-    """Readers of a GPU's current instances; those of remaining ones are kept, the others closed."""
+    """Readers of a GPU's current instances; readers of remaining instances are kept, the others closed."""
     found = list(places(gate)) if parent.mig_enabled else []
     sharing = Counter(place.gpu for place in found)
     known = {(one.place.uuid, one.place.gpu, one.place.compute, one.alone): one for one in old}

@@ -2,7 +2,7 @@
 
 The driver writes ``UNIT Fatal XC0 i0 Link 8 (INFO STATUS ...)``; bits 20 to 25 of INFO are the sub-code. A link that
 went down (unit NETIR_LINK_EVT, XID 149) has its reason there: the signal on it, the device at its other end, or a
-driver or operator who took it down. All other units are parts of the GPU itself, but for the bit error rate of a link.
+driver or operator who took it down. All other units are parts of the GPU itself, except the bit error rate of a link.
 """
 
 from collections.abc import Mapping

@@ -33,9 +33,9 @@ _SLOWED = tuple(
 def put_status(row: list[float], now: list[float] | None, *, xids: int) -> None:
     """Put the four states into a detail row; ``now`` is the device's other row, ``None`` while it is lost.
 
-    It has failed when it does not answer or requests a reset, is about to fail when its memory has no spare rows or
-    waits for a reset to use one, and is degraded when hardware slows it, or it had XIDs since the row before. It is
-    ok when it is none of these.
+    It has failed when it does not answer or requests a recovery action, is about to fail when its memory has no spare
+    rows or waits for a reset to use one, and is degraded when hardware slows it, or it had XIDs since the row before.
+    It is ok when it is none of these.
     """
     failed = now is None or now[_ACTION] > 0
     predicted = now is not None and (now[_PENDING] > 0 or any(row[column] > 0 for column in _WARNINGS))

@@ -1,7 +1,7 @@
 """Which processes sent the datagrams of one read, and which of them have ended since.
 
 The kernel names the sender by its number, which another process may get once it has ended. Since Linux 6.5 it also
-gives a descriptor of the process itself (``SO_PASSPIDFD``), which tells the two apart. Python 3.11 does not know the
+gives a descriptor of the process itself (``SO_PASSPIDFD``), which distinguishes the two. Python 3.11 does not know the
 constants.
 """
 

@@ -16,7 +16,7 @@ RefusalCode = Literal[
 ]  # fmt: skip
 Mode = Literal["off", "dry_run", "live"]
 UNKNOWN = "unknown outcome"
-"""How the detail of a failed decision begins if it is not known what it did."""
+"""Beginning of the detail of a failed decision whose effect is not known."""
 
 
 class Counted(Part, frozen=True, kw_only=True):
@@ -80,5 +80,5 @@ class Outcome(Record, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> bool:
-        """Whether the decision was submitted, or may have been, and what it did is not known."""
+        """Whether the decision was submitted, or may have been, and its effect is not known."""
         return self.status == "failed" and self.detail.startswith(UNKNOWN)

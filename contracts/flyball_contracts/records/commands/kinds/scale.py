@@ -139,7 +139,7 @@ class Scale(SetsReplicas, tag="Scale", frozen=True, kw_only=True):
         return "" if any(after > before for after, before in more) else None
 
     def expected_state(self, observed: SubjectState) -> SubjectState:
-        """The requested number of replicas, all ready, with what is requested for them."""
+        """The requested number of replicas, all ready, with the requested settings."""
         return SubjectState(
             replicas=self.replicas,
             ready=self.replicas,
