@@ -34,7 +34,7 @@ class CloudParameters(Section, frozen=True, kw_only=True):
     address: str = ""
     # A notice of interruption comes 30 s (Azure, Google Cloud) to two minutes (AWS) ahead.
     period_s: float = 5.0
-    # The service is on the machine's own host; longer than a second the tick would be late.
+    # The service is on the machine's own host, and the agent's end waits for a query under way.
     timeout_s: float = 1.0
 
 

@@ -1,9 +1,9 @@
 """Tables of inventories, workloads, pools, signals, outcomes and responses, all folded by one rule.
 
-Of two records with one key the newer one counts: by the record's own time, then by a kind's tie-breaker, and then by
-their bytes. So readers agree, in whatever order partitions reached them. Two kinds have a tie-breaker: an inventory's
-epoch decides between records of one time, and a final outcome of a decision is never replaced by one that is not final,
-whatever the clocks of two actuators.
+Of two records with one key the newer one counts: by the record's own time, and then by their bytes. So readers agree,
+in whatever order partitions reached them. Two kinds have a rule besides: an inventory's epoch decides between records
+of one time, and a final outcome of a decision is never replaced by one that is not final, whatever the clocks of two
+actuators.
 
 A message without a value is a tombstone: it deletes the earlier records of its key. It has no event time, so it counts
 from when it is read, in the order of its partition. A workload that its owner removed is a record with ``removed``,

@@ -55,7 +55,7 @@ def cut_curve(
     """Cut the longest gapless run from the slots that have not ended at ``now_ns``; the earliest of equals.
 
     Missing and impossible values are gaps, and a repeated time counts once. At most :data:`MOST_SLOTS` slots are used;
-    a longer run continues in later curves. Quantiles are kept if the whole run has them in order. Raises
+    a longer run continues in later curves. Quantiles are kept if all used slots have them in order. Raises
     :class:`FeedError`, which names ``where``, when no slot is left, or when the curve was issued in the future.
     """
     if published_ns > now_ns + CLOCK_SLACK_S * NS_PER_S:

@@ -22,7 +22,7 @@ class Hierarchy(NamedTuple):
 
 
 def hierarchy_of(root: Path) -> Hierarchy | None:
-    """Version 2 if it has all controllers, else a controller of version 1; ``None`` if neither is mounted."""
+    """Version 2 if it is mounted by itself, else a controller of version 1; ``None`` if neither is mounted."""
     mount = root / "sys/fs/cgroup"
     if (mount / "cgroup.controllers").is_file():
         return Hierarchy(mount, legacy=False)

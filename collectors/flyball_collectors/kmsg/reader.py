@@ -23,8 +23,8 @@ class KmsgReader:
     """Passes each record, with the wall time in nanoseconds when it was read, to ``take`` until :meth:`close`.
 
     ``take`` is called in the reader's thread. ``read`` counts the records, ``missed`` those that the kernel overwrote
-    before they were read, by the gaps in their numbers, and ``strange`` the unreadable lines. ``reason`` says why the
-    log is no longer read, or is empty. Raises :class:`OSError` when it cannot be opened.
+    before they were read, by the gaps in their numbers, and ``strange`` the lines that could not be read or taken.
+    ``reason`` says why the log is no longer read, or is empty. Raises :class:`OSError` when it cannot be opened.
     """
 
     def __init__(

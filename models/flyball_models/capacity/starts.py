@@ -20,7 +20,7 @@ PRIOR = 3.0
 KEPT = 32
 """Samples that are kept, the newest."""
 MOST_AT_ONCE = 4
-"""Maximum weight of starts ordered together: one slow registry is one event."""
+"""Maximum weight of starts that were ordered together and end together: one slow registry is one event."""
 LONGEST_S = 7200.0
 """Starts that are open longer are dropped."""
 _LEAST_S = 1.0

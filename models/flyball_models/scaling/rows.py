@@ -41,9 +41,9 @@ def _build(stamp: int) -> Callable[[Floats, Ints, int, Floats, Floats, Floats, F
         """Step the workloads in `rows` [J] of a `memory` [N, FLOATS] through their samples before number `at`.
 
         `raw` [12, N] is the work of the last twelve samples, by number modulo twelve, NaN where unknown: unknown
-        samples are skipped, and after a minute of them nothing is desired. `load` [J] is the work per replica; `ready`
-        and `pending` replicas and the `backlog` in replica seconds (NaN: unknown) are current [J]; for `knobs` [J, 9]
-        see :func:`flyball_models.scaling.shadow_selection.knobs_of`.
+        samples are skipped, and after a minute of them the reason is ``UNKNOWN``. `load` [J] is the work per replica;
+        `ready` and `pending` replicas and the `backlog` in replica seconds (NaN: unknown) are current [J]; for `knobs`
+        [J, 9] see :func:`flyball_models.scaling.shadow_selection.knobs_of`.
         """
         _ = stamp  # part of the key under which compiled code is kept
         unused = np.nan

@@ -48,8 +48,9 @@ class Outbox:
     Without a spool, messages that cannot be sent are dropped: the oldest messages when the delivery timeout ends, new
     ones when the queue is full. A kill loses the messages in memory that the broker has not confirmed.
 
-    All counts are of messages. Always: ``sent + carried = delivered + dropped + waiting + spooled``, except that
-    ``dropped`` also has ``torn`` records of the run before. Not thread-safe: one loop owns it.
+    All counts are of messages: ``sent + carried = delivered + dropped + waiting + spooled``, except that ``dropped``
+    also has ``torn`` records of the run before, and that spooled records on their way are in ``waiting``, too. Not
+    thread-safe: one loop owns it.
 
     Raises :class:`ConfigError` for client settings that librdkafka refuses.
     """
