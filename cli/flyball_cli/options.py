@@ -113,8 +113,9 @@ def _check_client(settings: dict[str, str]) -> None:
 def until_signal(health_file: Path | None = None) -> Generator[threading.Event]:
     """An event that SIGTERM or SIGINT sets, and SIGHUP, which is turned into SIGTERM at the start.
 
-    If the block ends by :class:`Stopped`, the command ends with the exit status of the signal. ``health_file`` is
-    touched meanwhile: it shows that the process runs. A loop that can show more calls :class:`Pulse` itself.
+    A signal that came earlier, and whose exception a module has caught, ends the command at once. If the block ends by
+    :class:`Stopped`, the command ends with the exit status of the signal. ``health_file`` is touched meanwhile: it
+    shows that the process runs. A loop that can show more calls :class:`Pulse` itself.
     """
     if signals.received:
         raise signals.Ended(signals.received[0])

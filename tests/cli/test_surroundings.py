@@ -1,10 +1,8 @@
-"""Files in the working directory of a command are never imported, and a full disk is named."""
+"""Files in the working directory of a command are never imported."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.cli.shell import environment
@@ -42,16 +40,3 @@ def test_services_of_the_demo_import_nothing_from_the_working_directory(
     child.wait()
     assert child.failure() is None
     assert "flyball.decisions.v1" in child.log.read_text()
-
-
-def test_a_service_on_a_disk_that_has_filled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log may be empty: there is no room for it either."""
-    child = Child("topics", ["topics", "--no-such-option"], tmp_path)
-    child.wait()
-    failure = child.failure()
-    assert failure is not None
-    assert "make room" not in failure
-    monkeypatch.setattr(shutil, "disk_usage", {tmp_path: SimpleNamespace(free=0)}.__getitem__)
-    full = child.failure()
-    assert full is not None
-    assert f"{tmp_path} is on a full disk; make room there, or let TMPDIR name another folder" in full

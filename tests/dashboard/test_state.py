@@ -35,7 +35,7 @@ from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
 from flyball_streams.dashboard.state.reports import health_of, report_id
 from flyball_streams.dashboard.state.summary import Summary, SummaryCache, summarise
-from flyball_streams.dashboard.views.base import node_facts
+from flyball_streams.dashboard.views.base import condition_facts, node_facts
 
 SMALL = scene.Fleet(nodes=6, gpus=4)
 
@@ -267,25 +267,22 @@ def test_a_critical_incident_is_marked_where_a_weaker_report_is_fresh() -> None:
     assert (mark.health, mark.text) == ("failing", open_one.summary)
 
 
-def test_a_cordon_of_gpus_that_left_their_node_keeps_no_work_away() -> None:
+def test_a_cordon_is_shown_for_the_gpus_that_are_there() -> None:
     view = viewed(scene.scene())
     node = next(one for one in view.nodes.values() if one.inventory is not None and len(one.inventory.devices) > 1)
     assert node.inventory is not None
     ids = tuple(device.id for device in node.inventory.devices)
-    taken = [
-        fact.label
-        for devices in (("GPU-gone",), ("GPU-gone", ids[0]), ids, ())
-        for fact in node_facts(
-            node,
-            NodeCondition(
-                node=node.name, cell="fleet", time_ns=scene.NOW, revision=1, condition="cordoned",
-                since_ns=scene.NOW, reason="a fault", devices=devices,
-            ),
-            Preferences(),
-        )
-        if fact.name == "takes new work"
-    ]  # fmt: skip
+    taken, cordoned = list[str](), list[str]()
+    for devices in (("GPU-gone",), ("GPU-gone", ids[0]), ids, ()):
+        condition = NodeCondition(
+            node=node.name, cell="fleet", time_ns=scene.NOW, revision=1, condition="cordoned",
+            since_ns=scene.NOW, reason="a fault", devices=devices,
+        )  # fmt: skip
+        taken += [f.label for f in node_facts(node, condition, Preferences()) if f.name == "takes new work"]
+        shown, *_ = condition_facts(node.inventory, condition, Preferences())
+        cordoned.append(shown.label.partition(" since ")[0])
     assert taken == ["yes", "yes, but not on GPU 0", "no, it is cordoned", "no, it is cordoned"]
+    assert cordoned == ["cordoned", "GPU 0 cordoned", "cordoned", "cordoned"]
 
 
 def test_every_kind_of_decision_is_shown() -> None:

@@ -354,11 +354,12 @@ def test_pods_are_resized_in_place(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("limits", "then"),
     [
-        ({"cpu": "500m", "memory": "1Gi"}, {"cpu": "750m", "memory": "1Gi"}),  # one is in the way, the other stays
+        ({"cpu": "500m", "memory": "1Gi"}, {"cpu": "3750m", "memory": "1Gi"}),  # one grows, the other has room
+        ({"cpu": "500m", "memory": "256Mi"}, {"cpu": "3750m", "memory": "512Mi"}),  # one grows, the other follows
         (SMALL, {"cpu": "750m", "memory": "512Mi"}),  # those of a guaranteed pod follow its requests
     ],
 )
-def test_a_resize_lowers_no_limit(cluster: Cluster, limits: dict[str, str], then: dict[str, str]) -> None:
+def test_a_resize_keeps_the_quality_of_service(cluster: Cluster, limits: dict[str, str], then: dict[str, str]) -> None:
     cluster.deploy("chat", 1, workload="chat", limits=limits)
     cluster.ready(cluster.deployments("chat"), 1)
     decision = now(before=1, after=1, resources=Resources(cpu=0.75, memory_bytes=2**29))

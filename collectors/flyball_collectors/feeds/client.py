@@ -91,7 +91,7 @@ class Client:
     def _pool(self) -> urllib3.PoolManager:
         """A pool for one request: the next one is minutes later, so connections are not kept.
 
-        It reads the system's certificates itself, once it needs them.
+        The system's certificates are read only if it speaks TLS.
         """
         timeout = urllib3.Timeout(total=self._timeout_s)
         target = urlsplit(self._base_url)

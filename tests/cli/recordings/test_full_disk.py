@@ -1,6 +1,7 @@
 """Commands on a disk that is really full: one line with the place, and no part of a file is left."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,3 +97,27 @@ def test_a_demo_on_a_full_folder_for_temporary_files(disk: Path) -> None:
     done = on_small_disk(disk, 16, *command("demo", "--for", 5), TMPDIR=str(disk))
     check_refused(done.status, done.stderr, str(disk), "make room there, or let TMPDIR name another folder")
     assert (done.stdout, done.left) == ("", [])
+
+
+FILLED = """
+import sys
+from contextlib import suppress
+from pathlib import Path
+from flyball_cli.demo.children import Child
+folder = Path(sys.argv[1])
+service = Child("topics", ["topics", "--no-such-option"], folder)
+service.wait()
+print(service.failure())
+with suppress(OSError), open(folder / "filled", "wb", 0) as file:
+    while True:
+        file.write(bytes(4096))
+print("FULL", service.failure())
+"""
+
+
+def test_a_service_of_the_demo_fails_on_a_disk_that_has_filled(disk: Path) -> None:
+    """Its log may be empty: there is no room for that either."""
+    before, _, full = on_small_disk(disk, 64, sys.executable, "-c", FILLED, disk).stdout.partition("FULL")
+    assert "topics ended with status 2" in before
+    assert "make room" not in before
+    assert f"{disk} is on a full disk; make room there, or let TMPDIR name another folder" in full

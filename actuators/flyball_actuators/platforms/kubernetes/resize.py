@@ -6,7 +6,6 @@ image, and a Deployment rolls all of its pods when the template changes. Pods th
 :mod:`flyball_actuators.platforms.kubernetes.replicas.new_pods`.
 """
 
-import math
 import time
 from typing import Any
 
@@ -143,16 +142,21 @@ def patched(api: Api, pod: Object, wanted: Resources, who: str, *, dry: bool) ->
 
 
 def _limits(container: Object, requests: dict[str, str]) -> dict[str, str]:
-    """Limits to set with new requests: one that equals its request follows it, and none may be below its request.
+    """Limits to set with new requests, so that the pod keeps its quality of service, which a resize may not change.
 
-    A limit that is higher stays: memory that the pod uses above its request would end it if the limit came down.
+    A limit that equals its request follows it. A higher one stays, as the pod may be using memory up to it, or grows in
+    proportion, as the Vertical Pod Autoscaler's limits do, where the new request reaches it.
     """
     old = container.get("resources", {})
     limits: dict[str, str] = old.get("limits") or {}
     before: dict[str, str] = old.get("requests") or {}
-    equal = {name for name in limits if amount(limits[name]) == amount(before.get(name, limits[name]))}
-    low = {name for name in requests if (amount(limits.get(name)) or math.inf) < (amount(requests[name]) or 0.0)}
-    return {name: request for name, request in requests.items() if name in equal | low}
+    found: dict[str, str] = {}
+    for name in requests.keys() & limits.keys():
+        limit, request = amount(limits[name]) or 0.0, amount(requests[name]) or 0.0
+        ratio = limit / (amount(before.get(name)) or limit or 1.0)
+        if ratio == 1.0 or limit <= request:
+            found[name] = quantity(ratio * request)
+    return found
 
 
 def _container(pod: Object) -> Object:

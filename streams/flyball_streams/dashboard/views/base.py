@@ -194,21 +194,22 @@ def _takes_work(inventory: Inventory, condition: NodeCondition | None) -> str:
     if condition is None or condition.condition not in ("cordoned", "drained", "checked"):
         return "yes"
     names = _at_fault(inventory, condition)
-    if not condition.devices or (names and len(names) == len(inventory.devices)):
+    if names is None:
         return "no, it is cordoned"
     return f"yes, but not on {', '.join(names)}" if names else "yes"  # the cordoned GPUs may have left the node
 
 
-def _at_fault(inventory: Inventory | None, condition: NodeCondition) -> list[str]:
-    """The GPUs that a condition is about, as far as they are there; none if it is about the whole node."""
-    return [f"GPU {d.index}" for d in (inventory.devices if inventory else ()) if d.id in condition.devices]
+def _at_fault(inventory: Inventory, condition: NodeCondition) -> list[str] | None:
+    """The GPUs that a condition is about, as far as the node still has them; ``None`` if it is about all of them."""
+    names = [f"GPU {device.index}" for device in inventory.devices if device.id in condition.devices]
+    return None if not condition.devices or (names and len(names) == len(inventory.devices)) else names
 
 
 def condition_facts(inventory: Inventory | None, condition: NodeCondition | None, prefs: Preferences) -> list[Fact]:
     """Whether a node or some of its GPUs may have work, and what they wait for; empty for a healthy one."""
     if condition is None or condition.condition == "back":
         return []
-    where = ", ".join(_at_fault(inventory, condition))
+    where = ", ".join(_at_fault(inventory, condition) or ()) if inventory is not None else ""
     since = f"{condition.condition} since {prefs.stamp(condition.since_ns)}: {condition.reason}"
     return [
         Fact("condition", f"{where} {since}" if where else since),
