@@ -11,7 +11,12 @@ Both runs have the same faults at the same times on the same ranks, and the same
 a minute, a dead host after the 340 s in which Kubernetes evicts its pods, and a job whose ranks wait for each other
 after a time-out of half an hour. Then the job resumes from its last checkpoint with the struck rank elsewhere: the
 platform is taken to know which. It does not see slow GPUs. With Flyball the engine reads the fleet's telemetry, and the
-simulated platform carries out its decisions; the guard of the actuator is not run.
+simulated platform carries out its decisions; the guard of the actuator is not run. The owner of the job allows restarts
+after four minutes of a hang.
+
+Of a time-out of NCCL it is not known whether its cause stays with a GPU or ends with the processes. It stays, for an
+hour, unless a row says otherwise: days with such a hang are run with Flyball both ways. To the platform alone it makes
+no difference.
 
 Effective is work that was kept, as a share of what the gang would have done at full speed in that time. The rest was
 lost while nothing had noticed that the job stood still ("detect"), while ranks started ("restart"), as work since the
@@ -30,12 +35,12 @@ from numpy.random import Generator
 from tests.streams.engine.closed_loop import ClosedLoop
 from tests.streams.engine.scene import START_NS
 
-from flyball_contracts.codec import Message, frame_message
+from flyball_contracts.codec import Message, frame_message, record_message
 from flyball_contracts.config import FailingGpu, FleetConfig, GridZone, NodePool, RackFault, StragglingGpu, Training
 from flyball_contracts.config.types import HealthConfig, WorkerConfig
 from flyball_contracts.frame import decode_frame, make_frame
 from flyball_contracts.metrics import HOST
-from flyball_contracts.records import Migrate
+from flyball_contracts.records import Migrate, Preempt
 from flyball_contracts.topics import TELEMETRY
 from flyball_simulator.cell.baseline import Baseline
 from flyball_simulator.cell.placement import Placement, Replica
@@ -57,6 +62,8 @@ ENDS_S = {"gpu": 60.0, "host": 340.0, "network": 1_800.0, "hang": 1_800.0}
 """After this time the platform itself ends a job that a fault has stopped."""
 REPAIR_S = {"gpu": 14_400.0, "host": 14_400.0, "network": 3_600.0, "hang": 3_600.0}
 PROGRAM_ENDS_S = 60.0
+RESTART_AFTER_S = 240.0
+"""Longer than a start takes, and than it takes to notice that a node is silent."""
 XIDS = (48, 62, 64, 79, 95, 119, 120, 140, 143)
 JOBS = (9_600, 16_384)
 """GPUs of the job."""
@@ -86,6 +93,7 @@ FLEET = FleetConfig(
     services=(), notebooks=(), batches=(), failing=(), straggling=(),
 )  # fmt: skip
 WORKER = WorkerConfig(health=HealthConfig(quarantine_share=0.35))
+PASSING = "Flyball, hangs end with their processes"
 PARTS = ("detect", "restart", "redone", "slow", "checkpoints")
 
 
@@ -122,24 +130,37 @@ def strikes(gpus: int, days: float, seed: int) -> list[Strike]:
     return sorted(found)
 
 
+class Hang(NamedTuple):
+    """A gang waits for ``row`` until a time, s; with a ``rank``, only as long as that rank runs."""
+
+    row: int
+    until_s: float
+    rank: Replica | None = None
+
+
 class Struck(Faults):
-    """Faults that come while the fleet runs; ``hangs`` are rows for which their gang waits, and until when, s."""
+    """Faults that come while the fleet runs, and ``hangs``, which show on no GPU by themselves, as all ranks spin."""
 
     def __init__(self, config: FleetConfig, site: Site, placement: Placement, start_ns: int) -> None:
         super().__init__(config, site, placement, start_ns)
-        self.hangs: list[tuple[int, float]] = []
+        self.placement = placement
+        self.hangs: list[Hang] = []
 
     def faulty(self, moment: Moment, random: Generator) -> list[FaultyGpu]:
-        """The faulty GPUs of a tick: a hang shows on none by itself, as all ranks spin."""
-        waits = [FaultyGpu(row, 1.0, link_pace=0.0) for row, until_s in self.hangs if moment.t_s < until_s]
-        return [*super().faulty(moment, random), *waits]
+        """The faulty GPUs of a tick."""
+        running = [rank for placed in self.placement.placed for rank in placed]
+        self.hangs = [h for h in self.hangs if moment.t_s < h.until_s and (h.rank is None or h.rank in running)]
+        return [*super().faulty(moment, random), *(FaultyGpu(h.row, 1.0, link_pace=0.0) for h in self.hangs)]
 
 
 class Wear:
-    """What happens to the gang of a plant, and what its platform does by itself."""
+    """What happens to the gang of a plant, and what its platform does by itself.
 
-    def __init__(self, plant: Plant, due: Sequence[Strike]) -> None:
-        self.plant, self.w = plant, plant.workload(GANG)
+    ``passing``: what makes the gang hang ends with its processes.
+    """
+
+    def __init__(self, plant: Plant, due: Sequence[Strike], *, passing: bool = False) -> None:
+        self.plant, self.w, self.passing = plant, plant.workload(GANG), passing
         self.due, self.struck = list(due), list[tuple[Strike, int]]()
         self.faults = Struck(plant.config, plant.site, plant.placement, plant.start_ns)
         self.racks: tuple[RackFault, ...] = ()
@@ -148,20 +169,24 @@ class Wear:
     def step(self) -> None:
         """Before a tick: strike, end jobs that stand still, repair."""
         now_s = self.plant.index * self.plant.config.tick_s
-        while self.due and self.due[0].at_s <= now_s:
+        while self.due and self.due[0].at_s <= now_s and self._rank(self.due[0].rank) is not None:
             self._strike(self.due.pop(0))
         for strike, row in list(self.struck):
-            rank = self._rank(strike.rank)
-            if row not in rank.rows or strike.kind not in ENDS_S:
+            rank = next((r for r in self.plant.placement.placed[self.w] if row in r.rows), None)
+            if rank is None or strike.kind not in ENDS_S:
                 continue
-            if now_s - strike.at_s >= ENDS_S[strike.kind]:
+            if strike.kind == "hang" and row not in {hang.row for hang in self.faults.hangs}:
+                continue
+            if now_s - max(strike.at_s, self._waits_since_s(strike.kind)) >= ENDS_S[strike.kind]:
                 self._move(rank)
         for strike, row in [one for one in self.struck if now_s - one[0].at_s >= REPAIR_S[one[0].kind]]:
             self.struck.remove((strike, row))
             self.faults.failing = [one for one in self.faults.failing if one[0] != row]
 
     def _strike(self, strike: Strike) -> None:
-        plant, faults, row = self.plant, self.faults, self._rank(strike.rank).rows[0]
+        plant, faults, rank = self.plant, self.faults, self._rank(strike.rank)
+        assert rank is not None
+        row = rank.rows[0]
         if strike.kind == "slow":
             slow = StragglingGpu(
                 workload=GANG, replica=strike.rank, from_s=strike.at_s, lasts_s=strike.lasts_s, clock_ratio=strike.clock
@@ -184,7 +209,8 @@ class Wear:
             self.racks = (*self.racks, dark)
             plant.outages = Outages(replace(plant.config, rack_faults=self.racks), plant.site)
         else:
-            faults.hangs.append((row, strike.at_s + REPAIR_S[strike.kind]))
+            ends = self.passing and strike.kind == "hang"
+            faults.hangs.append(Hang(row, strike.at_s + REPAIR_S[strike.kind], rank if ends else None))
         if strike.kind in REPAIR_S:
             self.struck.append((strike, row))
 
@@ -197,8 +223,16 @@ class Wear:
             if strike.kind == "network"
         }
 
-    def _rank(self, number: int) -> Replica:
-        return next(r for r in self.plant.placement.placed[self.w] if r.number == number)
+    def _rank(self, number: int) -> Replica | None:
+        """A rank, ``None`` while the gang does not run."""
+        return next((r for r in self.plant.placement.placed[self.w] if r.number == number), None)
+
+    def _waits_since_s(self, kind: str) -> float:
+        """When the last rank was ready, for faults that show as a time-out of what all ranks wait for."""
+        if ENDS_S[kind] != FLEET.collective_timeout_s:
+            return 0.0
+        ready_ns = max(rank.ready_ns for rank in self.plant.placement.placed[self.w])
+        return (ready_ns - self.plant.start_ns) / 1e9
 
     def _move(self, rank: Replica) -> None:
         plant = self.plant
@@ -213,6 +247,12 @@ class Loop(ClosedLoop):
     """Fleet and engine; the ports of nodes with a network fault count errors and carry less."""
 
     wear: Wear | None = None
+
+    def allow_restarts(self) -> None:
+        """Declare the gang as its owner would who allows restarts."""
+        plant = self.fleet.plant
+        spec = replace(plant.specs[plant.workload(GANG)], restart_hung_after_s=RESTART_AFTER_S, time_ns=START_NS + 1)
+        self.engine.feed(self._arrived([record_message(spec, "/owner")]))
 
     def _arrived(self, messages: Sequence[Message]) -> list[Incoming]:
         struck = {} if self.wear is None else self.wear.ports()
@@ -276,13 +316,18 @@ def without(config: FleetConfig, due: Sequence[Strike], ticks: int) -> dict[str,
     return ledger.shares()
 
 
-def acting(config: FleetConfig, due: Sequence[Strike], ticks: int) -> dict[str, Any]:
-    """The same with Flyball's decisions carried out, and how many of its moves were off a GPU that was well."""
+def acting(config: FleetConfig, due: Sequence[Strike], ticks: int, *, passing: bool = False) -> dict[str, Any]:
+    """The same with Flyball's decisions carried out.
+
+    Also how many of its moves were off a GPU that was well, how often it restarted the gang, and how often no strike
+    had made the gang hang then.
+    """
     loop = Loop(config, WORKER)
     plant = loop.fleet.plant
-    wear, ledger = Wear(plant, due), Ledger(plant)
+    wear, ledger = Wear(plant, due, passing=passing), Ledger(plant)
     loop.wear = wear
-    struck, moves, needless = set[str](), 0, 0
+    loop.allow_restarts()
+    struck, moves, needless, restarts, vain = set[str](), 0, 0, 0, 0
     for _ in range(ticks):
         wear.step()
         ill = [one.row for one in plant.faulty] + [row for _, row in wear.struck]
@@ -291,14 +336,18 @@ def acting(config: FleetConfig, due: Sequence[Strike], ticks: int) -> dict[str, 
         loop.run(1)
         ledger.add()
         off = [d for d in loop.decisions[decided:] if isinstance(d, Migrate)]
+        stops = [d for d in loop.decisions[decided:] if isinstance(d, Preempt)]
+        restarts += len(stops)
+        vain += 0 if wear.struck else len(stops)
         moves += len(off)
         needless += sum(d.from_node not in struck for d in off)
     ended = Counter(o.status for o in loop.outcomes if o.status != "accepted")
-    return ledger.shares() | {"moves": moves, "needless": needless, "outcomes": dict(ended)}
+    counts = {"moves": moves, "needless": needless, "restarts": restarts, "restarts_in_vain": vain}
+    return ledger.shares() | counts | {"outcomes": dict(ended)}
 
 
 def rows(jobs: Sequence[int], days: float, seeds: range) -> Iterator[dict[str, Any]]:
-    """Both runs of each job and seed."""
+    """All runs of each job and seed."""
     for gpus in jobs:
         for seed in seeds:
             due, ticks = strikes(gpus, days, seed), round(days * DAY_S / TICK_S)
@@ -306,6 +355,8 @@ def rows(jobs: Sequence[int], days: float, seeds: range) -> Iterator[dict[str, A
             about = {"gpus": gpus, "seed": seed, "days": days, "faults": dict(Counter(s.kind for s in due))}
             yield about | {"run": "without"} | without(config, due, ticks)
             yield about | {"run": "Flyball"} | acting(config, due, ticks)
+            if any(strike.kind == "hang" for strike in due):
+                yield about | {"run": PASSING} | acting(config, due, ticks, passing=True)
 
 
 def reached(found: Sequence[dict[str, Any]]) -> bool:
@@ -314,7 +365,7 @@ def reached(found: Sequence[dict[str, Any]]) -> bool:
     return not claimed or median(claimed) >= GOAL
 
 
-TITLES = ("GPUs of the job", "run", "interruptions, slow", "effective", *PARTS, "moves, needless")
+TITLES = ("GPUs of the job", "run", "interruptions, slow", "effective", *PARTS, "moves, needless", "restarts, in vain")
 
 
 def described(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -323,9 +374,10 @@ def described(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         mine = [r for r in found if (r["gpus"], r["run"]) == (gpus, run)]
         effective = [r["effective"] for r in mine]
         slow = sum(r["faults"].get("slow", 0) for r in mine)
-        moved = f"{sum(r['moves'] for r in mine)}, {sum(r['needless'] for r in mine)}" if "moves" in mine[0] else ""
+        pairs = (("moves", "needless"), ("restarts", "restarts_in_vain")) if "moves" in mine[0] else ()
+        acted = [", ".join(str(sum(r[name] for r in mine)) for name in pair) for pair in pairs]
         yield (
             f"{gpus:,}", run, f"{sum(sum(r['faults'].values()) for r in mine) - slow}, {slow}",
             f"{median(effective):.2%} ({min(effective):.2%} to {max(effective):.2%})",
-            *(f"{median([r[part] for r in mine]):.2%}" for part in PARTS), moved,
+            *(f"{median([r[part] for r in mine]):.2%}" for part in PARTS), *(acted or ("", "")),
         )  # fmt: skip

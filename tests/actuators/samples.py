@@ -99,6 +99,7 @@ def preempt(
     time_ns: int = NOW,
     cell: str = CELL,
     checkpoint: bool = True,
+    beneficiary: str = "",
 ) -> Preempt:
     return Preempt(
         id=id_,
@@ -115,6 +116,7 @@ def preempt(
         replicas_before=before,
         victims=victims,
         checkpoint=checkpoint,
+        beneficiary=beneficiary,
         until_ns=None if until_s is None else time_ns + until_s * S,
     )
 

@@ -271,7 +271,8 @@ def test_without_limits_the_number_stays_as_it_is() -> None:
         ({"objective": "[!!int '']"}, "no YAML"),
         ({"objective": "[!!timestamp x]"}, "no YAML"),
         ({"objective": "{delay: 2}"}, "objective"),
-        ({"interruptible": "true"}, "set max_replicas"),
+        ({"interruptible": "true"}, "interruptible needs limits of the replicas"),
+        ({"restart-hung-after-s": "300"}, "restart_hung_after_s needs limits of the replicas"),
         ({"tenant": "other"}, "tenant is not known"),
     ],
 )

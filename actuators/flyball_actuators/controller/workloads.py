@@ -132,8 +132,9 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
     for layer in layers:
         fields |= layer
     if not {"min_replicas", "max_replicas"} & fields.keys():
-        if str(fields.get("interruptible", "")).lower() == "true":
-            raise ValueError("interruptible needs limits of the replicas to come back to; set max_replicas")
+        stops = "restart_hung_after_s" if fields.get("restart_hung_after_s") is not None else "interruptible"
+        if stops != "interruptible" or str(fields.get("interruptible", "")).lower() == "true":
+            raise ValueError(f"{stops} needs limits of the replicas to come back to; set max_replicas")
         fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
     if declared.kind in _GANGS:
         fields.setdefault("gang_size", max(1, declared.replicas))  # it runs and stops as a whole

@@ -61,6 +61,7 @@ class WorkloadDocument(Section, frozen=True, kw_only=True):
     objective: ObjectiveSection | None = None
     interruptible: bool = False
     checkpoint_s: Seconds = 0.0
+    restart_hung_after_s: PositiveSeconds | None = None
     deadline: str | None = None
     duration_s: PositiveSeconds | None = None
     power_w_per_replica: Amount | None = None

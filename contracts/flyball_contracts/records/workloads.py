@@ -58,8 +58,9 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     ``capacity_per_replica`` is the sustainable work of one replica, in the work unit of its telemetry per second (0:
     unknown); ``cold_start_s`` is the time from a decision to a ready replica. Sizing uses both, and estimates from
     ``model``, until it has measured them. A deferrable job has a ``deadline_ns`` and
-    ``duration_s``, the running time that it needs in all. ``checkpoint_s`` is what a pause costs. Higher ``priority``
-    wins.
+    ``duration_s``, the running time that it needs in all. ``checkpoint_s`` is what a pause costs. Once a workload has
+    hung for ``restart_hung_after_s`` and nothing shows why, it may be stopped and started again (``None``: never).
+    Higher ``priority`` wins.
     """
 
     workload: str
@@ -79,6 +80,7 @@ class WorkloadSpec(Record, frozen=True, kw_only=True):
     objective: Objective | None = None
     interruptible: bool = False
     checkpoint_s: Seconds = 0.0
+    restart_hung_after_s: PositiveSeconds | None = None
     deadline_ns: TimeNs | None = None
     duration_s: PositiveSeconds | None = None
     power_w_per_replica: Amount | None = None

@@ -11,6 +11,7 @@ from flyball_actuators.parameters import ActuatorParameters, BlastRadiusParamete
 from flyball_contracts.records import AnyDecision, Preempt, Resources, Scale, SubjectState
 
 CONFIG = ActuatorParameters()
+RESTARTED = msgspec.structs.replace(spec(interruptible=False, min_replicas=4), restart_hung_after_s=120.0)
 
 
 def code(
@@ -44,6 +45,10 @@ def test_a_sound_decision_is_let_through_and_counted(decision: AnyDecision) -> N
         starts=None if isinstance(decision, Preempt) else "",
         replicas=getattr(decision, "replicas", None),
     )
+
+
+def test_a_restart_is_let_through_for_a_workload_that_is_not_interruptible_and_has_a_minimum() -> None:
+    assert code(preempt(after=0, beneficiary="chat", checkpoint=False), specs=[RESTARTED]) == ("", "")
 
 
 def test_resizing_counts_all_replicas_and_supersedes_no_scaling() -> None:
@@ -111,6 +116,8 @@ REFUSALS: list[tuple[str, AnyDecision, dict[str, Any], str, str]] = [
     ("mix of more", scale(mix=[("od", 0, 7)]), {}, "invalid", r"7 replicas in all where the decision has 6"),
     ("no id", scale(""), {}, "invalid", r"id is empty"),
     ("pinned", preempt(workload="pin"), {"specs": [spec("pin", interruptible=False)]}, "invalid", r"not interruptible"),
+    ("pinned restart", preempt(after=0, beneficiary="chat"), {}, "invalid", r"must set restart_hung_after_s"),
+    ("half a restart", preempt(after=1, beneficiary="chat"), {"specs": [RESTARTED]}, "invalid", r"must stop all"),
     ("takes none", preempt(before=2, after=2), {}, "invalid", r"must take some away"),
     ("until past", preempt(until_s=0), {}, "invalid", r"until_ns is not after time_ns"),
     ("twice", preempt(victims=("chat-0", "chat-0")), {}, "invalid", r"2 victims are named for 2 .* each once"),

@@ -285,7 +285,7 @@ def test_a_broker_without_the_topic(embedded_broker: Callable[..., EmbeddedBroke
 def test_the_example_shows_every_field_and_only_what_counts_is_shown() -> None:
     text = EXAMPLE.read_text()
     assert [name for name in WorkloadDocument.__struct_fields__ if f"{name}:" not in text] == []
-    comment = "".join(line.removeprefix("#") for line in text.splitlines()[1:4])
+    comment = "".join(line.removeprefix("#") for line in text.splitlines()[1:5])
     defaults = yaml.safe_load("{" + comment.strip().rstrip(".") + "}")
     blank = plain(WorkloadSpec(workload="w", cell="default", time_ns=0, kind="batch"))
     assert defaults | {"gpu_models": ()} == {k: v for k, v in blank.items() if k not in ("workload", "kind")}

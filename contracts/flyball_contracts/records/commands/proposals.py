@@ -9,15 +9,16 @@ from flyball_contracts.records.commands.alternatives import Alternatives
 from flyball_contracts.records.commands.resources import Resources
 from flyball_contracts.records.incidents import Symptom
 
-Action = Literal["scale", "migrate", "pause", "resize", "choose"]
+Action = Literal["scale", "migrate", "pause", "restart", "resize", "choose"]
 
 
 class Proposal(Part, frozen=True, kw_only=True):
     """One proposal about one workload.
 
     ``scale``: ``replicas`` wanted. ``migrate``: away from ``device`` of ``node`` (then ``replica`` names the part).
-    ``pause``: until ``until_ns``. ``resize``: each replica is to request ``resources`` instead of ``resources_before``.
-    ``choose``: ``replicas`` wanted, on the cheapest of the ``alternatives`` that the cell lane finds room for.
+    ``pause``: until ``until_ns``. ``restart``: stop all replicas, then start as many. ``resize``: each replica is to
+    request ``resources`` instead of ``resources_before``. ``choose``: ``replicas`` wanted, on the cheapest of the
+    ``alternatives`` that the cell lane finds room for.
     ``reason`` is a sentence a person can read. ``id`` stays the same while the content does.
     """
 

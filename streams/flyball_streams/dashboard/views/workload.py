@@ -122,6 +122,7 @@ def _spec(spec: WorkloadSpec, prefs: Preferences) -> list[Fact]:
         Fact("a replica sustains", capacity),
         Fact("cold start", span(spec.cold_start_s)),
         Fact("interruptible", "yes" if spec.interruptible else "no"),
+        Fact("restarted once it hangs for", span(spec.restart_hung_after_s) if spec.restart_hung_after_s else ""),
         Fact("runs in all", span(spec.duration_s) if spec.duration_s else ""),
         Fact("deadline", prefs.stamp(spec.deadline_ns) if spec.deadline_ns else ""),
         Fact("a pause costs", span(spec.checkpoint_s) if spec.checkpoint_s else ""),

@@ -7,6 +7,7 @@ from flyball_contracts.records import AnyDecision, MachineChoice, Outcome, Propo
 from flyball_streams.engine.cell.actions.migrate import FAILING, migrate
 from flyball_streams.engine.cell.actions.pause import pause
 from flyball_streams.engine.cell.actions.resize import go_on, resize
+from flyball_streams.engine.cell.actions.restart import restart, start_again
 from flyball_streams.engine.cell.actions.scale import bring_back, scale
 from flyball_streams.engine.cell.cycle import Cycle
 from flyball_streams.engine.cell.machines.choice import Choice
@@ -53,10 +54,10 @@ class Arbiter:
     ) -> Iterator[AnyDecision]:
         """Decisions of one tick, at most one about a subject, in a fixed order, of proposals that are permitted.
 
-        Replicas leave failing devices first, then straggling ones; pauses follow, which make room, then scaling by
-        priority, on machines that are chosen for it where there are offers, then resizes. Preempted workloads are
-        restored when no workload lacks room. Last, machines are bought for replicas without room, and empty machines
-        are returned.
+        Replicas leave failing devices first, then straggling ones; pauses follow, which make room, and restarts of what
+        hangs, then scaling by priority, on machines that are chosen for it where there are offers, then resizes.
+        Preempted workloads are restored when no workload lacks room. Last, machines are bought for replicas without
+        room, and empty machines are returned.
         """
         sizing = self.config.sizing
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
@@ -82,6 +83,9 @@ class Arbiter:
         for p, spec in known:
             if p.action == "pause":
                 yield from pause(cycle, p, spec)
+            elif p.action == "restart":
+                yield from restart(cycle, p, spec)
+        yield from start_again(cycle)
         choice = Choice(cycle, self._holdings, machines.pools)
         self.choices = choice.chosen
         for p, spec in known:

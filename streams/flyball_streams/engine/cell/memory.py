@@ -17,6 +17,8 @@ from flyball_streams.engine.fleet_index import FleetIndex
 
 UNDER_WAY_S = 3600.0
 """An operation without a new report for this long counts as lost."""
+RESTART_REST_S = 3600.0
+"""A workload that hangs again within this time after a restart is not restarted again."""
 SEEN_S = 60.0
 """Agents publish inventories twice a minute: an order that is done shows in them within this time."""
 
@@ -76,10 +78,15 @@ class Move(msgspec.Struct):
 
 
 class Preempted(msgspec.Struct):
-    """A preempted workload and its former replicas; it is restored once there has been room for a while."""
+    """A preempted workload and its former replicas; it is restored once there has been room for a while.
+
+    One that ``restarts`` was stopped because it hangs, and is restored as soon as it has ``stopped``.
+    """
 
     replicas: int
     since_ns: int
+    restarts: bool = False
+    stopped: bool = False
 
 
 class Unsuitable(msgspec.Struct):
@@ -105,7 +112,8 @@ class Memory(msgspec.Struct):
 
     ``orders`` are by workload, ``moves`` by replica; ``again`` are proposals to move whose node the platform refused in
     this tick, and ``unsuitable`` the nodes that it refused, by workload. ``unhealthy`` maps devices to the time until
-    which nothing is placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize
+    which nothing is placed on them. ``preempted`` are workloads to restore, and ``restarted`` has the time at which one
+    that hung was started again. ``resized`` has the time of the last resize
     of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
     decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
     newest decision about each target that later ones wait for, ``rescued`` that of rescues among them, ``rising`` the
@@ -119,6 +127,7 @@ class Memory(msgspec.Struct):
     unsuitable: dict[str, Unsuitable] = {}
     unhealthy: dict[str, int] = {}
     preempted: dict[str, Preempted] = {}
+    restarted: dict[str, int] = {}
     resized: dict[str, int] = {}
     resizing: dict[str, Resizing] = {}
     reports: dict[str, Report] = {}
@@ -151,6 +160,7 @@ class Memory(msgspec.Struct):
         self.orders = {name: order for name, order in self.orders.items() if order.decided_ns <= now}
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now}
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
+        self.restarted = {name: at for name, at in self.restarted.items() if 0 <= now - at < RESTART_REST_S * NS_PER_S}
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
         self.resizing = {
             name: it
@@ -176,6 +186,11 @@ class Memory(msgspec.Struct):
         """Order of a workload that is in flight."""
         order = self.orders.get(workload)
         return order if order is not None and order.expires_ns > now else None
+
+    def is_restarting(self, workload: str) -> bool:
+        """Whether a workload was stopped to be started again, and does not run yet."""
+        preempted = self.preempted.get(workload)
+        return preempted is not None and preempted.restarts
 
     def _follow(self, name: str, order: Order, now: int, directory: FleetIndex) -> None:
         """Update an order from its report and the inventories."""

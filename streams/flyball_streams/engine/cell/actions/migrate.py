@@ -20,7 +20,7 @@ def migrate(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Migrate]:
     """
     subject = f"{p.workload}/{p.replica}"
     held = [r for r in cycle.directory.parts(p.workload, p.replica) if r.node == p.node]
-    if not held or subject in cycle.memory.moves:
+    if not held or subject in cycle.memory.moves or cycle.memory.is_restarting(p.workload):
         return
     devices = len(held[0].devices)
     home = cycle.directory.inventories.get(p.node)

@@ -7,6 +7,7 @@ from flyball_streams.engine.cell.actions.limits import bounded
 from flyball_streams.engine.cell.actions.preempt import give_way, granted
 from flyball_streams.engine.cell.backoff import Attempt, Waited
 from flyball_streams.engine.cell.cycle import Cycle, cited
+from flyball_streams.engine.cell.memory import Preempted
 from flyball_streams.engine.cell.placement import Place
 
 
@@ -61,26 +62,42 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
 def bring_back(cycle: Cycle) -> Iterator[Scale]:
     """Restore preempted workloads once no more important one has needed their room for the reversal cooldown."""
     hold_s = cycle.config.sizing.reversal_cooldown_s
+    for was, spec, running, wanted in stopped(cycle, restarts=False):
+        if cycle.now_ns - was.since_ns < hold_s * 1e9 or cycle.resting(spec.workload, wanted - running):
+            continue
+        yield from start(cycle, spec, running, wanted, "it was preempted and there is room again", 0.8)
+
+
+def stopped(cycle: Cycle, *, restarts: bool) -> Iterator[tuple[Preempted, WorkloadSpec, int, int]]:
+    """Preempted workloads to restore, the most important first, with the replicas that run and those wanted.
+
+    ``restarts``: those that were stopped to be started again, else all others. Workloads that are back are forgotten.
+    """
     preempted = cycle.memory.preempted
-    for name in sorted(preempted, key=lambda n: (-cycle.priority(n), n)):
+    names = [name for name, was in preempted.items() if was.restarts == restarts]
+    for name in sorted(names, key=lambda n: (-cycle.priority(n), n)):
         was, spec, running = preempted[name], cycle.spec(name), cycle.running(name)
         wanted = bounded(spec, was.replicas) if spec is not None else 0
-        if wanted <= running or spec is None:
-            if spec is None or cycle.believed(name) is None:  # an order in flight may still fail
-                del preempted[name]
-            continue
-        if cycle.now_ns - was.since_ns < hold_s * 1e9 or cycle.resting(name, wanted - running):
-            continue
-        free, mark = cycle.placement.usable(spec), cycle.placement.mark()
-        places = [place for _ in range(wanted - running) if (place := cycle.placement.place(spec)) is not None]
-        made = Attempt("scale", "", running, wanted)
-        waited = cycle.admit(name, made) if len(places) == wanted - running else None
-        if waited is None:
-            cycle.placement.rollback(mark)
-            continue
-        reason = f"out from {running} to {wanted}: it was preempted and there is room again"
-        evidence = (Evidence(name="gpus.free", value=float(free), unit="{gpu}"),)
-        yield order(cycle, spec, made, places, reason, 0.8, evidence, waited)
+        if spec is not None and wanted > running:
+            yield was, spec, running, wanted
+        elif spec is None or cycle.believed(name) is None:  # an order in flight may still fail
+            del preempted[name]
+
+
+def start(
+    cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int, why: str, confidence: float, *, emergency: bool = False
+) -> Iterator[Scale]:
+    """Start replicas of a preempted workload if there is room for all of them."""
+    name = spec.workload
+    free, mark = cycle.placement.usable(spec), cycle.placement.mark()
+    places = [place for _ in range(wanted - running) if (place := cycle.placement.place(spec)) is not None]
+    made = Attempt("scale", "", running, wanted)
+    waited = cycle.admit(name, made, emergency=emergency) if len(places) == wanted - running else None
+    if waited is None:
+        cycle.placement.rollback(mark)
+        return
+    evidence = (Evidence(name="gpus.free", value=float(free), unit="{gpu}"),)
+    yield order(cycle, spec, made, places, f"out from {running} to {wanted}: {why}", confidence, evidence, waited)
 
 
 def order(

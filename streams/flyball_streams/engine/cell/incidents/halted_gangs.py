@@ -1,7 +1,8 @@
-"""Proposals to move ranks of a gang that stands still off the node that keeps it waiting.
+"""Proposals for gangs that stand still: to move ranks off the node that keeps them waiting, or to restart the gang.
 
 A hang names no rank, as all ranks wait. A node that is silent or has network errors is by itself no reason to move
-work. Both together are a reason: two observations of different origin, in one incident of that node.
+work. Both together are a reason: two observations of different origin, in one incident of that node. A gang that stands
+still while nothing else shows why is restarted if its owner allows it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,35 @@ def moves_off(cell: str, incidents: Iterable[OpenIncident], directory: FleetInde
             for rank in directory.staying(workload, incident.node) if spec is not None and spec.is_gang else ():
                 if rank.devices:
                     yield _proposal(cell, incident, rank, inventory.devices[rank.devices[0]].id, (hang, signs[0]), tick)
+
+
+def restarts(
+    cell: str, hangs: Iterable[tuple[Symptom, OpenIncident]], directory: FleetIndex, tick: Tick
+) -> Iterator[Proposal]:
+    """Proposals to restart workloads of which a hang was reported in this tick, each with its incident.
+
+    There is none while the incident is silenced, or has a cause: a program that has crashed starts by itself, work
+    leaves what is faulty, and what follows from a decision of ours is over soon.
+    """
+    for hang, incident in hangs:
+        spec = directory.spec(hang.workload)
+        after_s = spec.restart_hung_after_s if spec is not None else None
+        lasts_s = (hang.time_ns - hang.since_ns) / NS_PER_S
+        if after_s is None or lasts_s < after_s or incident.status != "open":
+            continue
+        if incident.silence or incident.cause != "unknown":
+            continue
+        yield Proposal(
+            id=record_id("Proposal", "restart", cell, hang.workload, tick.index),
+            action="restart",
+            workload=hang.workload,
+            reason=f"it has stood still for {lasts_s:.0f} s, and nothing shows where that comes from",
+            confidence=CONFIDENCE,
+            evidence=(
+                Evidence(name=HANG, value=lasts_s, unit="s", record=hang.record),
+                Evidence(name="incident", value=1.0, record=incident.id),
+            ),
+        )
 
 
 def _proposal(

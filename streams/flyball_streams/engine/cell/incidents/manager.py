@@ -14,13 +14,14 @@ from flyball_contracts.records import (
     Migrate,
     NodeCondition,
     Outcome,
+    Preempt,
     Proposal,
     Symptom,
     Tick,
 )
 from flyball_streams.engine.cell.actions.migrate import FAILING
 from flyball_streams.engine.cell.incidents.correlate import Correlation
-from flyball_streams.engine.cell.incidents.halted_gangs import moves_off
+from flyball_streams.engine.cell.incidents.halted_gangs import HANG, moves_off, restarts
 from flyball_streams.engine.cell.incidents.interventions import VOID, Interventions
 from flyball_streams.engine.cell.incidents.limits import passes
 from flyball_streams.engine.cell.incidents.node_evidence import NOT_THE_NODE, cited_by, independent
@@ -73,6 +74,7 @@ class IncidentManager:
         self.responses = Responses(cell, directory)
         self.released: list[QuarantinedNode] = []
         self._leaving: set[str] = set()
+        self._hangs: list[tuple[Symptom, OpenIncident]] = []
         self._now_ns = 0
 
     def receive(self, outcome: Outcome) -> None:
@@ -89,7 +91,7 @@ class IncidentManager:
         """Apply the symptoms of a tick, the strongest first, then the earliest."""
         now_ns, state = tick.end_ns, self.state
         self.responses.read()
-        self._leaving, self._now_ns = set(), now_ns
+        self._leaving, self._hangs, self._now_ns = set(), [], now_ns
         state.interventions.forget(now_ns)
         state.suppressed = {name: at for name, at in state.suppressed.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
         order = sorted(
@@ -106,9 +108,12 @@ class IncidentManager:
             if self.responses.bits and symptom.statistical and not self._passes(symptom):
                 state.suppressed[symptom.record] = now_ns
             else:
-                self.correlation.ingest(symptom, now_ns, state.interventions.explains(symptom))
+                incident = self.correlation.ingest(symptom, now_ns, state.interventions.explains(symptom))
+                if symptom.detector == HANG and symptom.workload:
+                    self._hangs.append((symptom, incident))
         if order:
             self.correlation.spread(now_ns)
+        self._hangs = [(hang, state.incidents.get(found.merged_into, found)) for hang, found in self._hangs]
         self._apply_responses(now_ns)
         share = self.config.quarantine_share
         state.quarantine.step(
@@ -145,10 +150,12 @@ class IncidentManager:
     def proposals(self, tick: Tick) -> Iterator[Proposal]:
         """Proposals that follow from incidents.
 
-        They move ranks of gangs that stand still off the faulty node. They also move replicas off devices that were
-        only slow when the move was proposed, and that have shown a second sign since.
+        They move ranks of gangs that stand still off the faulty node, or restart the gang where no node is to blame.
+        They also move replicas off devices that were only slow when the move was proposed, and that have shown a second
+        sign since.
         """
         yield from moves_off(self.cell, self.state.incidents.values(), self.directory, tick)
+        yield from restarts(self.cell, self._hangs, self.directory, tick)
         yield from self.state.slow.confirmed(tick, self._is_slow_device)
 
     def permits(self, proposal: Proposal) -> bool:
@@ -179,13 +186,15 @@ class IncidentManager:
         return any(c.cause in NOT_THE_NODE for c in incidents) or self._may_leave(proposal.node)
 
     def note(self, decision: AnyDecision) -> None:
-        """Note a decision: it explains later effects on its workload, and is an action on incidents of its device."""
+        """Note a decision: it explains later effects on its workload, and is an action on the incidents it is about."""
         action = self.state.interventions.add(decision)
         incidents: Iterable[OpenIncident] = ()
         if isinstance(decision, Migrate):
             incidents = list(self.correlation.of_device(decision.from_device, decision.from_node))
             if decision.from_device:
                 self._hold(decision, incidents)
+        elif isinstance(decision, Preempt) and decision.restarts:
+            incidents = [incident for hang, incident in self._hangs if hang.workload == decision.workload]
         elif isinstance(decision, Check) and (entry := self.state.quarantine.nodes.get(decision.node)) is not None:
             incidents = [
                 incident for name in entry.incidents if (incident := self.state.incidents.get(name)) is not None

@@ -23,7 +23,7 @@ from flyball_streams.engine.node.training import TrainingWorkloads
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 POWER_LIMIT = GPU.column("nvidia.gpu.power.limit{type=enforced}")
 SCORE = 0.9
-REPEAT_S = 300.0
+REPEAT_S = 60.0
 
 
 class Hanging(Detector[hang.State]):
