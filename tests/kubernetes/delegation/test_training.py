@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.actuators.carry_out import carried_out, submitted
 from tests.actuators.loop import PARTITIONS, config_for, ended, of, publish, running
 from tests.actuators.rows import observed_row
@@ -72,7 +73,7 @@ def test_a_job_stops_and_goes_on(space: Cluster, system: str) -> None:
 
 
 @pytest.mark.parametrize("system", ["trainer", "volcano"])
-def test_what_a_job_was_seen_to_do_is_published(
+def test_a_job_that_hangs_is_restarted_and_what_it_was_seen_to_do_is_published(
     space: Cluster, system: str, embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
     bootstrap, volcano = embedded_broker(PARTITIONS).bootstrap, Volcano(space)
@@ -87,7 +88,9 @@ def test_what_a_job_was_seen_to_do_is_published(
     watched = space.platform()
     with playing(volcano.play) if system == "volcano" else nullcontext(), running(config):
         space.until(lambda: "ready=3" in str(watched.observe(scale(workload="train"))), "they serve")
-        publish(bootstrap, spec("train"), preempt("stop", workload="train", before=3, after=0, checkpoint=False))
+        pinned = replace(spec("train", interruptible=False, min_replicas=3), restart_hung_after_s=300.0)
+        hangs = preempt("stop", workload="train", before=3, after=0, checkpoint=False, beneficiary="train")
+        publish(bootstrap, pinned, hangs)
         space.until(ended(bootstrap, 1), "it is stopped")
         publish(bootstrap, scale("go", workload="train", before=0, after=3, time_ns=NOW + S))
         space.until(ended(bootstrap, 2), "it goes on")
