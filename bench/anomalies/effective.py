@@ -15,8 +15,8 @@ simulated platform carries out its decisions; the guard of the actuator is not r
 after four minutes of a hang.
 
 Of a time-out of NCCL it is not known whether its cause stays with a GPU or ends with the processes. It stays, for an
-hour, unless a row says otherwise: days with such a hang are run with Flyball both ways. To the platform alone it makes
-no difference.
+hour, unless a row says otherwise: days with such a hang are run with Flyball both ways, and without the permission to
+restart. To the platform alone it makes no difference.
 
 Effective is work that was kept, as a share of what the gang would have done at full speed in that time. The rest was
 lost while nothing had noticed that the job stood still ("detect"), while ranks started ("restart"), as work since the
@@ -93,7 +93,7 @@ FLEET = FleetConfig(
     services=(), notebooks=(), batches=(), failing=(), straggling=(),
 )  # fmt: skip
 WORKER = WorkerConfig(health=HealthConfig(quarantine_share=0.35))
-PASSING = "Flyball, hangs end with their processes"
+PASSING, FORBIDDEN = "Flyball, hangs end with their processes", "Flyball, restarts not allowed"
 PARTS = ("detect", "restart", "redone", "slow", "checkpoints")
 
 
@@ -316,7 +316,9 @@ def without(config: FleetConfig, due: Sequence[Strike], ticks: int) -> dict[str,
     return ledger.shares()
 
 
-def acting(config: FleetConfig, due: Sequence[Strike], ticks: int, *, passing: bool = False) -> dict[str, Any]:
+def acting(
+    config: FleetConfig, due: Sequence[Strike], ticks: int, *, passing: bool = False, restarts_allowed: bool = True
+) -> dict[str, Any]:
     """The same with Flyball's decisions carried out.
 
     Also how many of its moves were off a GPU that was well, how often it restarted the gang, and how often no strike
@@ -326,7 +328,8 @@ def acting(config: FleetConfig, due: Sequence[Strike], ticks: int, *, passing: b
     plant = loop.fleet.plant
     wear, ledger = Wear(plant, due, passing=passing), Ledger(plant)
     loop.wear = wear
-    loop.allow_restarts()
+    if restarts_allowed:
+        loop.allow_restarts()
     struck, moves, needless, restarts, vain = set[str](), 0, 0, 0, 0
     for _ in range(ticks):
         wear.step()
@@ -357,6 +360,7 @@ def rows(jobs: Sequence[int], days: float, seeds: range) -> Iterator[dict[str, A
             yield about | {"run": "Flyball"} | acting(config, due, ticks)
             if any(strike.kind == "hang" for strike in due):
                 yield about | {"run": PASSING} | acting(config, due, ticks, passing=True)
+                yield about | {"run": FORBIDDEN} | acting(config, due, ticks, restarts_allowed=False)
 
 
 def reached(found: Sequence[dict[str, Any]]) -> bool:
