@@ -93,9 +93,10 @@ class NodeCell:
         self.health = Health(self.gangs, slots)
         self.absences = Absences(partition, node_partitions)
         sensors = StuckSensors(slots)
+        hanging = Hanging(training, self.profiles, slots)
         gpu_detectors: tuple[Detector[Any], ...] = (
             Departures(self.gpus, GPU_WATCHED, GPUS_SHARE * self.rate),
-            Hanging(training, self.profiles, slots),
+            hanging,
             self.profiles,
             Links(slots),
             sensors,
@@ -105,7 +106,7 @@ class NodeCell:
         )
         host_detectors: tuple[Detector[Any], ...] = (
             Departures(self.hosts, HOST_WATCHED, HOSTS_SHARE * self.rate),
-            Pressure(host_slots),
+            Pressure(hanging, host_slots),
             Subspaces(host_slots),
             Sojourns(self.hosts, HOST_STATES, HOST_SOJOURNS_SHARE * self.rate),
         )

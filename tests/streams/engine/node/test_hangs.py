@@ -13,7 +13,7 @@ from tests.streams.engine.scene import FIRST, Cell, Out, inventory, spec
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST
-from flyball_contracts.records import Allocation, Anomaly, Incident
+from flyball_contracts.records import Allocation, Anomaly, Incident, Migrate
 
 Floats = NDArray[np.float32]
 EVERY = 10
@@ -42,11 +42,13 @@ class Course:
         gpu: Mapping[str, float],
         page: Mapping[str, float | Floats] = STEPS,
         writes: float = 0.0,
+        errors: float = 0.0,
     ) -> Out:
-        """Frames of so many seconds; the node ``writes`` so many bytes a second to its disks."""
+        """Frames of so many seconds; the node ``writes`` so many bytes a second, a port has ``errors`` in a tick."""
         out, agent = Out([]), self.cell.agents[0]
         host = np.full((1, len(HOST)), np.nan, np.float32)
         host[0, HOST.column("system.disk.io{direction=write}")] = writes * EVERY
+        host[0, HOST.column("system.network.errors{direction=receive}")] = errors
         for index in range(self.at, self.at + seconds, EVERY):
             made = frames(agent, index, gpu, page, EVERY)
             made[1] = agent.frame(index, host, HOST.schema, agent.seq - 2, period_ns=EVERY * NS_PER_S)
@@ -135,6 +137,18 @@ def test_ended_processes_servers_and_work_that_nobody_knows_do_not_hang(
 def test_idle_ranks_whose_node_writes_are_at_a_checkpoint() -> None:
     course = worked()
     assert course.hangs(120, IDLE, STUCK, 5e9) == []
+
+
+def test_few_errors_of_a_port_show_where_a_hang_comes_from_and_nothing_else() -> None:
+    course = worked()
+    well = course.run(900, WORKS, STEPS, 0.0, 0.5)
+    assert [a for a in well.of(Anomaly) if a.detector == "network"] == []
+    out = course.run(200, IDLE, STUCK, 0.0, 0.5)
+    found = [(a.detector, a.subject) for a in out.of(Anomaly) if a.detector in ("hang", "network")]
+    assert found[:2] == [("hang", "a"), ("network", "node-1")]
+    (opened,) = {(i.level, i.node, i.cause) for i in out.of(Incident) if i.status == "open" and i.level == "node"}
+    assert opened == ("node", "node-1", "network")
+    assert {d.from_node for d in out.of(Migrate)} == {"node-1"}
 
 
 def test_a_restart_in_the_middle_of_a_hang_changes_nothing() -> None:

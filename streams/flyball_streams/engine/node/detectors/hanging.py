@@ -77,6 +77,10 @@ class Hanging(Detector[hang.State]):
                 pause = Evidence(name=name, value=still.since_s, expected=still.limit_s, unit="s")
                 yield _anomaly(seen, workload, still.slots, still.since_s, use, pause)
 
+    def hung(self, now_ns: int) -> set[str]:
+        """Workloads whose hang was reported a moment ago; one that lasts is reported each minute."""
+        return {w for w, t in self.reported.items() if 0 <= now_ns - t < 2.0 * REPEAT_S * NS_PER_S}
+
     def _is_news(self, workload: str, now_ns: int) -> bool:
         """Whether a workload that hangs is to be reported now; it is not reported again for ``REPEAT_S``."""
         self.reported = {w: t for w, t in self.reported.items() if 0 <= now_ns - t < REPEAT_S * 1e9}

@@ -10,6 +10,9 @@ healthy port has, is learned from all hosts of the cell: the largest size of eac
 tail, and a host is reported if it exceeds what the budget of false incidents allows. In a fleet that never showed any
 wait or error, the rules' own limits apply. Of hosts that do the same work and wait together, only the one that waits
 most is reported.
+
+While a gang stands still, few errors of a port are reason enough to report one of its nodes: all ranks wait for one of
+them, and healthy ports have almost no errors.
 """
 
 import math
@@ -25,6 +28,7 @@ from flyball_contracts.records import Anomaly, Evidence, Tick
 from flyball_models.anomaly import link_errors, tail
 from flyball_streams.engine.budget import HELD_UP_SHARE
 from flyball_streams.engine.node.detector import CellTick, Detector
+from flyball_streams.engine.node.detectors.hanging import Hanging
 from flyball_streams.engine.node.detectors.neighbours import Neighbours
 from flyball_streams.engine.packing import arrays, like
 
@@ -35,6 +39,8 @@ WAIT_COLUMNS, ERROR_COLUMNS = (np.array([HOST.column(key) for key in keys]) for 
 KINDS = len(WAITS) + len(ERRORS)
 LEAST, TIMES = 0.2, 4.0
 """Share of time in which some task waits, and its ratio to the usual share."""
+FEW = 0.25
+"""Errors of a port that count while the gang of its node stands still, as a share of what is enough for the rule."""
 SCORE = 0.8
 LASTS_S, WARM_S, USUAL_S, ACCEPT_S = 60.0, 300.0, 3600.0, 3600.0
 """``USUAL_S`` is the time constant of the usual share, which does not learn a high share before ``ACCEPT_S``."""
@@ -77,11 +83,12 @@ def init(n: int) -> State:
 class Pressure(Detector[State]):
     """Monitors the hosts of one cell; ``reported`` is the time of the last report, by detector and name, ns.
 
-    ``neighbours`` names the workload that takes a resource of a node from others.
+    ``neighbours`` names the workload that takes a resource of a node from others, and ``hanging`` those that hang.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, hanging: Hanging, capacity: int) -> None:
         super().__init__(capacity, init)
+        self.hanging = hanging
         self.tail = _unseen()
         self.reported: dict[str, int] = {}
         self.neighbours = Neighbours()
@@ -110,6 +117,8 @@ class Pressure(Detector[State]):
             self.model = self.model._replace(ports=ports)
         size = np.concatenate([self.model.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
         loud = np.concatenate([waits, struck]) & (size >= self.tail.limit[:, None]) & (work >= 0)
+        if (errors > 0).any() and (hung := self.hanging.hung(tick.end_ns)):
+            loud[len(WAITS) :] |= (errors > 0) & (size[len(WAITS) :] >= FEW) & _of(hung, seen)
         self._learn(size, work, means.elapsed_s, HELD_UP_SHARE * seen.node_rate / KINDS)
         self.reported = {key: at_ns for key, at_ns in self.reported.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
         held_up, errors_of = loud[: len(WAITS)], loud[len(WAITS) :]
@@ -222,6 +231,16 @@ class Pressure(Detector[State]):
         self.tail = like(_unseen(), state["tail"])
         self.reported = dict(state["reported"])
         self.neighbours.load(state["neighbours"])
+
+
+def _of(workloads: set[str], seen: CellTick) -> NDArray[np.bool_]:
+    """Hosts that run some of the workloads, [N]."""
+    found = np.zeros(seen.hosts.capacity, np.bool_)
+    held = seen.tenancy.workloads_of_node
+    found[
+        [seen.hosts.slots[node] for node in held if node in seen.hosts.slots and not held[node].isdisjoint(workloads)]
+    ] = True
+    return found
 
 
 def _unseen() -> tail.State:
