@@ -146,9 +146,8 @@ class Memory(msgspec.Struct):
         self.orders = {
             name: order
             for name, order in self.orders.items()
-            if order.decided_ns <= now < max(order.expires_ns, order.decided_ns + rest_ns) or not order.over
+            if order.decided_ns <= now and (now < max(order.expires_ns, order.decided_ns + rest_ns) or not order.over)
         }
-        self.orders = {name: order for name, order in self.orders.items() if order.decided_ns <= now}
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now}
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
