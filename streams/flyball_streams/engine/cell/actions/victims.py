@@ -1,7 +1,7 @@
 """Chooses which less important replicas to preempt: the cheapest set that makes room."""
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -101,11 +101,12 @@ class Search:
         self.coming = coming
         self._candidates = candidates
         self._used: set[int] = set()
-        self._by_room: dict[Room, list[int]] = {}
+        self._by_room: dict[Room, list[int]] = defaultdict(list)
+        models = {model for model in placement.total if accepts(spec, model)}
         for i, bundle in enumerate(candidates):
             for room in bundle.gains:
-                if accepts(spec, room[0]):
-                    self._by_room.setdefault(room, []).append(i)
+                if room[0] in models:
+                    self._by_room[room].append(i)
         self._gpus = max(1, whole(per_replica(spec)))
         self._heap: list[tuple[Cost, Room]] | None = None
 
