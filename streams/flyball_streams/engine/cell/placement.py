@@ -264,15 +264,17 @@ class Placement:
         return None if gpus else self.take(place)
 
     def _release(self, node: Node, name: str, rows: Set[int]) -> None:
+        freed: dict[str, int] = {}
         for row in rows:
             node.holders[row] -= 1
+            if not node.holders[row] and node.usable[row]:
+                freed[node.models[row]] = freed.get(node.models[row], 0) + 1
 
         def undo() -> None:
             for row in rows:
                 node.holders[row] += 1
 
         self._journal.append(undo)
-        freed = Counter(node.models[row] for row in rows if node.holders[row] == 0 and node.usable[row])
         for model, gpus in freed.items():
             self._set((model, name), self.free[model, name] + gpus)
 

@@ -130,16 +130,17 @@ class Absences:
         longest = ceil(LONGEST_S * NS_PER_S / tick.period_ns)
         if self.gone:
             self.gone = {node: None for node in self.gone if self.count - self.last_seen[node][0] <= longest}
-        here = {*nodes, *self.gone}
-        for table in (self.last_seen, self.reported, self.stopped, self.doubted):
-            for node in table.keys() - here:
-                del table[node]
-        for node in sorted(here - self.last_seen.keys()):
-            self.last_seen[node] = self.count, tick.index
+            nodes = {*nodes, *self.gone}
+        if self.last_seen.keys() != nodes:  # hardly ever
+            for table in (self.last_seen, self.reported, self.stopped, self.doubted):
+                for node in [node for node in table if node not in nodes]:
+                    del table[node]
+            for node in sorted(node for node in nodes if node not in self.last_seen):
+                self.last_seen[node] = self.count, tick.index
         limits = self.limit_s, REPEAT_S, RETURN_S
         limit, repeat, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
         latest = self.count - min(limit, back)
-        for node in sorted(node for node, (count, _) in self.last_seen.items() if count <= latest):
+        for node in sorted([node for node, (count, _) in self.last_seen.items() if count <= latest]):
             count, index = self.last_seen[node]
             stop = self.stopped.get(node)
             least = limit if stop is None else back if stop[1] else longest + 1
