@@ -155,7 +155,7 @@ class Search:
         if self.placement.spans(self.spec):
             return self._make_span()
         if self._heap is None:
-            costs = ((self._cost(room), room) for room in sorted(self._by_room))
+            costs = ((self._cost(room), room) for room in self._by_room)
             self._heap = [(cost, room) for cost, room in costs if cost is not None]
             heapq.heapify(self._heap)
         while self._heap:
@@ -229,14 +229,15 @@ class Search:
         """Fewest of the cheapest bundles that make room there; empty if they do not."""
         lacking = self._gpus - self.placement.free[room]
         found: list[int] = []
-        taken: Counter[str] = Counter()
+        taken: dict[str, int] = {}
         for i in self._by_room[room]:
             if lacking <= 0:
                 break
             bundle = self._candidates[i]
-            name, n = bundle.victim.workload, len(bundle.names)
-            if i not in self._used and taken[name] + n <= self.spare[name]:
-                taken[name] += n
+            name = bundle.victim.workload
+            most = taken.get(name, 0) + len(bundle.names)
+            if i not in self._used and most <= self.spare[name]:
+                taken[name] = most
                 found.append(i)
                 lacking -= bundle.gains[room]
         if lacking > 0:
