@@ -272,6 +272,8 @@ class NodeCell:
         self, entries: list[Entry]
     ) -> tuple[list[tuple[tuple[Gateway, ...], NDArray[np.float32]]], list[tuple[Inventory, Frame]]]:
         """Fill in the values of a tick; return the frames that are not kept: rows of gateways, and frames of usage."""
+        self.gpus.clear()
+        self.hosts.clear()
         self.tenancy.clear()
         gpus: list[tuple[NDArray[np.int64], bytes]] = []
         hosts: list[tuple[NDArray[np.int64], bytes]] = []

@@ -76,18 +76,16 @@ class SubjectTable:
         for model in self.models:
             model.change_work(kinds)
 
-    def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
-        """Start a tick with some values, all others missing: in new arrays, as the old ones are read later.
+    def clear(self) -> None:
+        """Start a tick: every value missing, in new arrays, as the old ones are read later."""
+        self.values, self.mask = self._missing.copy(), np.zeros(self.capacity, bool)
 
-        ``blocks`` are pairs of slots ``int64[n]`` and the block of a frame with n rows; a slot's last row counts.
-        """
-        self.values = np.empty((self.capacity, len(self.layout)), np.float32)
-        self.mask = np.zeros(self.capacity, bool)
+    def put(self, blocks: Sequence[tuple[NDArray[np.int64], bytes]]) -> None:
+        """Set values: pairs of slots ``int64[n]`` and the block of a frame with n rows; a slot's last row counts."""
         if blocks:
             rows = np.concatenate([rows for rows, _ in blocks])
             self.values[rows] = stacked([block for _, block in blocks], self.layout)
             self.mask[rows] = True
-        self.values[~self.mask] = np.nan
 
     def end_tick(self, tick: Tick) -> None:
         """Add the values of this tick to the window."""
@@ -130,7 +128,8 @@ class SubjectTable:
         self.slots[name] = slot
 
     def _size(self, capacity: int) -> None:
-        self.values = np.full((capacity, len(self.layout)), np.nan, np.float32)
+        self._missing = np.full((capacity, len(self.layout)), np.nan, np.float32)
+        self.values = self._missing.copy()
         self.mask = np.zeros(capacity, bool)
 
     def _grow(self, capacity: int) -> None:

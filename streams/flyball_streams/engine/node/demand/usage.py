@@ -14,7 +14,7 @@ from flyball_streams.engine.node.window import AT_ONCE
 REPORT_NS = 60 * NS_PER_S
 GPU_MEMORY = GPU.column("hw.gpu.memory.usage")
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
-MEASURED = [SM_ACTIVITY, UTILIZATION, GPU_MEMORY]
+MEASURED = np.array([SM_ACTIVITY, UTILIZATION, GPU_MEMORY])
 CPU_TIME = USAGE.column("container.cpu.time")
 LARGEST = [
     USAGE.column(f"container.{name}") for name in ("cpu.time", "cpu.limit", "memory.working_set", "memory.limit")
@@ -61,7 +61,7 @@ class UsageMeter:
 
     def note(self, values: NDArray[np.float32]) -> None:
         """Add this tick's device values, ``float32[capacity, metrics]``, NaN where missing."""
-        self._kept.append(values[:, MEASURED])
+        self._kept.append(values.take(MEASURED, axis=1))
         if len(self._kept) == AT_ONCE:
             self._add_kept()
 
