@@ -103,7 +103,7 @@ def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDA
         columns = np.flatnonzero(pattern)
         if len(columns):
             whiten, centres, squares = _whitened(table, pattern.tobytes())
-            white = z[np.ix_(rows, columns)] @ whiten
+            white = z[rows[:, None], columns] @ whiten
             d2[rows] = np.maximum((white**2).sum(axis=1)[:, None] + squares - 2.0 * white @ centres, 0.0)
     return d2, known.sum(axis=1)
 

@@ -1,6 +1,7 @@
 """One scheduling cycle of one cell: the inputs of a tick, and what all actions share."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from flyball_contracts.ids import NS_PER_S, decision_id
@@ -52,7 +53,7 @@ class Cycle:
         self.unmet = False
         self._cache = cache
         self._is_refreshed = False
-        self._stoppable: list[Stoppable] | None = None
+        self._stoppable: dict[str, Stoppable | None] = {}
         self._waiting: frozenset[tuple[str, bool, int | None]] | None = None
 
     def spec(self, workload: str) -> WorkloadSpec | None:
@@ -170,13 +171,13 @@ class Cycle:
         (self.rate_limit.note_rescue if rescue else self.rate_limit.note)(target or subject)
         self.decided.add(subject)
         self.memory.backoff.note(subject, made, identity, self.now_ns, self.rule)
-        self._stoppable = self._waiting = None
+        self._changed(subject, target)
         return identity
 
     def reached(self, subject: str, kind: str, about: str) -> None:
         """Note that the goal of attempts of a kind is reached."""
         self.memory.backoff.reached(subject, kind, about)
-        self._stoppable = self._waiting = None
+        self._changed(subject)
 
     def common(
         self, workload: str, reason: str, confidence: float, evidence: tuple[Evidence, ...], waited: Waited
@@ -228,12 +229,10 @@ class Cycle:
         """Interruptible work that could be preempted."""
         return self._cache.holders
 
-    @property
-    def stoppable(self) -> list[Stoppable]:
-        """Interruptible work that may stop in this tick, in the order of :class:`Holders`."""
-        if self._stoppable is None:
-            self._stoppable = list(self._find_stoppable())
-        return self._stoppable
+    def stoppable(self, priority: int) -> list[Stoppable]:
+        """Interruptible work of a lower priority that may stop in this tick, in the order of :class:`Holders`."""
+        lower = takewhile(lambda victim: victim.priority < priority, self.holders.interruptible)
+        return [one for victim in lower if (one := self._known_stoppable(victim)) is not None]
 
     @property
     def unplaced(self) -> list[WorkloadSpec]:
@@ -286,18 +285,29 @@ class Cycle:
         if self._cache.is_unchanged(mark):
             self._cache.found[spec.workload] = (spec, self._cache.version, situation), replicas
 
-    def _find_stoppable(self) -> Iterator[Stoppable]:
-        for victim in self.holders.interruptible:
-            name, order = victim.workload, self.believed(victim.workload)
-            if name in self.decided or self.memory.backoff.waits(name, "stop", self.now_ns, self.rule):
-                continue
-            stopping = frozenset(order.victims) if order is not None else frozenset[str]()
-            bundles = self.holders.bundles(victim, stopping)
-            running = sum(len(b.names) for b in bundles)
-            if order is not None and order.replicas < running:
-                continue  # some of its replicas are about to stop; which ones is unknown
-            spare = self.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
-            yield Stoppable(victim, bundles, spare, self.is_touched(name), self.may_stop(name))
+    def _changed(self, *subjects: str) -> None:
+        """Forget what follows from the decisions about some subjects so far."""
+        self._waiting = None
+        for subject in subjects:
+            self._stoppable.pop(subject, None)
+
+    def _known_stoppable(self, victim: WorkloadSpec) -> Stoppable | None:
+        name = victim.workload
+        if name not in self._stoppable:
+            self._stoppable[name] = self._find_stoppable(victim)
+        return self._stoppable[name]
+
+    def _find_stoppable(self, victim: WorkloadSpec) -> Stoppable | None:
+        name, order = victim.workload, self.believed(victim.workload)
+        if name in self.decided or self.memory.backoff.waits(name, "stop", self.now_ns, self.rule):
+            return None
+        stopping = frozenset(order.victims) if order is not None else frozenset[str]()
+        bundles = self.holders.bundles(victim, stopping)
+        running = sum(len(b.names) for b in bundles)
+        if order is not None and order.replicas < running:
+            return None  # some of its replicas are about to stop; which ones is unknown
+        spare = self.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))
+        return Stoppable(victim, bundles, spare, self.is_touched(name), self.may_stop(name))
 
     def _feasibility_key(self, spec: WorkloadSpec, running: int, wanted: int) -> Hashable:
         if self._waiting is None:

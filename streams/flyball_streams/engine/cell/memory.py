@@ -155,9 +155,8 @@ class Memory(msgspec.Struct):
         self.orders = {
             name: order
             for name, order in self.orders.items()
-            if order.decided_ns <= now < max(order.expires_ns, order.decided_ns + rest_ns) or not order.over
+            if order.decided_ns <= now and (now < max(order.expires_ns, order.decided_ns + rest_ns) or not order.over)
         }
-        self.orders = {name: order for name, order in self.orders.items() if order.decided_ns <= now}
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now}
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
         self.restarted = {name: at for name, at in self.restarted.items() if 0 <= now - at < RESTART_REST_S * NS_PER_S}

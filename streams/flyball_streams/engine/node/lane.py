@@ -57,10 +57,13 @@ class NodeLane:
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Process a micro-batch of frames and events; see :class:`~flyball_streams.engine.lane.Lane`."""
         out: list[Message] = []
+        frames: list[Incoming] = []
         for message in batch:
-            if message.topic != TELEMETRY.name:
+            if message.topic == TELEMETRY.name:
+                frames.append(message)
+            else:
                 self._event(message, out)
-        out += self.intake.take([m for m in batch if m.topic == TELEMETRY.name])
+        out += self.intake.take(frames)
         for name, ticks in sorted(self.intake.cells.items()):
             if ticks.late:
                 self._cell(name).note_late(sorted(ticks.late))

@@ -163,7 +163,8 @@ class WorkloadCell:
         self, tick: Tick, demands: dict[str, Demand], arrived: dict[str, Arrivals], proposals: Proposals
     ) -> Iterator[Record]:
         observed: dict[str, float] = {}
-        specs = {name: spec for name in demands if (spec := self.directory.spec(name)) is not None}
+        spec_of = self.directory.tables.spec
+        specs = {name: spec for name in demands if (spec := spec_of(name)) is not None}
         yield from self.profiles.step(tick, demands, specs)
         self.capacities.observe(tick, demands, specs)
         yield from self.capacities.records(tick, demands, specs)

@@ -5,6 +5,8 @@ from functools import reduce
 from itertools import chain
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from flyball_contracts.records import Demand, Features, Usage
 
 _summed = attrgetter(
@@ -12,6 +14,8 @@ _summed = attrgetter(
     "tokens_in_rate", "tokens_out_rate", "failed",
 )  # fmt: skip
 _averaged = attrgetter("progress", "latency_s", "step_s", "first_token_s", "output_token_s", "kv_cache")
+_rest = attrgetter("usage", "features", "first_token_p99_s", "clocks", "latencies")
+_NO_MEANS, _NO_REST = (None,) * 6, (None, None, None, (), ())
 
 
 def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
@@ -32,16 +36,12 @@ def merge(parts: Mapping[str, Mapping[str, Demand]]) -> dict[str, Demand]:
 
 def _sum(found: list[Demand]) -> Demand:
     """Sum over lanes; their devices' features and their replicas' times and shares are averaged."""
-    first, *others = map(_summed, found)
-    sums = list(first)
-    for values in others:
+    sums = list(_summed(found[0]))
+    for values in map(_summed, found[1:]):
         sums = [b if a is None else a if b is None else a + b for a, b in zip(sums, values, strict=True)]
-    replicas, ready, devices, work_rate, request_rate, queued, active, utilization_sum, power_w, *rest = sums
-    tokens_in_rate, tokens_out_rate, failed = rest
-    weights = [d.replicas for d in found]
-    means = (_mean(values, weights) for values in zip(*map(_averaged, found), strict=True))
-    progress, latency_s, step_s, first_token_s, output_token_s, kv_cache = means
-    return Demand(
+    replicas, ready, devices, work_rate, request_rate, queued, active, utilization_sum, power_w, *others = sums
+    tokens_in_rate, tokens_out_rate, failed = others
+    total = Demand(
         workload=found[0].workload,
         replicas=replicas,
         ready=ready,
@@ -52,21 +52,35 @@ def _sum(found: list[Demand]) -> Demand:
         active=active,
         utilization_sum=utilization_sum,
         power_w=power_w,
-        progress=progress,
         tokens_in_rate=tokens_in_rate,
         tokens_out_rate=tokens_out_rate,
         failed=failed,
-        latency_s=latency_s,
-        usage=_most([d.usage for d in found if d.usage is not None]),
-        clocks=tuple(chain.from_iterable(d.clocks for d in found)),
-        latencies=tuple(chain.from_iterable(d.latencies for d in found)),
-        step_s=step_s,
-        first_token_s=first_token_s,
-        first_token_p99_s=max((d.first_token_p99_s for d in found if d.first_token_p99_s is not None), default=None),
-        output_token_s=output_token_s,
-        kv_cache=kv_cache,
-        features=_mean_features([d.features for d in found if d.features is not None]),
     )
+    averaged, rest = list(map(_averaged, found)), list(map(_rest, found))
+    if averaged.count(_NO_MEANS) < len(found):
+        weights = [d.replicas for d in found]
+        means = (_mean(values, weights) for values in zip(*averaged, strict=True))
+        progress, latency_s, step_s, first_token_s, output_token_s, kv_cache = means
+        total = replace(
+            total,
+            progress=progress,
+            latency_s=latency_s,
+            step_s=step_s,
+            first_token_s=first_token_s,
+            output_token_s=output_token_s,
+            kv_cache=kv_cache,
+        )
+    if rest.count(_NO_REST) < len(found):  # most of it is sent once a minute
+        usage, features, first_token_p99_s, clocks, latencies = zip(*rest, strict=True)
+        total = replace(
+            total,
+            usage=_most([u for u in usage if u is not None]),
+            clocks=tuple(chain.from_iterable(clocks)),
+            latencies=tuple(chain.from_iterable(latencies)),
+            first_token_p99_s=max((p99 for p99 in first_token_p99_s if p99 is not None), default=None),
+            features=_mean_features([f for f in features if f is not None]),
+        )
+    return total
 
 
 def plus(a: float | None, b: float | None) -> float | None:

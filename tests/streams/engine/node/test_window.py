@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Tick
-from flyball_streams.engine.node.window import Means, Window
+from flyball_streams.engine.node.window import BLOCK, Means, Window
 from flyball_streams.engine.packing import pack, unpack
 
 Values = NDArray[np.float32]
@@ -65,3 +65,16 @@ def test_a_window_goes_on_after_a_restart_and_forgets_who_left() -> None:
     assert last.values[1].tolist() == rows[4][1].tolist()
     assert last.values[0].tolist() == a.values[0].tolist()
     assert last.mask.tolist() == [True] * 4 + [False] * 2
+
+
+def test_each_subject_of_a_large_table_has_the_mean_that_it_has_alone() -> None:
+    random = np.random.default_rng(1)
+    rows = [random.random((2 * BLOCK + 3, 2)).astype(np.float32) for _ in range(5)]
+    for row in rows:
+        row[random.random(row.shape) < 0.2] = np.nan
+    (found,) = run(Window(2 * BLOCK + 8, 2, phase=-4), rows)
+    for one in (0, BLOCK - 1, BLOCK, 2 * BLOCK + 2):
+        (alone,) = run(Window(1, 2, phase=-4), [row[one : one + 1] for row in rows])
+        assert found.values[one].tobytes() == alone.values[0].tobytes()
+        assert found.mask[one] == alone.mask[0]
+    assert not found.mask[2 * BLOCK + 3 :].any()

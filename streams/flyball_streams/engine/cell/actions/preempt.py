@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 from flyball_contracts.records import Evidence, Preempt, WorkloadSpec
@@ -70,7 +69,7 @@ def granted(
         or any(_shared(cycle, spec, o) for o in cycle.unplaced)
     ):
         return Grant(reach, places, mark, free)
-    stoppable = list(takewhile(lambda one: one.victim.priority < spec.priority, cycle.stoppable))
+    stoppable = cycle.stoppable(spec.priority)
     hurries = cycle.is_down(spec.workload, wanted) or cycle.rate_limit.has_waited(spec.workload)
     resting = frozenset(one.victim.workload for one in stoppable if one.touched or not (hurries or one.due))
     if resting and cycle.is_waiting(spec, running, wanted, resting):

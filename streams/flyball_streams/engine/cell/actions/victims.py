@@ -1,7 +1,7 @@
 """Chooses which less important replicas to preempt: the cheapest set that makes room."""
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -101,11 +101,12 @@ class Search:
         self.coming = coming
         self._candidates = candidates
         self._used: set[int] = set()
-        self._by_room: dict[Room, list[int]] = {}
+        self._by_room: dict[Room, list[int]] = defaultdict(list)
+        models = {model for model in placement.total if accepts(spec, model)}
         for i, bundle in enumerate(candidates):
             for room in bundle.gains:
-                if accepts(spec, room[0]):
-                    self._by_room.setdefault(room, []).append(i)
+                if room[0] in models:
+                    self._by_room[room].append(i)
         self._gpus = max(1, whole(per_replica(spec)))
         self._heap: list[tuple[Cost, Room]] | None = None
 
@@ -154,7 +155,7 @@ class Search:
         if self.placement.spans(self.spec):
             return self._make_span()
         if self._heap is None:
-            costs = ((self._cost(room), room) for room in sorted(self._by_room))
+            costs = ((self._cost(room), room) for room in self._by_room)
             self._heap = [(cost, room) for cost, room in costs if cost is not None]
             heapq.heapify(self._heap)
         while self._heap:
@@ -228,14 +229,15 @@ class Search:
         """Fewest of the cheapest bundles that make room there; empty if they do not."""
         lacking = self._gpus - self.placement.free[room]
         found: list[int] = []
-        taken: Counter[str] = Counter()
+        taken: dict[str, int] = {}
         for i in self._by_room[room]:
             if lacking <= 0:
                 break
             bundle = self._candidates[i]
-            name, n = bundle.victim.workload, len(bundle.names)
-            if i not in self._used and taken[name] + n <= self.spare[name]:
-                taken[name] += n
+            name = bundle.victim.workload
+            most = taken.get(name, 0) + len(bundle.names)
+            if i not in self._used and most <= self.spare[name]:
+                taken[name] = most
                 found.append(i)
                 lacking -= bundle.gains[room]
         if lacking > 0:

@@ -23,9 +23,10 @@ def are_present(devices: Collection[str], inventory: Inventory) -> bool:
 
 def are_replaced(devices: Mapping[str, str], inventory: Inventory) -> bool:
     """Whether other GPUs are at the PCI addresses of all faulty ones; only an agent reports addresses."""
-    at = {d.pci_address: d.id for d in inventory.devices if d.pci_address and d.parent is None}
-    ids = {d.id for d in inventory.devices}
-    return bool(devices) and all(device not in ids and place in at for device, place in devices.items())
+    if not devices or any(d.id in devices for d in inventory.devices):
+        return False
+    at = {d.pci_address for d in inventory.devices if d.pci_address and d.parent is None}
+    return at.issuperset(devices.values())
 
 
 def rows_of(devices: Collection[str], inventory: Inventory) -> set[int]:

@@ -308,12 +308,11 @@ class Quarantine(msgspec.Struct):
                     entry.devices[device], entry.dirty = address_of(device, inventory), True
             for symptom in one.signs:
                 cited = cited_by(symptom)
-                if any(name not in entry.known for name in cited):
+                if not all(map(entry.known.__contains__, cited)):
                     entry.known.update((name, None) for name in cited if len(entry.known) < MOST_CITED)
                     entry.news_ns = max(entry.news_ns, symptom.time_ns)
-                new = [name for name in cited if name not in entry.cited]
-                if symptom.strength == "fault" and new:
-                    entry.cited.update((name, None) for name in new if len(entry.cited) < MOST_CITED)
+                if symptom.strength == "fault" and not all(map(entry.cited.__contains__, cited)):
+                    entry.cited.update((name, None) for name in cited if len(entry.cited) < MOST_CITED)
                     entry.faulty_ns, entry.closed = max(entry.faulty_ns, symptom.time_ns), False
         if whole and entry.devices:
             entry.devices, entry.dirty = {}, True

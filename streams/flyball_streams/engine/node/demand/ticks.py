@@ -49,7 +49,9 @@ def _parts(demands: Iterable[Demand]) -> list[list[Demand]]:
     parts: list[list[Demand]] = [[]]
     size = 0
     for demand in demands:
-        mine = WORKLOAD_BYTES + REPLICA_BYTES * sum(len(found.replicas) for found in demand.latencies)
+        mine = WORKLOAD_BYTES
+        if demand.latencies:  # once a minute
+            mine += REPLICA_BYTES * sum(len(found.replicas) for found in demand.latencies)
         if parts[-1] and size + mine > MOST_BYTES:
             parts.append([])
             size = 0

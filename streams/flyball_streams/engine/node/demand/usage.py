@@ -14,6 +14,7 @@ from flyball_streams.engine.node.window import AT_ONCE
 REPORT_NS = 60 * NS_PER_S
 GPU_MEMORY = GPU.column("hw.gpu.memory.usage")
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
+MEASURED = np.array([SM_ACTIVITY, UTILIZATION, GPU_MEMORY])
 CPU_TIME = USAGE.column("container.cpu.time")
 LARGEST = [
     USAGE.column(f"container.{name}") for name in ("cpu.time", "cpu.limit", "memory.working_set", "memory.limit")
@@ -59,8 +60,8 @@ class UsageMeter:
         self.holders, self.workloads = new, tenancy.workloads
 
     def note(self, values: NDArray[np.float32]) -> None:
-        """Add this tick's device values, ``float32[capacity, metrics]``, NaN where missing; they must not change."""
-        self._kept.append(values)
+        """Add this tick's device values, ``float32[capacity, metrics]``, NaN where missing."""
+        self._kept.append(values.take(MEASURED, axis=1))
         if len(self._kept) == AT_ONCE:
             self._add_kept()
 
@@ -114,9 +115,8 @@ class UsageMeter:
         """Add the kept ticks together, as in :class:`~flyball_streams.engine.node.window.Window`."""
         if not self._kept:
             return
-        values = np.array(self._kept)
-        share, memory = values[:, :, SM_ACTIVITY], values[:, :, GPU_MEMORY]
-        share = np.where(np.isfinite(share), share, values[:, :, UTILIZATION])
+        activity, utilization, memory = np.array(self._kept).transpose(2, 0, 1)
+        share = np.where(np.isfinite(activity), activity, utilization)
         known = np.isfinite(share)
         for one in np.where(known, share, np.float32(0.0)):
             self.share += one

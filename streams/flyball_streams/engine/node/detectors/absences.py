@@ -77,9 +77,10 @@ class Absences:
 
     def observe(self, node: str, index: int) -> None:
         """Note a frame, in time or late."""
-        if node not in self.stopped and (missed := self.count - self.last_seen.get(node, (self.count, 0))[0]) > 0:
-            self.ended[node] = missed
-        self.last_seen[node] = self.count + 1, max(index, self.last_seen.get(node, (0, 0))[1])
+        count, latest = self.last_seen.get(node, (self.count, 0))
+        if count < self.count and node not in self.stopped:
+            self.ended[node] = self.count - count
+        self.last_seen[node] = self.count + 1, max(index, latest)
         self.reported.pop(node, None)
         self.gone.pop(node, None)
         if node in self.stopped and index > self.stopped[node][0]:
@@ -130,15 +131,16 @@ class Absences:
         if self.gone:
             self.gone = {node: None for node in self.gone if self.count - self.last_seen[node][0] <= longest}
             nodes = {*nodes, *self.gone}
-        for table in (self.last_seen, self.reported, self.stopped, self.doubted):
-            for node in [node for node in table if node not in nodes]:
-                del table[node]
-        for node in sorted(node for node in nodes if node not in self.last_seen):
-            self.last_seen[node] = self.count, tick.index
+        if self.last_seen.keys() != nodes:  # hardly ever
+            for table in (self.last_seen, self.reported, self.stopped, self.doubted):
+                for node in [node for node in table if node not in nodes]:
+                    del table[node]
+            for node in sorted(node for node in nodes if node not in self.last_seen):
+                self.last_seen[node] = self.count, tick.index
         limits = self.limit_s, REPEAT_S, RETURN_S
         limit, repeat, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
         latest = self.count - min(limit, back)
-        for node in sorted(node for node in nodes if self.last_seen[node][0] <= latest):
+        for node in sorted([node for node, (count, _) in self.last_seen.items() if count <= latest]):
             count, index = self.last_seen[node]
             stop = self.stopped.get(node)
             least = limit if stop is None else back if stop[1] else longest + 1

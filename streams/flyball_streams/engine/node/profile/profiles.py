@@ -29,6 +29,8 @@ from flyball_streams.engine.rows import rows
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 DRAM = GPU.column("nvidia.gpu.dram.bandwidth.utilization")
 MEMORY = GPU.column("hw.gpu.memory.utilization")
+INPUTS = np.array([UTILIZATION, SM_ACTIVITY, DRAM, MEMORY, POWER])
+"""Columns of the inputs of :mod:`~flyball_models.profile.features`, in their order."""
 SAMPLE_NS = 5 * NS_PER_S
 """Sampling period of the signals: the states that they classify change within minutes."""
 REPORT_S = 60.0
@@ -77,7 +79,7 @@ class Profiles(Detector[Devices]):
         self.sampled_ns = 0
         self._kept: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
         self._places: Places | None = None
-        self._turns: tuple[Tenancy, int, list[int]] | None = None
+        self._turns: tuple[Tenancy, int, dict[int, NDArray[np.int64]]] | None = None
 
     def resize(self, capacity: int) -> None:
         """Make room for more devices."""
@@ -125,12 +127,13 @@ class Profiles(Detector[Devices]):
         """Return all demands, with features for the workloads whose turn it is."""
         ticks = max(1, round(REPORT_S * NS_PER_S / tick.period_ns))
         if self._turns is None or self._turns[0] is not tenancy or self._turns[1] != ticks:
-            self._turns = tenancy, ticks, [crc32(name.encode()) % ticks for name in tenancy.workloads]
-        turns, now = self._turns[2], tick.index % ticks
-        if now not in turns:
+            turns = [crc32(name.encode()) % ticks for name in tenancy.workloads]
+            turn_of_slot = np.array([*turns, -1], np.int64)[tenancy.workload_of_slot]
+            self._turns = tenancy, ticks, {turn: np.flatnonzero(turn_of_slot == turn) for turn in set(turns)}
+        due = self._turns[2].get(tick.index % ticks)
+        if due is None:
             return demands
-        is_due = np.array([*(turn == now for turn in turns), False])[tenancy.workload_of_slot]
-        (slots,) = (is_due & (self.model.course.seen_s > 0.0)).nonzero()
+        slots = due[self.model.course.seen_s[due] > 0.0]
         if not len(slots):
             return demands
         found = course.summarize(course.State(*(x[..., slots] for x in self.model.course)))
@@ -188,12 +191,12 @@ class Profiles(Detector[Devices]):
         if not self._kept:
             return
         values, masks = zip(*self._kept, strict=True)
-        v, mask, has_sm = np.array(values), np.array(masks), self.model.course.weight[AT["sm"]] > 0.0
-        use, sm = v[:, :, UTILIZATION], v[:, :, SM_ACTIVITY]
-        inputs = features.Inputs(use, sm, v[:, :, DRAM], v[:, :, MEMORY], v[:, :, POWER])
+        inputs = features.Inputs(*np.array([one.take(INPUTS, axis=1) for one in values]).transpose(2, 0, 1))
+        mask, has_sm = np.array(masks), self.model.course.weight[AT["sm"]] > 0.0
+        load = np.where(has_sm, inputs.sm_active, inputs.utilization)
         self.model = self.model._replace(
             features=features.step(self.model.features, inputs, mask),
-            waves=waves.step(self.model.waves, np.where(has_sm, sm, use), mask),
+            waves=waves.step(self.model.waves, load, mask),
         )
         self._kept.clear()
 

@@ -45,7 +45,7 @@ class Forecasts:
             horizon_s=repeat(tuple(h * tick.period_ns / NS_PER_S for h in self._ahead)),
             quantiles=[tuple(map(tuple, of)) for of in quantiles],
             coverage=[tuple(of) if math.isfinite(sum(of)) else () for of in covered],
-            trusted=[view.trusted for view in views.values()],
+            trusted=made.trusted[slots].tolist(),
             model=repeat(f"{self.config.model}+conformal"),
             experts=[dict(zip(made.experts, of, strict=True)) for of in shares],
         )

@@ -10,6 +10,7 @@ prior counted as ``PRIOR_WEIGHT`` workloads.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,8 +51,9 @@ def declared(spec: WorkloadSpec, table: Table) -> Estimate:
     return Estimate("declared", kind, family)
 
 
+@lru_cache(maxsize=1 << 14)
 def by_name(workload: str, table: Table) -> Estimate:
-    """Estimate from the workload's name."""
+    """Estimate from the workload's name; its arrays are shared and must not be changed."""
     kind, family = meant(workload)
     return Estimate("name", _one_hot(table.kinds, kind), _one_hot(table.families, family))
 

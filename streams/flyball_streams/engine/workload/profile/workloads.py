@@ -14,11 +14,11 @@ from flyball_contracts.records import Demand, Features, Similar, Tick, WorkloadP
 from flyball_models.capacity.starts import p90
 from flyball_models.profile import kinds
 from flyball_models.profile.course import FEATURES
-from flyball_models.profile.likeness import similarities
 from flyball_models.profile.signals import decades
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.starts import ColdStarts
 from flyball_streams.engine.workload.profile.evidence import Errors, Estimate, by_name, combine, declared, opinion
+from flyball_streams.engine.workload.profile.fingerprints import Fingerprints
 
 Doubles = NDArray[np.float64]
 MAX_PROFILES = 2048
@@ -84,7 +84,7 @@ class WorkloadProfiles:
         self.known: dict[str, ProfileState] = {}
         self.errors = Errors()
         self.table = kinds.shipped()
-        self._fingerprints: dict[str, tuple[ProfileState, Doubles]] = {}
+        self._compared = Fingerprints(self.table)
 
     def step(
         self, tick: Tick, demands: Mapping[str, Demand], specs: Mapping[str, WorkloadSpec]
@@ -125,7 +125,9 @@ class WorkloadProfiles:
     def load(self, state: dict[str, Any]) -> None:
         """Replace the state by that of a snapshot."""
         self.known = {name: unpack_struct(raw, ProfileState) for name, raw in state["known"].items()}
-        self._fingerprints = {}
+        self._compared = Fingerprints(self.table)
+        for name, known in self.known.items():
+            self._compare(name, known)
         self.errors.counts = {method: list(counts) for method, counts in state["errors"].items()}
 
     def _profile(
@@ -168,7 +170,7 @@ class WorkloadProfiles:
         while len(self.known) > MAX_PROFILES:
             oldest = next(iter(self.known))
             del self.known[oldest]
-            self._fingerprints.pop(oldest, None)
+            self._compared.drop(oldest)
         similar = self._similar(name, now)
         self._update_prior(name, spec, similar)
         prior = self.starts.priors.get(name)
@@ -203,22 +205,15 @@ class WorkloadProfiles:
 
     def _similar(self, name: str, now: ProfileState) -> list[tuple[str, float]]:
         """Similar workloads and their similarity, the most similar first."""
-        if now.seen_s < LEAST_SEEN_S:
-            return []
-        names = [other for other, known in self.known.items() if other != name and known.seen_s >= LEAST_SEEN_S]
-        if not names:
-            return []
-        others = np.concatenate([self._fingerprint(other) for other in names]).reshape(len(names), -1).T
-        found = similarities(self._fingerprint(name), others, self.table).tolist()
-        pairs = [(other, s) for other, s in zip(names, found, strict=True) if s >= LEAST_SIMILARITY]
-        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+        self._compare(name, now)
+        return self._compared.similar(name, LEAST_SIMILARITY) if now.seen_s >= LEAST_SEEN_S else []
 
-    def _fingerprint(self, name: str) -> Doubles:
-        """Features of a workload as an array, computed again when they change."""
-        known, kept = self.known[name], self._fingerprints.get(name)
-        if kept is None or kept[0] is not known:
-            kept = self._fingerprints[name] = known, _array(known.fingerprint)
-        return kept[1]
+    def _compare(self, name: str, now: ProfileState) -> None:
+        """Compare others with a workload once it has enough telemetry."""
+        if now.seen_s >= LEAST_SEEN_S:
+            self._compared.put(name, now.fingerprint)
+        else:
+            self._compared.drop(name)
 
     def _update_prior(self, name: str, spec: WorkloadSpec | None, similar: list[tuple[str, float]] | None) -> None:
         """Set the prior of a workload's cold start from similar ones, unless its owner gave a value."""
@@ -254,16 +249,12 @@ def _drift(before: ProfileState | None, seen: Features, z: Doubles) -> float | N
     """Change of the features from minute to minute, root mean square, in standard deviations."""
     if before is None or seen.seen_s < before.seen_s:
         return None
-    deviation = z - _array(before.fingerprint)
+    deviation = z - np.array(before.fingerprint, np.float64)
     known = np.isfinite(deviation)
     if not known.any():
         return before.error
     drift = float(np.sqrt((deviation[known] ** 2).mean()))
     return round(drift if before.error is None else before.error + _MOVED * (drift - before.error), 4)
-
-
-def _array(values: list[float | None]) -> Doubles:
-    return np.array([np.nan if v is None else v for v in values], np.float64)
 
 
 def _shares(names: tuple[str, ...], p: Doubles) -> dict[str, float]:

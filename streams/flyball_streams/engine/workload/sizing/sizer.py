@@ -210,6 +210,7 @@ class Sizer:
         self, tick: Tick, jobs: list[Job], rows: Ints, seen: Observed, backlog: Floats, usual: Floats
     ) -> PolicyInput:
         period_s = tick.period_ns / NS_PER_S
+        slots = np.array([job.view.slot for job in jobs], np.int64)
         return PolicyInput(
             t_s=tick.end_ns / NS_PER_S,
             period_s=period_s,
@@ -221,8 +222,8 @@ class Sizer:
             backlog=backlog,
             usual=usual,
             lead=np.clip(np.ceil(seen.cold_start_s / period_s), 1, self.forecast.horizon_ticks).astype(np.int64),
-            slots=np.array([self.forecaster.slots[job.spec.workload] for job in jobs], np.int64),
-            trusted=np.array([job.view.trusted for job in jobs], bool),
+            slots=slots,
+            trusted=jobs[0].view.made.trusted[slots],
             forecaster=self.forecaster,
             forecast=self.forecast,
             sizing=self.sizing,

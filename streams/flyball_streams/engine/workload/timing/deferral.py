@@ -26,16 +26,19 @@ class Deferral:
         self.plans: dict[str, Plan] = {}
         self.basis: dict[str, tuple[int, int, int, bool]] = {}
         self.weeks: dict[str, Week] = {}
+        self._owned: list[WorkloadSpec] | None = None
+        self._deferrable: list[WorkloadSpec] = []
 
     def step(
         self, tick: Tick, owned: list[WorkloadSpec], demands: dict[str, Demand], proposals: Proposals
     ) -> Iterator[Plan]:
-        """Plans made in this tick; ``owned`` are this partition's workloads."""
-        self._forget({spec.workload for spec in owned})
+        """Plans made in this tick; ``owned`` are this partition's workloads, in a new list when they change."""
+        if owned is not self._owned:
+            self._forget({spec.workload for spec in owned})
+            self._owned, self._deferrable = owned, [spec for spec in owned if schedule.is_deferrable(spec)]
         self._remember(tick, self.directory.zone_of("", self.cell))
-        for spec in owned:
-            if schedule.is_deferrable(spec):
-                yield from self._timed(tick, spec, demands.get(spec.workload), proposals)
+        for spec in self._deferrable:
+            yield from self._timed(tick, spec, demands.get(spec.workload), proposals)
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
@@ -52,6 +55,7 @@ class Deferral:
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
         self.basis = {name: (b[0], b[1], b[2], b[3]) for name, b in state["basis"].items()}
         self.weeks = {zone: Week.of(raw) for zone, raw in state["weeks"].items()}
+        self._owned = None
 
     def _forget(self, here: set[str]) -> None:
         """Drop jobs that were removed or belong to another lane now."""
