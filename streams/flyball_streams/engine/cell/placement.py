@@ -188,12 +188,9 @@ class Placement:
     def stop(self, replicas: Iterable[Replica]) -> None:
         """Free the GPUs that only these replicas hold."""
         for replica in replicas:
-            self._hold(replica, -1)
-
-    def keep(self, replicas: Iterable[Replica]) -> None:
-        """Let replicas that were stopped hold their GPUs again; none of these may be taken."""
-        for replica in replicas:
-            self._hold(replica, 1)
+            node = self.nodes.get(replica.node)
+            if node is not None:
+                self._release(node, replica.node, set(replica.devices))
 
     def gains(self, replicas: Iterable[Replica]) -> dict[Room, int]:
         """GPUs by room that become free when these replicas stop and all others run on."""
@@ -266,24 +263,20 @@ class Placement:
                 gpus -= min(n, gpus)
         return None if gpus else self.take(place)
 
-    def _hold(self, replica: Replica, change: int) -> None:
-        """Add the replica to the holders of its GPUs (1) or remove it (-1); GPUs without a holder are free."""
-        node, rows = self.nodes.get(replica.node), set(replica.devices)
-        if node is None:
-            return
+    def _release(self, node: Node, name: str, rows: Set[int]) -> None:
         freed: dict[str, int] = {}
         for row in rows:
-            node.holders[row] += change
-            if node.usable[row] and node.holders[row] == max(0, change):
-                freed[node.models[row]] = freed.get(node.models[row], 0) - change
+            node.holders[row] -= 1
+            if not node.holders[row] and node.usable[row]:
+                freed[node.models[row]] = freed.get(node.models[row], 0) + 1
 
         def undo() -> None:
             for row in rows:
-                node.holders[row] -= change
+                node.holders[row] += 1
 
         self._journal.append(undo)
         for model, gpus in freed.items():
-            self._set((model, replica.node), self.free[model, replica.node] + gpus)
+            self._set((model, name), self.free[model, name] + gpus)
 
     def _set(self, room: Room, free: int) -> None:
         before = self.free[room]

@@ -9,9 +9,6 @@ from flyball_streams.engine.cell.memory import Memory, Order, outstanding
 from flyball_streams.engine.cell.placement import Piece, Place, Placement
 from flyball_streams.engine.fleet_index import FleetIndex
 
-MOST_CHANGES = 100_000
-"""Changes of the placement after which it starts from the inventories again, so that they do not add up forever."""
-
 
 class SchedulerCache:
     """The placement of every GPU of a cell, and what follows from the inventories.
@@ -37,8 +34,6 @@ class SchedulerCache:
         self._changes = 0
         self._inputs: Hashable = None
         self._mark = 0
-        self._stopping: dict[str, frozenset[str]] = {}
-        self._stopped_mark = 0
         self._reserved: dict[str, list[Place]] = {}
         self._unplaced: list[WorkloadSpec] = []
 
@@ -73,10 +68,13 @@ class SchedulerCache:
             self.placement.rollback(self._mark)
             self.reserved, self.unplaced = _copies(self._reserved), self._unplaced[:]
             return
-        self._stop({spec.workload: frozenset(order.victims) for spec, order in orders if order.victims}, memory)
-        places = [
-            (spec, place) for spec, order in orders for place in outstanding(order, spec.workload, self.directory)
-        ]
+        self._changes += self.placement.refresh(memory.unhealthy)
+        places: list[tuple[WorkloadSpec, Place]] = []
+        for spec, order in orders:
+            if order.victims:
+                stopping = frozenset(order.victims)
+                self.placement.stop(r for r in self.directory.replicas(spec.workload) if r.name in stopping)
+            places += [(spec, place) for place in outstanding(order, spec.workload, self.directory)]
         for _, move in moves:
             self.placement.take([Piece(move.model, move.node, float(move.devices))])
         for _, change in leaving:
@@ -89,24 +87,6 @@ class SchedulerCache:
         self.version = self._changes, self.directory.version, inputs
         self._inputs, self._mark = inputs, self.placement.mark()
         self._reserved, self._unplaced = _copies(self.reserved), self.unplaced[:]
-
-    def _stop(self, stopping: dict[str, frozenset[str]], memory: Memory) -> None:
-        """Free the GPUs of the replicas of each workload that are ``stopping``, and of no others.
-
-        As long as the inventories stay the same, only the difference to the last time is applied.
-        """
-        if self._stopped_mark <= MOST_CHANGES and self.placement.is_current(memory.unhealthy):
-            self.placement.rollback(self._stopped_mark)
-        else:
-            self._changes += self.placement.refresh(memory.unhealthy)
-            self._stopping = {}
-        for workload in self._stopping.keys() | stopping.keys():
-            before, now = self._stopping.get(workload, frozenset()), stopping.get(workload, frozenset())
-            if before != now:
-                replicas = self.directory.replicas(workload)
-                self.placement.keep(r for r in replicas if r.name in before and r.name not in now)
-                self.placement.stop(r for r in replicas if r.name in now and r.name not in before)
-        self._stopping, self._stopped_mark = stopping, self.placement.mark()
 
     def is_unchanged(self, mark: int) -> bool:
         """Whether the placement up to a mark is as open orders leave it: this tick has placed nothing before."""
