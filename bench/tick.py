@@ -7,11 +7,14 @@ the same. Times are of the process's CPU. Goal: 8 ms for 192 GPUs.
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `flyball worker` does, before NumPy is imported
 
 import numpy as np
 from rich.console import Console

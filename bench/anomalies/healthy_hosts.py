@@ -94,7 +94,7 @@ class Fleet:
     def __init__(self, budget: float | None) -> None:
         self.rate = ALWAYS if budget is None else GPUS * budget / BUDGET_S
         self.table, gpus = SubjectTable(HOST, NODES), SubjectTable(GPU)
-        self.pressure, self.absences = Pressure(self.table.capacity), Absences()
+        self.pressure, self.absences = Pressure(lambda _: set(), self.table.capacity), Absences()
         self.nodes = [f"node-{n}" for n in range(NODES)]
         self.table.rows(tuple(self.nodes), "")
         inventories = {name: _inventory(name, f"gang-{n // GANG}") for n, name in enumerate(self.nodes)}

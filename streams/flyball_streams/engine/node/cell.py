@@ -106,7 +106,7 @@ class NodeCell:
         )
         host_detectors: tuple[Detector[Any], ...] = (
             Departures(self.hosts, HOST_WATCHED, HOSTS_SHARE * self.rate),
-            Pressure(hanging, host_slots),
+            Pressure(hanging.hung, host_slots),
             Subspaces(host_slots),
             Sojourns(self.hosts, HOST_STATES, HOST_SOJOURNS_SHARE * self.rate),
         )

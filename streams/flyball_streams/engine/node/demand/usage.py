@@ -115,7 +115,8 @@ class UsageMeter:
         """Add the kept ticks together, as in :class:`~flyball_streams.engine.node.window.Window`."""
         if not self._kept:
             return
-        activity, utilization, memory = np.array(self._kept).transpose(2, 0, 1)
+        kept: NDArray[np.float32] = np.array(self._kept)
+        activity, utilization, memory = (kept[:, :, column] for column in range(len(MEASURED)))
         share = np.where(np.isfinite(activity), activity, utilization)
         known = np.isfinite(share)
         for one in np.where(known, share, np.float32(0.0)):

@@ -16,7 +16,7 @@ them, and healthy ports have almost no errors.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from flyball_contracts.records import Anomaly, Evidence, Tick
 from flyball_models.anomaly import link_errors, tail
 from flyball_streams.engine.budget import HELD_UP_SHARE
 from flyball_streams.engine.node.detector import CellTick, Detector
-from flyball_streams.engine.node.detectors.hanging import Hanging
 from flyball_streams.engine.node.detectors.neighbours import Neighbours
 from flyball_streams.engine.packing import arrays, like
 
@@ -83,12 +82,13 @@ def init(n: int) -> State:
 class Pressure(Detector[State]):
     """Monitors the hosts of one cell; ``reported`` is the time of the last report, by detector and name, ns.
 
-    ``neighbours`` names the workload that takes a resource of a node from others, and ``hanging`` those that hang.
+    ``neighbours`` names the workload that takes a resource of a node from others. ``hung`` gives the workloads that
+    hang at a time in ns.
     """
 
-    def __init__(self, hanging: Hanging, capacity: int) -> None:
+    def __init__(self, hung: Callable[[int], set[str]], capacity: int) -> None:
         super().__init__(capacity, init)
-        self.hanging = hanging
+        self.hung = hung
         self.tail = _unseen()
         self.reported: dict[str, int] = {}
         self.neighbours = Neighbours()
@@ -117,7 +117,7 @@ class Pressure(Detector[State]):
             self.model = self.model._replace(ports=ports)
         size = np.concatenate([self.model.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
         loud = np.concatenate([waits, struck]) & (size >= self.tail.limit[:, None]) & (work >= 0)
-        if (errors > 0).any() and (hung := self.hanging.hung(tick.end_ns)):
+        if (errors > 0).any() and (hung := self.hung(tick.end_ns)):
             loud[len(WAITS) :] |= (errors > 0) & (size[len(WAITS) :] >= FEW) & _of(hung, seen)
         self._learn(size, work, means.elapsed_s, HELD_UP_SHARE * seen.node_rate / KINDS)
         self.reported = {key: at_ns for key, at_ns in self.reported.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
