@@ -129,6 +129,17 @@ def test_preempt_as_the_owner_says(machine: Machine) -> None:
     assert machine.states() == {"kept": "running", "stops": "exited", "sleeps": "running"}
 
 
+def test_a_container_that_hangs_is_stopped_and_started_however_it_is_preempted_otherwise(machine: Machine) -> None:
+    machine.make("hangs", Labels={"flyball.dev/preempt": "pause"})
+    before = machine.shown("hangs")["State"]["StartedAt"]
+    stop = preempt(before=1, after=0, checkpoint=False, beneficiary="chat", time_ns=time.time_ns())
+    assert isinstance(carried_out(machine.platform(), stop), Done)
+    assert machine.states() == {"hangs": "exited"}
+    assert isinstance(carried_out(machine.platform(), now(before=0, after=1)), Done)
+    assert machine.states() == {"hangs": "running"}
+    assert machine.shown("hangs")["State"]["StartedAt"] != before
+
+
 def test_resources_are_updated_in_place(machine: Machine) -> None:
     machine.make("chat", HostConfig={"Memory": 64 << 20, "MemorySwap": 96 << 20})
     machine.make("bound", HostConfig={"CpuPeriod": 50_000, "CpuQuota": 25_000})

@@ -72,9 +72,15 @@ def _preempt(replicas: list[Container], fewer: int, decision: Preempt) -> list[S
             return Rejected(
                 "invalid", f"container {one.name} has label {PREEMPT}={one.preempt}; use {', '.join(get_args(How))}"
             )
-        verb: Verb = {"pause": "pause", "checkpoint": "checkpoint"}.get(one.preempt, "stop")  # type: ignore[assignment]
-        steps.append(_stop(one, "stop" if verb == "checkpoint" and not decision.checkpoint else verb))
+        steps.append(_stop(one, _verb(one.preempt, decision)))
     return _all_stay(steps, replicas)
+
+
+def _verb(how: str, decision: Preempt) -> Verb:
+    """How a container stops; one that hangs must not go on where it was."""
+    if how == "checkpoint" and decision.checkpoint:
+        return "checkpoint"
+    return "pause" if how == "pause" and not decision.restarts else "stop"
 
 
 def _all_stay(steps: list[Step], replicas: list[Container]) -> list[Step] | Rejected:
