@@ -64,6 +64,16 @@ def warnings_of(spec: WorkloadSpec) -> list[str]:
         found.append(
             "objective: none; sizing then keeps work from waiting for more than 5 s as long as that is worth idle GPUs"
         )
+    if spec.restart_hung_after_s is not None:
+        if spec.kind not in ("training", "batch"):
+            found.append(
+                f"restart_hung_after_s: hangs are looked for in training and batch jobs, and this is {spec.kind}"
+            )
+        elif spec.restart_hung_after_s <= spec.cold_start_s:
+            found.append(
+                f"restart_hung_after_s: {spec.restart_hung_after_s:g} s is no more than cold_start_s, which is "
+                f"{spec.cold_start_s:g}: a slow start could be taken for a hang"
+            )
     if spec.max_replicas == 0:
         found.append("max_replicas: 0 lets nothing run")
     return [f"{spec.workload}: {text}" for text in found]

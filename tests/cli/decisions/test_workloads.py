@@ -17,7 +17,7 @@ from tests.brokers.embedded import EmbeddedBroker
 from tests.brokers.kafka import RealKafka
 from tests.cli.shell import check_refused, command, environment, flyball
 
-from flyball_cli.workloads.changes import changes_to
+from flyball_cli.workloads.changes import changes_to, warnings_of
 from flyball_cli.workloads.reading import read_specs, write_specs
 from flyball_cli.workloads.topic import read_topic, write_topic
 from flyball_contracts.codec import record_message
@@ -84,6 +84,23 @@ def test_a_mistake_is_named_with_its_place_and_remedy(text: str, message: str) -
         read_specs(text, "work.yaml", NOW)
     assert str(raised.value).startswith(f"work.yaml{message}")
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"kind": "batch", "max_replicas": 0}, "max_replicas: 0 lets nothing run"),
+        ({"kind": "inference"}, "objective: none"),
+        ({"kind": "batch", "deadline_ns": NOW + 60 * S, "duration_s": 90.0, "interruptible": True}, "60 s are left"),
+        ({"kind": "batch", "deadline_ns": NOW + 99 * S, "duration_s": 90.0}, "set interruptible: true"),
+        ({"kind": "notebook", "restart_hung_after_s": 300.0}, "hangs are looked for in training and batch jobs"),
+        ({"kind": "training", "restart_hung_after_s": 60.0}, "a slow start could be taken for a hang"),
+        ({"kind": "training", "restart_hung_after_s": 61.0}, ""),
+    ],
+)
+def test_what_is_valid_and_probably_not_meant_is_named(more: dict[str, Any], words: str) -> None:
+    found = warnings_of(WorkloadSpec(workload="w", cell="default", time_ns=NOW, **more))
+    assert [words in text for text in found] == [True] * bool(words)
 
 
 def test_documents_lists_and_numbers_in_the_usual_notations() -> None:
