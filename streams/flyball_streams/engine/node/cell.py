@@ -93,7 +93,7 @@ class NodeCell:
         self.health = Health(self.gangs, slots)
         self.absences = Absences(partition, node_partitions)
         sensors = StuckSensors(slots)
-        hanging = self.hanging = Hanging(training, self.profiles, slots)
+        hanging = Hanging(training, self.profiles, slots)
         gpu_detectors: tuple[Detector[Any], ...] = (
             Departures(self.gpus, GPU_WATCHED, GPUS_SHARE * self.rate),
             hanging,
@@ -176,7 +176,7 @@ class NodeCell:
         symptoms, proposals = Symptoms(), list[Proposal]()
         for event, devices in seen.events:
             symptoms.note_event(event, devices.get(event.device, ""))
-        for silence in self.absences.step(seen, seen.nodes_with(self.hanging.hung(seen.tick.end_ns))):
+        for silence in self.absences.step(seen):
             symptoms.note(silence)
         for found in chain.from_iterable(detector.step(seen) for detector in self.detectors):
             if isinstance(found, Proposal):

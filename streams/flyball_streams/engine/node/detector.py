@@ -58,11 +58,6 @@ class CellTick:
                 work[slot] = numbers.setdefault(frozenset(held), len(numbers))
         return work
 
-    def nodes_with(self, workloads: set[str]) -> set[str]:
-        """Nodes that run some of the workloads."""
-        held = self.tenancy.workloads_of_node
-        return {node for node, mine in held.items() if not mine.isdisjoint(workloads)} if workloads else set()
-
     def anomaly(
         self,
         table: SubjectTable,

@@ -66,28 +66,6 @@ def test_a_node_that_was_dropped_is_reported_for_a_week() -> None:
     assert "dead" not in absences.last_seen
 
 
-def test_a_node_whose_gang_stands_still_is_reported_after_the_least_silence() -> None:
-    """Agents of this fleet come back late, so that a silence alone is reported late."""
-    absences, at = Absences(), FIRST
-    names = ["slow", "alive", "dead", "waited for"]
-
-    def silent(*sending: str) -> set[str]:
-        nonlocal at
-        at += 1
-        for node in sending:
-            absences.observe(node, at)
-        return named(list(absences.silent(Tick(index=at, period_ns=10 * NS_PER_S), names, 1e-9, {"waited for"})))
-
-    for _ in range(40):
-        for tick in range(30):
-            silent(*names[tick < 5 :])
-    assert absences.limit_s > 120.0
-    found = [silent(*names[:2]) for _ in range(12)]
-    assert found[:5] == [set()] * 5
-    assert {node for each in found for node in each} == {"waited for"}
-    assert found[5] == {"waited for"}
-
-
 def test_the_nodes_of_a_lane_that_is_silent_are_reported_for_a_week() -> None:
     node: list[Inventory] = [inventory(HERE[0])]
     lanes = SilentLanes(2)

@@ -2,8 +2,7 @@
 
 Agents are killed and messages are late, and both pass by themselves. How long that takes is learned from all nodes of
 the cell: the lengths of silences that ended go into a tail, and a node is reported once it is silent for longer than
-the budget of false incidents allows. While the gang of a node stands still, the least limit holds: all ranks wait for
-one of them, and the silent one may be it.
+the budget of false incidents allows.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -115,17 +114,16 @@ class Absences:
         if node in self.last_seen:
             self.stopped[node] = self.last_seen[node][1], False
 
-    def step(self, seen: CellTick, waits: Collection[str]) -> Iterator[Symptom]:
-        """Symptoms of the nodes of a cell that are silent; ``waits`` are nodes whose gang stands still."""
+    def step(self, seen: CellTick) -> Iterator[Symptom]:
+        """Symptoms of the nodes of a cell that are silent."""
         for event, _ in seen.events:
             self.note(event, seen.tick.period_ns, holds_work=seen.inventories[event.node].holds_work)
-        yield from self.silent(seen.tick, seen.inventories.keys(), SILENCE_SHARE * seen.node_rate, waits)
+        yield from self.silent(seen.tick, seen.inventories.keys(), SILENCE_SHARE * seen.node_rate)
 
-    def silent(self, tick: Tick, nodes: Collection[str], rate: float, waits: Collection[str] = ()) -> Iterator[Symptom]:
+    def silent(self, tick: Tick, nodes: Collection[str], rate: float) -> Iterator[Symptom]:
         """Symptoms of silent nodes: the first when the limit is reached, then one every ``REPEAT_S``.
 
-        ``rate`` is how often a node that will come back by itself may be reported, per second. The least limit holds
-        for the nodes in ``waits``.
+        ``rate`` is how often a node that will come back by itself may be reported, per second.
         """
         self.count += 1
         self._learn(tick, len(nodes), rate)
@@ -139,14 +137,13 @@ class Absences:
                     del table[node]
             for node in sorted(node for node in nodes if node not in self.last_seen):
                 self.last_seen[node] = self.count, tick.index
-        limits = self.limit_s, SILENT_S, REPEAT_S, RETURN_S
-        limit, shortest, repeat, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
-        latest = self.count - min(shortest if waits else limit, back)
+        limits = self.limit_s, REPEAT_S, RETURN_S
+        limit, repeat, back = (ceil(s * NS_PER_S / tick.period_ns) for s in limits)
+        latest = self.count - min(limit, back)
         for node in sorted([node for node, (count, _) in self.last_seen.items() if count <= latest]):
             count, index = self.last_seen[node]
             stop = self.stopped.get(node)
-            usual = shortest if node in waits else limit
-            least = usual if stop is None else back if stop[1] else longest + 1
+            least = limit if stop is None else back if stop[1] else longest + 1
             if not least <= self.count - count <= longest or not self._is_here(node):
                 continue
             if self.count - self.reported.get(node, -repeat) < repeat:

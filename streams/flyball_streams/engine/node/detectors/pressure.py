@@ -29,7 +29,6 @@ from flyball_models.anomaly import link_errors, tail
 from flyball_streams.engine.budget import HELD_UP_SHARE
 from flyball_streams.engine.node.detector import CellTick, Detector
 from flyball_streams.engine.node.detectors.neighbours import Neighbours
-from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.packing import arrays, like
 
 RESOURCES = ("cpu", "memory", "io")
@@ -119,7 +118,7 @@ class Pressure(Detector[State]):
         size = np.concatenate([self.model.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
         loud = np.concatenate([waits, struck]) & (size >= self.tail.limit[:, None]) & (work >= 0)
         if (errors > 0).any() and (hung := self.hung(tick.end_ns)):
-            loud[len(WAITS) :] |= (errors > 0) & (size[len(WAITS) :] >= FEW) & _marked(seen.nodes_with(hung), table)
+            loud[len(WAITS) :] |= (errors > 0) & (size[len(WAITS) :] >= FEW) & _of(hung, seen)
         self._learn(size, work, means.elapsed_s, HELD_UP_SHARE * seen.node_rate / KINDS)
         self.reported = {key: at_ns for key, at_ns in self.reported.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
         held_up, errors_of = loud[: len(WAITS)], loud[len(WAITS) :]
@@ -234,10 +233,13 @@ class Pressure(Detector[State]):
         self.neighbours.load(state["neighbours"])
 
 
-def _marked(nodes: set[str], table: SubjectTable) -> NDArray[np.bool_]:
-    """Which hosts of a table are among the nodes, [N]."""
-    found = np.zeros(table.capacity, np.bool_)
-    found[[table.slots[node] for node in nodes if node in table.slots]] = True
+def _of(workloads: set[str], seen: CellTick) -> NDArray[np.bool_]:
+    """Hosts that run some of the workloads, [N]."""
+    found = np.zeros(seen.hosts.capacity, np.bool_)
+    held = seen.tenancy.workloads_of_node
+    found[
+        [seen.hosts.slots[node] for node in held if node in seen.hosts.slots and not held[node].isdisjoint(workloads)]
+    ] = True
     return found
 
 
