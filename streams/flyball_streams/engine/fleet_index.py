@@ -93,11 +93,16 @@ class FleetIndex:
         """Replicas of a workload on a node, without those that have all their GPUs elsewhere by now.
 
         The inventory of a silent node is the last that it sent, and still lists replicas that were moved off it since.
+        So of two nodes that list a replica, it is on the one with the newer inventory.
         """
         spec = self.spec(workload)
         gpus = max(1.0, spec.gpus_per_replica) if spec is not None else 1.0
         here = [replica for replica in self.replicas(workload) if replica.node == node]
-        return [r for r in here if sum(len(p.devices) for p in self.parts(workload, r.name) if p.node != node) < gpus]
+
+        def elsewhere(part: Replica) -> bool:
+            return part.node != node and self.inventories[part.node].time_ns >= self.inventories[node].time_ns
+
+        return [r for r in here if sum(len(p.devices) for p in self.parts(workload, r.name) if elsewhere(p)) < gpus]
 
     def held(self, workload: str) -> Held:
         """Replicas and GPUs that a workload holds."""

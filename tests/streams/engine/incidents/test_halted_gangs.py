@@ -80,3 +80,15 @@ def test_a_rank_that_has_left_is_neither_moved_again_nor_blamed_for_the_next_han
     assert ("workload", "train") in {(i.level, i.workload) for i in later if i.status == "open"}
     harness.at(2010, ports("node-1", 2010))
     assert {p.node for p in proposed(harness, 2010)} == {"node-1"}
+
+
+def test_a_rank_leaves_the_next_node_that_is_silent_though_the_first_still_lists_it() -> None:
+    before = nodes(4)
+    harness = IncidentHarness(*before)
+    harness.at(10, hang(10))
+    harness.at(80, silent("node-2", 80, 5))
+    harness.know(replace(moved_to(before[2], before[3]), time_ns=before[2].time_ns + 1))
+    harness.at(2000, silent("node-2", 2000, 5), silent("node-3", 2000, 1990), hang(2000))
+    assert {(p.node, p.replica) for p in proposed(harness, 2000)} == {
+        ("node-3", f"{n}-{row}") for n in (2, 3) for row in range(8)
+    }
