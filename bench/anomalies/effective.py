@@ -60,6 +60,8 @@ SLOW_PER_GPU_DAY = 2.0 / 9_600
 SLOW_MEDIAN_S, SLOW_SIGMA, SLOWEST = 600.0, 1.29, 0.6
 ENDS_S = {"gpu": 60.0, "host": 340.0, "network": 1_800.0, "hang": 1_800.0}
 """After this time the platform itself ends a job that a fault has stopped."""
+WAITS = frozenset({"network", "hang"})
+"""Faults that show to the platform only as a time-out of what all ranks wait for."""
 REPAIR_S = {"gpu": 14_400.0, "host": 14_400.0, "network": 3_600.0, "hang": 3_600.0}
 PROGRAM_ENDS_S = 60.0
 RESTART_AFTER_S = 240.0
@@ -228,8 +230,8 @@ class Wear:
         return next((r for r in self.plant.placement.placed[self.w] if r.number == number), None)
 
     def _waits_since_s(self, kind: str) -> float:
-        """When the last rank was ready, for faults that show as a time-out of what all ranks wait for."""
-        if ENDS_S[kind] != FLEET.collective_timeout_s:
+        """When the last rank was ready, s: a time-out counts from then; 0 for faults that show otherwise."""
+        if kind not in WAITS:
             return 0.0
         ready_ns = max(rank.ready_ns for rank in self.plant.placement.placed[self.w])
         return (ready_ns - self.plant.start_ns) / 1e9
@@ -321,8 +323,8 @@ def acting(
 ) -> dict[str, Any]:
     """The same with Flyball's decisions carried out.
 
-    Also how many of its moves were off a GPU that was well, how often it restarted the gang, and how often no strike
-    had made the gang hang then.
+    Also how many of its moves were off a GPU that was well, how often it restarted the gang, and how often the gang
+    waited for no rank then.
     """
     loop = Loop(config, WORKER)
     plant = loop.fleet.plant
@@ -335,13 +337,13 @@ def acting(
         wear.step()
         ill = [one.row for one in plant.faulty] + [row for _, row in wear.struck]
         struck |= {plant.site.nodes[int(plant.site.node_of[row])].name for row in ill}
-        decided = len(loop.decisions)
+        decided, waited = len(loop.decisions), bool(wear.faults.hangs)
         loop.run(1)
         ledger.add()
         off = [d for d in loop.decisions[decided:] if isinstance(d, Migrate)]
         stops = [d for d in loop.decisions[decided:] if isinstance(d, Preempt)]
         restarts += len(stops)
-        vain += 0 if wear.struck else len(stops)
+        vain += 0 if waited else len(stops)
         moves += len(off)
         needless += sum(d.from_node not in struck for d in off)
     ended = Counter(o.status for o in loop.outcomes if o.status != "accepted")

@@ -132,9 +132,13 @@ def spec_of(declared: Declared, layers: Sequence[Mapping[str, Any]], cell: str) 
     for layer in layers:
         fields |= layer
     if not {"min_replicas", "max_replicas"} & fields.keys():
-        stops = "restart_hung_after_s" if fields.get("restart_hung_after_s") is not None else "interruptible"
-        if stops != "interruptible" or str(fields.get("interruptible", "")).lower() == "true":
-            raise ValueError(f"{stops} needs limits of the replicas to come back to; set max_replicas")
+        allowed = {
+            "interruptible": str(fields.get("interruptible", "")).lower() == "true",
+            "restart_hung_after_s": fields.get("restart_hung_after_s") is not None,
+        }
+        if any(allowed.values()):
+            field = next(name for name, is_set in allowed.items() if is_set)
+            raise ValueError(f"{field} needs limits of the replicas to come back to; set max_replicas")
         fields |= {"min_replicas": declared.replicas, "max_replicas": declared.replicas}
     if declared.kind in _GANGS:
         fields.setdefault("gang_size", max(1, declared.replicas))  # it runs and stops as a whole

@@ -113,12 +113,12 @@ class Memory(msgspec.Struct):
     ``orders`` are by workload, ``moves`` by replica; ``again`` are proposals to move whose node the platform refused in
     this tick, and ``unsuitable`` the nodes that it refused, by workload. ``unhealthy`` maps devices to the time until
     which nothing is placed on them. ``preempted`` are workloads to restore, and ``restarted`` has the time at which one
-    that hung was started again. ``resized`` has the time of the last resize
-    of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
-    decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
-    newest decision about each target that later ones wait for, ``rescued`` that of rescues among them, ``rising`` the
-    growth that waits, and ``waits`` the workloads that wait until their victims are due. ``stocks`` are the machines of
-    pools, ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
+    that hung was started again. ``resized`` has the time of the last resize of a workload, ``resizing`` those whose
+    replicas do not all have the new resources yet. ``reports`` are reports, by decision, that no tick has applied yet;
+    ``backoff`` has the attempts without effect. ``decided`` is the time of the newest decision about each target that
+    later ones wait for, ``rescued`` that of rescues among them, ``rising`` the growth that waits, and ``waits`` the
+    workloads that wait until their victims are due. ``stocks`` are the machines of pools, ``wants`` the workloads that
+    lack room, and ``choices`` the machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}

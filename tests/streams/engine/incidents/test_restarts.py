@@ -127,6 +127,17 @@ def test_a_restart_that_is_not_carried_out_starts_nothing_and_is_tried_again(sta
     assert len(restart(harness, 700)) == 1
 
 
+def test_a_workload_of_which_other_work_has_taken_replicas_is_not_restarted() -> None:
+    """It would come back with those that are left, and the others would be forgotten."""
+    low = replace(TRAIN, interruptible=True, priority=1, max_replicas=4)
+    harness = ArbiterHarness(gang(1, *(f"train/{i}" for i in range(4))), low, spec("other", priority=9))
+    stop, _ = harness.at(0, proposal("other", tick(0), 2))
+    assert isinstance(stop, Preempt)
+    assert not stop.restarts
+    harness.know(gang(2, "train/0", "train/1", "other/0", "other/1"))
+    assert restart(harness, 100) == []
+
+
 def test_a_workload_of_which_a_rank_is_moved_is_not_stopped() -> None:
     harness = ArbiterHarness(gang(1, "train/0", "train/1"), node("m", 2), replace(TRAIN, gang_size=2, max_replicas=2))
     at_ = tick(0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Preempt, Proposal, Scale, WorkloadSpec
-from flyball_streams.engine.cell.actions.scale import start, stopped
+from flyball_streams.engine.cell.actions.scale import start, to_restore
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle, cited
 from flyball_streams.engine.cell.memory import RESTART_REST_S, Preempted
@@ -13,13 +13,13 @@ from flyball_streams.engine.cell.memory import RESTART_REST_S, Preempted
 def restart(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
     """Stop all replicas of a workload, to start them again.
 
-    They stop without a checkpoint, as they stand still. A workload that hangs again within an hour of a restart is not
-    restarted: the restart did not help.
+    They stop without a checkpoint, as they stand still. A workload is not restarted while other work has taken some of
+    its replicas, nor if it hangs again within an hour of a restart, which did not help then.
     """
     name, memory = p.workload, cycle.memory
     running, last = cycle.running(name), memory.restarted.get(name)
     moves = any(move.workload == name for move in memory.moves.values())
-    if not running or moves or cycle.believed(name) is not None:
+    if not running or moves or name in memory.preempted or cycle.believed(name) is not None:
         return
     if last is not None and cycle.now_ns - last < RESTART_REST_S * NS_PER_S:
         return
@@ -45,7 +45,7 @@ def start_again(cycle: Cycle) -> Iterator[Scale]:
 
     It has stopped when the actuator reports so: the last inventory of a node that has died still lists its replicas.
     """
-    for was, spec, _, wanted in stopped(cycle, restarts=True):
+    for was, spec, _, wanted in to_restore(cycle, restarts=True):
         name = spec.workload
         order = cycle.memory.orders.get(name)
         was.stopped |= not cycle.directory.held(name).replicas

@@ -62,13 +62,13 @@ def scale(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision
 def bring_back(cycle: Cycle) -> Iterator[Scale]:
     """Restore preempted workloads once no more important one has needed their room for the reversal cooldown."""
     hold_s = cycle.config.sizing.reversal_cooldown_s
-    for was, spec, running, wanted in stopped(cycle, restarts=False):
+    for was, spec, running, wanted in to_restore(cycle, restarts=False):
         if cycle.now_ns - was.since_ns < hold_s * 1e9 or cycle.resting(spec.workload, wanted - running):
             continue
         yield from start(cycle, spec, running, wanted, "it was preempted and there is room again", 0.8)
 
 
-def stopped(cycle: Cycle, *, restarts: bool) -> Iterator[tuple[Preempted, WorkloadSpec, int, int]]:
+def to_restore(cycle: Cycle, *, restarts: bool) -> Iterator[tuple[Preempted, WorkloadSpec, int, int]]:
     """Preempted workloads to restore, the most important first, with the replicas that run and those wanted.
 
     ``restarts``: those that were stopped to be started again, else all others. Workloads that are back are forgotten.

@@ -78,7 +78,7 @@ class Hanging(Detector[hang.State]):
                 yield _anomaly(seen, workload, still.slots, still.since_s, use, pause)
 
     def hung(self, now_ns: int) -> set[str]:
-        """Workloads whose hang was reported a moment ago; one that lasts is reported each minute."""
+        """Workloads that hang at a time in ns: the hang was reported in the last two minutes, and is each minute."""
         return {w for w, t in self.reported.items() if 0 <= now_ns - t < 2.0 * REPEAT_S * NS_PER_S}
 
     def _is_news(self, workload: str, now_ns: int) -> bool:

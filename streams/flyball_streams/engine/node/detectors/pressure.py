@@ -111,14 +111,15 @@ class Pressure(Detector[State]):
         waits = self._wait(share, means.elapsed_s)
         errors = means.values.take(ERROR_COLUMNS, axis=1).T * (means.elapsed_s / period_s)
         now_s, struck = tick.end_ns / NS_PER_S, np.zeros(errors.shape, np.bool_)
-        if (errors > 0).any():  # hardly ever
+        has_errors = bool((errors > 0).any())
+        if has_errors:  # hardly ever
             new = np.nan_to_num(errors).astype(np.float64)
             ports, struck = link_errors.step(self.model.ports, new, now_s, means.elapsed_s)
             self.model = self.model._replace(ports=ports)
         size = np.concatenate([self.model.high_s / np.float32(LASTS_S), self._bursts(now_s, means.elapsed_s)])
         loud = np.concatenate([waits, struck]) & (size >= self.tail.limit[:, None]) & (work >= 0)
-        if (errors > 0).any() and (hung := self.hung(tick.end_ns)):
-            loud[len(WAITS) :] |= (errors > 0) & (size[len(WAITS) :] >= FEW) & _of(hung, seen)
+        if has_errors and (hung := self.hung(tick.end_ns)):
+            loud[len(WAITS) :] |= (errors > 0) & (size[len(WAITS) :] >= FEW) & _hosts_of(hung, seen)
         self._learn(size, work, means.elapsed_s, HELD_UP_SHARE * seen.node_rate / KINDS)
         self.reported = {key: at_ns for key, at_ns in self.reported.items() if 0 <= tick.end_ns - at_ns < AGAIN_NS}
         held_up, errors_of = loud[: len(WAITS)], loud[len(WAITS) :]
@@ -233,13 +234,11 @@ class Pressure(Detector[State]):
         self.neighbours.load(state["neighbours"])
 
 
-def _of(workloads: set[str], seen: CellTick) -> NDArray[np.bool_]:
-    """Hosts that run some of the workloads, [N]."""
-    found = np.zeros(seen.hosts.capacity, np.bool_)
-    held = seen.tenancy.workloads_of_node
-    found[
-        [seen.hosts.slots[node] for node in held if node in seen.hosts.slots and not held[node].isdisjoint(workloads)]
-    ] = True
+def _hosts_of(workloads: set[str], seen: CellTick) -> NDArray[np.bool_]:
+    """Which hosts run some of the workloads, [N]."""
+    slots, found = seen.hosts.slots, np.zeros(seen.hosts.capacity, np.bool_)
+    names = [node for node, held in seen.tenancy.workloads_of_node.items() if not held.isdisjoint(workloads)]
+    found[[slots[name] for name in names if name in slots]] = True
     return found
 
 
