@@ -1,5 +1,6 @@
 """Scrapes one gateway: arrivals for each workload."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -60,26 +61,28 @@ class GatewayScraper(Poller[Requests]):
     def take(self) -> Requests:
         """Readings since the last call, by workload, else the last reading; empty if that is too old.
 
-        Rates are means of all readings in between: a single request must not be missed.
+        Rates are means of all readings in between, even if the page cannot be read any more: a single request must not
+        be missed.
         """
         self._hurry()
         with self._lock:
             since, self._since = self._since, []
             latest = self._latest() or {}
-        if len(since) < 2:
+        if not any(since):
             return latest
         return {
-            name: seen._replace(rate=_mean([one[name].rate for one in since if one])) for name, seen in latest.items()
+            name: latest.get(name, GatewayReading())._replace(rate=_mean([one[name].rate for one in since if one]))
+            for name in self._gateway.workloads.values()
         }
 
     def _read(self) -> Requests:
         samples = self._parsed(self._text())
-        now_s, longest_s, page = self._clock(), self._longest_s, self._gateway
+        now_s, page = self._clock(), self._gateway
         seen: Requests = {}
         absent: list[str] = []
         labelled = self._labelled(samples)
         for value, meter in self._meters.items():
-            requests = meter.take(labelled if value else samples, now_s, longest_s)
+            requests = meter.take(labelled if value else samples, now_s, math.inf)  # late is better than missed
             mine = [s for s in labelled if s.labels.get(page.label, value) == value] if value else samples
             rates = [s.value for s in mine if s.name == page.rate]
             found = GatewayReading(sum(rates) if rates else requests.request_rate, requests.queued, requests.active)

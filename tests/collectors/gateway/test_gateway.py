@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -142,6 +143,45 @@ def test_the_first_request_is_seen(name: str) -> None:
 
             until(seen)
             assert {request.path for request in server.requests} == {scenario.path}
+        finally:
+            collector.close()
+
+
+def test_a_request_counts_although_the_page_cannot_be_read_after_it() -> None:
+    with page_server() as server:
+        server.respond("/stats/prometheus", envoy("chat_v1"))
+        collector = GatewayCollector((gateway(server.url),))
+        try:
+            until(lambda: len(server.requests) > 2)
+            assert not rows(collector)[Gateway(workload="chat", name="edge")].rate > 0
+            server.respond("/stats/prometheus", envoy("chat_v1", refused=1))
+            answered = len(server.requests)
+            until(lambda: len(server.requests) > answered + 2)
+            server.respond("/stats/prometheus", status=503)
+            until(lambda: bool(collector.problems()["edge"]))
+            row = rows(collector)[Gateway(workload="chat", name="edge")]
+            assert row.rate > 0
+            assert math.isnan(row.active)
+            assert math.isnan(rows(collector)[Gateway(workload="chat", name="edge")].rate)
+        finally:
+            collector.close()
+
+
+def test_a_request_counts_although_the_page_comes_late() -> None:
+    late = 10 * QUICK["period_s"]
+    with page_server() as server:
+        server.respond("/stats/prometheus", envoy("chat_v1"))
+        collector = GatewayCollector((gateway(server.url),))
+        try:
+            until(lambda: len(server.requests) > 2)
+
+            def slow() -> str:
+                server.respond("/stats/prometheus", envoy("chat_v1", refused=1))
+                time.sleep(late)
+                return envoy("chat_v1", refused=1)
+
+            server.replies["/stats/prometheus"] = slow
+            until(lambda: rows(collector)[Gateway(workload="chat", name="edge")].rate > 0)
         finally:
             collector.close()
 
