@@ -1,13 +1,18 @@
 """The burn-in of a node: on this machine's CPU, for no GPU was at hand."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any, cast
 
+import jax
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from flyball_cli.burn_in import run
+from flyball_cli.burn_in import all_reduce, run
 from flyball_cli.burn_in.trial import Trial, wrong_sums
 from flyball_cli.main import flyball
 from flyball_contracts.burn_in import BurnIn, Device, read, summary, unchecked
@@ -60,6 +65,52 @@ def test_a_device_that_breaks_off_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Trial, "round", lost)
     assert run.burn_in(0.0).problems == ("cpu 0: RuntimeError: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error",)
+
+
+def test_a_device_that_hangs_is_named_and_the_process_ends(tmp_path: Path) -> None:
+    """In a process of its own, as only its end shows that nothing holds it."""
+    spoiled = (
+        "import time\n"
+        "from flyball_cli.burn_in import run\n"
+        "from flyball_cli.burn_in.trial import Trial\n"
+        "run.STUCK_S = 1.0\n"
+        "Trial.round = lambda *_: time.sleep(600)\n"
+        "from flyball_cli.main import flyball\n"
+        "flyball(['doctor', '--burn-in', '0'])\n"
+    )
+    result = tmp_path / "result"
+    done = _run("-c", spoiled, FLYBALL_CHECK_RESULT=str(result))
+    assert done.returncode == 1, done.stderr
+    found = read(done.stdout)
+    assert found is not None
+    assert found.problems == ("cpu 0 has not ended after 1 s",)
+    assert json.loads(result.read_text())["passed"] is False
+
+
+def test_several_devices_add_up_numbers_together() -> None:
+    done = _run("-m", "flyball_cli", "doctor", "--burn-in", "0", XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert done.returncode == 0, done.stderr
+    found = read(done.stdout)
+    assert found is not None
+    assert (found.passed, len(found.devices)) == (True, 4)
+
+
+def test_a_sum_that_is_wrong_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = cast("list[Any]", jax.local_devices())  # pyright: ignore[reportUnknownMemberType]
+    assert all_reduce.AllReduce(devices).round(3) == {}
+    right = all_reduce.total
+
+    def spoiled(values: jax.Array) -> jax.Array:
+        return right(values) + np.uint32(1)
+
+    monkeypatch.setattr(all_reduce, "total", spoiled)
+    assert all_reduce.AllReduce(devices).round(3) == {0: "a sum over all devices is wrong here"}
+
+
+def _run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], env=os.environ | more, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_a_device_much_slower_than_its_peers_is_not_well() -> None:

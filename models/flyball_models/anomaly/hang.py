@@ -6,8 +6,9 @@ when the device works. A device hangs when that has lasted `least_s` seconds and
     utilisation >= busy, power <= share * usual power, SM activity <= share * usual activity where it is known
 
 and power stays below the level at which a power limit would hold it. The usual values are means over the ticks in which
-the device was busy and did not look hung; such ticks must have been observed for `warm_s`. The rule and its constants
-are ours.
+the device was busy and did not look hung; such ticks must have been observed for `warm_s`, or be known of the same work
+elsewhere (:func:`adopt`). Ranks that are ready spin until the last one is: where the work has not run for `settled_s`
+yet, a hang must have lasted `start_s`. The rule and its constants are ours.
 
 Shapes: N devices.
 """
@@ -32,6 +33,8 @@ class Config(NamedTuple):
     least_s: float = 15.0
     warm_s: float = 120.0
     usual_s: float = 600.0
+    settled_s: float = 30.0
+    start_s: float = 300.0
     capped: float = 0.85
 
 
@@ -39,12 +42,17 @@ DEFAULT = Config()
 
 
 class State(NamedTuple):
-    """All [N]: mean power in W and SM activity while busy, the observed time of both, time it has looked hung, s."""
+    """All [N]: mean power in W and SM activity while busy, and times in s.
+
+    `seen_s` is the time in which both were observed, `hung_s` that for which it has looked hung, and `worked_s`
+    the part of `seen_s` in which its present work has run on it.
+    """
 
     power_w: Floats
     activity: Floats
     seen_s: Floats
     hung_s: Floats
+    worked_s: Floats
 
 
 class Inputs(NamedTuple):
@@ -59,6 +67,13 @@ class Inputs(NamedTuple):
 def init(n: int) -> State:
     """Return the state of `n` devices that were never busy."""
     return State(*(np.zeros(n, np.float32) for _ in State._fields))
+
+
+def adopt(state: State, slots: NDArray[np.int64], power_w: Floats, activity: Floats, config: Config = DEFAULT) -> State:
+    """Return the state with usual values, [K] each, for K devices whose work has run elsewhere."""
+    power, active, seen = state.power_w.copy(), state.activity.copy(), state.seen_s.copy()
+    power[slots], active[slots], seen[slots] = power_w, activity, np.float32(config.warm_s)
+    return state._replace(power_w=power, activity=active, seen_s=seen)
 
 
 def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> tuple[State, NDArray[np.bool_]]:
@@ -79,4 +94,6 @@ def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> 
     active = works & np.isfinite(x.activity)
     activity = state.activity + gain * np.where(active, x.activity - state.activity, np.float32(0.0))
     hung = np.where(looks, state.hung_s + period, np.where(known, np.float32(0.0), state.hung_s))
-    return State(power, activity, seen, hung), looks & (hung >= max(config.least_s, 3.0 * period_s))
+    worked = np.where(works, state.worked_s + period, state.worked_s)
+    least_s = np.where(state.worked_s >= config.settled_s, config.least_s, config.start_s)
+    return State(power, activity, seen, hung, worked), looks & (hung >= np.maximum(least_s, 3.0 * period_s))

@@ -46,10 +46,10 @@ class TrainingLoad:
         busy = speed[of] / np.maximum(running.pace[rows], 1e-3)  # the rest of the time it waits for the slowest
         use = np.where(runs[of], full[of] * (0.55 + 0.45 * busy), 1.0)
         work = np.where(runs[of], full[of] * busy, HUNG_WORK)
-        rest = saved[of]
+        rest = np.where(runs, saved, 0.0)[of]  # a gang that hangs writes no checkpoint
         running.use[rows] = np.where(whole[of], np.clip((1.0 - rest) * use + rest * CHECKPOINT, 0.0, 1.0), WAITING)
         running.work[rows] = np.where(whole[of], np.clip((1.0 - rest) * work + rest * 0.05, 0.0, 1.0), 0.01)
-        running.io[rows] = np.where(runs, saved, 0.0)[of]
+        running.io[rows] = rest
         running.report[rows, STEP_TIME] = step_s[of]
 
     def keep(self, i: int, share: float) -> None:

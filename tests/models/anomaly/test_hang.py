@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from flyball_models.anomaly import hang
 
@@ -48,3 +49,29 @@ def test_who_was_never_seen_at_work_does_not_hang() -> None:
     for _ in range(600):
         state, found = hang.step(state, one, 1.0)
         assert not found.any()
+
+
+def floats(*values: float) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
+def test_work_that_is_known_from_elsewhere_hangs_at_its_start_if_that_lasts_for_minutes() -> None:
+    state = hang.adopt(hang.init(3), np.array([0, 2]), floats(600.0, 600.0), floats(0.8, 0.0))
+    one = hang.Inputs(np.ones(3, np.float32), floats(0.01, 0.01, np.nan), floats(*[150.0] * 3), floats(*[700.0] * 3))
+    after = dict[int, int]()
+    for i in range(400):
+        state, found = hang.step(state, one, 1.0)
+        for device in np.flatnonzero(found).tolist():
+            after.setdefault(device, i + 1)
+    assert after == {0: 300, 2: 300}, "device 1 has no work that is known"
+
+
+def test_work_that_runs_again_is_judged_as_before() -> None:
+    state = hang.adopt(hang.init(1), np.array([0]), floats(600.0), floats(0.8))
+    spins = hang.Inputs(floats(1.0), floats(0.01), floats(150.0), floats(700.0))
+    works = hang.Inputs(floats(0.97), floats(0.8), floats(590.0), floats(700.0))
+    hung: list[bool] = []
+    for x in [spins] * 100 + [works] * 30 + [spins] * 20:
+        state, found = hang.step(state, x, 1.0)
+        hung.append(bool(found[0]))
+    assert hung == [False] * 144 + [True] * 6

@@ -34,8 +34,9 @@ def command(
 
     Exits 0 even when something is missing: it explains, it does not judge. With --nvml it judges the agent: value
     beside value of NVIDIA's own binding, and exit status 1 where they differ or the agent lacks one. With --burn-in it
-    loads every GPU that jax sees (the CPU, where --gpus requests none and there is none): matrix products, memory, and
-    transfers, each compared exactly. It prints one line of JSON with rates, and exits 1 where anything is wrong.
+    loads every GPU that jax sees (the CPU, where --gpus requests none and there is none): matrix products, memory,
+    transfers, and sums over all GPUs, each compared exactly. It prints one line of JSON with rates, and exits 1 where
+    anything is wrong or has not ended after five minutes.
 
     \b
     Example:
@@ -79,7 +80,7 @@ def command(
 
 def _burn_in(seconds: float, gpus: int) -> int:
     """Print the result, and write it to the file that the platform requests; exit status 1 for an unhealthy device."""
-    from flyball_cli.burn_in.run import burn_in
+    from flyball_cli.burn_in.run import burn_in, is_stuck
 
     found = burn_in(seconds, gpus)
     line = msgspec.json.encode(found).decode()
@@ -89,6 +90,9 @@ def _burn_in(seconds: float, gpus: int) -> int:
             Path(path).write_text(line + "\n")
         except OSError as error:
             raise click.UsageError(f"{RESULT}: {path}: {error}") from error
+    if is_stuck():
+        sys.stdout.flush()
+        os._exit(1)
     return int(not found.passed)
 
 

@@ -50,12 +50,17 @@ class Arbiter:
         self.memory.receive(outcome)
 
     def decide(
-        self, tick: Tick, proposals: list[Proposal], permits: Callable[[Proposal], bool] = lambda _: True
+        self,
+        tick: Tick,
+        proposals: list[Proposal],
+        permits: Callable[[Proposal], bool] = lambda _: True,
+        is_checked: Callable[[str], bool] = lambda _: False,
     ) -> Iterator[AnyDecision]:
         """Decisions of one tick, at most one about a subject, in a fixed order, of proposals that are permitted.
 
         Replicas leave failing devices first, then straggling ones; pauses follow, which make room, and restarts of what
         hangs, then scaling by priority, on machines that are chosen for it where there are offers, then resizes.
+        A workload that was stopped to be restarted does not start while ``is_checked`` says that its nodes are checked.
         Preempted workloads are restored when no workload lacks room. Last, machines are bought for replicas without
         room, and empty machines are returned.
         """
@@ -85,7 +90,7 @@ class Arbiter:
                 yield from pause(cycle, p, spec)
             elif p.action == "restart":
                 yield from restart(cycle, p, spec)
-        yield from start_again(cycle)
+        yield from start_again(cycle, is_checked)
         choice = Choice(cycle, self._holdings, machines.pools)
         self.choices = choice.chosen
         for p, spec in known:

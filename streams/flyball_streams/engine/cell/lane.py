@@ -166,7 +166,7 @@ class CellLane:
             incidents.close_silent(arbiter.memory.unhealthy, tick, symptoms)
             records: list[Record] = []
             proposals = [*proposals, *incidents.proposals(tick)]
-            for decision in arbiter.decide(tick, proposals, incidents.permits):
+            for decision in arbiter.decide(tick, proposals, incidents.permits, incidents.is_checked):
                 incidents.note(decision)
                 records.append(decision)
             records += arbiter.choices

@@ -17,8 +17,6 @@ from flyball_streams.engine.fleet_index import FleetIndex
 
 UNDER_WAY_S = 3600.0
 """An operation without a new report for this long counts as lost."""
-RESTART_REST_S = 3600.0
-"""A workload that hangs again within this time after a restart is not restarted again."""
 SEEN_S = 60.0
 """Agents publish inventories twice a minute: an order that is done shows in them within this time."""
 
@@ -112,13 +110,12 @@ class Memory(msgspec.Struct):
 
     ``orders`` are by workload, ``moves`` by replica; ``again`` are proposals to move whose node the platform refused in
     this tick, and ``unsuitable`` the nodes that it refused, by workload. ``unhealthy`` maps devices to the time until
-    which nothing is placed on them. ``preempted`` are workloads to restore, and ``restarted`` has the time at which one
-    that hung was started again. ``resized`` has the time of the last resize of a workload, ``resizing`` those whose
-    replicas do not all have the new resources yet. ``reports`` are reports, by decision, that no tick has applied yet;
-    ``backoff`` has the attempts without effect. ``decided`` is the time of the newest decision about each target that
-    later ones wait for, ``rescued`` that of rescues among them, ``rising`` the growth that waits, and ``waits`` the
-    workloads that wait until their victims are due. ``stocks`` are the machines of pools, ``wants`` the workloads that
-    lack room, and ``choices`` the machines that were chosen for workloads.
+    which nothing is placed on them. ``preempted`` are workloads to restore. ``resized`` has the time of the last resize
+    of a workload, ``resizing`` those whose replicas do not all have the new resources yet. ``reports`` are reports, by
+    decision, that no tick has applied yet; ``backoff`` has the attempts without effect. ``decided`` is the time of the
+    newest decision about each target that later ones wait for, ``rescued`` that of rescues among them, ``rising`` the
+    growth that waits, and ``waits`` the workloads that wait until their victims are due. ``stocks`` are the machines of
+    pools, ``wants`` the workloads that lack room, and ``choices`` the machines that were chosen for workloads.
     """
 
     orders: dict[str, Order] = {}
@@ -127,7 +124,6 @@ class Memory(msgspec.Struct):
     unsuitable: dict[str, Unsuitable] = {}
     unhealthy: dict[str, int] = {}
     preempted: dict[str, Preempted] = {}
-    restarted: dict[str, int] = {}
     resized: dict[str, int] = {}
     resizing: dict[str, Resizing] = {}
     reports: dict[str, Report] = {}
@@ -159,7 +155,6 @@ class Memory(msgspec.Struct):
         }
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now}
         self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
-        self.restarted = {name: at for name, at in self.restarted.items() if 0 <= now - at < RESTART_REST_S * NS_PER_S}
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
         self.resizing = {
             name: it

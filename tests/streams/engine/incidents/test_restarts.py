@@ -1,4 +1,4 @@
-"""Work that hangs for a reason that nothing shows is stopped and started again, once, where its owner allows it."""
+"""Work that hangs for a reason that nothing shows is stopped and started again where its owner allows it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.streams.engine.incident_harness import IncidentHarness, moved, silenc
 from tests.streams.engine.scene import CELL, START_NS, Out, incoming_records, spec, tick
 
 from flyball_contracts.config.fleet import Batch, FleetConfig, GridZone, NodePool, Training
-from flyball_contracts.records import AnyDecision, Incident, Migrate, Preempt, Proposal, Scale, Symptom
+from flyball_contracts.records import AnyDecision, Check, Incident, Migrate, Preempt, Proposal, Scale, Symptom
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.hardware.faults import Faults, FaultyGpu
 from flyball_simulator.loads import Moment
@@ -98,8 +98,24 @@ def test_all_replicas_stop_and_as_many_start_once_none_is_left() -> None:
     assert [(d.workload, d.replicas) for d in others if isinstance(d, Scale)] == [("other", 2)], "its room is its own"
     harness.know(gang(4, "train/2", "train/3", "other/0", "other/1"))
     harness.report(start, "done")
-    assert restart(harness, 100) == [], "it hangs again: a restart does not help"
-    assert len(restart(harness, 3700)) == 1
+    assert harness.at(99) == []
+    assert len(restart(harness, 100)) == 1
+
+
+def test_what_has_stopped_waits_for_checks_of_its_nodes_and_others_do_not_get_its_room() -> None:
+    harness = ArbiterHarness(gang(1, "train/0", "train/1"), replace(TRAIN, gang_size=2, max_replicas=2), spec("other"))
+    (stop,) = restart(harness, 0)
+    harness.know(gang(2))
+    harness.report(stop, "done")
+
+    def decided(index: int, *, checked: bool) -> list[tuple[str, int]]:
+        others = [proposal("other", tick(index), 4)]
+        made = list(harness.arbiter.decide(tick(index), others, is_checked=lambda name: checked and name == "train"))
+        assert all(isinstance(one, Scale) for one in made)
+        return [(one.workload, one.replicas) for one in made if isinstance(one, Scale)]
+
+    assert decided(10, checked=True) == [("other", 2)]
+    assert decided(20, checked=False) == [("train", 2)]
 
 
 def test_a_rank_that_only_a_dead_node_still_lists_holds_nothing_up() -> None:
@@ -167,7 +183,7 @@ class Loop(ClosedLoop):
     """The loop, and the incidents."""
 
     def __init__(self, *, stays: bool) -> None:
-        pool = NodePool(name="pool", sku="h100", nodes=3, zone="z", gpus_per_node=4)
+        pool = NodePool(name="pool", sku="h100", nodes=4, zone="z", gpus_per_node=4)
         fleet = FleetConfig(
             cell=CELL, tick_s=10.0, zones=(GridZone(name="z"),), pools=(pool,), services=(), notebooks=(),
             trainings=(Training(name="train", pools=("pool",), replicas=4, gpus_per_replica=2, cold_start_s=60.0),),
@@ -202,7 +218,22 @@ def test_a_gang_whose_hang_ends_with_its_processes_trains_on_within_minutes() ->
     assert [(a.type, a.status) for a in incident.actions] == [("Preempt", "done")]
 
 
-def test_a_gang_whose_hang_stays_with_a_gpu_is_restarted_once() -> None:
+def test_a_gang_whose_hang_stays_with_a_gpu_trains_on_without_its_node() -> None:
+    """It is reported again though the gang has not worked on its GPUs since, and a check finds the node."""
     loop = Loop(stays=True)
-    loop.run(300)
-    assert [type(d) for d in loop.decisions] == [Preempt, Scale]
+    loop.run(130)
+    assert [type(d) for d in loop.decisions] == [Preempt, Scale, Preempt, Check, Scale]
+    second, check = loop.decisions[2:4]
+    assert isinstance(check, Check)
+    assert (second.time_ns - loop.fleet.start_ns) / 1e9 <= 1200.0
+    assert "its nodes are checked before it starts" in second.reason
+    plant = loop.fleet.plant
+    w = plant.workload("train")
+    assert (plant.ready(w), plant.hung(w)) == (4, False)
+    bad = plant.site.nodes[int(plant.site.node_of[0])].name
+    assert check.node == bad
+    assert bad not in {plant.site.nodes[rank.node].name for rank in plant.placement.placed[w]}
+    failed = [o for o in loop.outcomes if o.status == "failed"]
+    assert [o.decision for o in failed] == [check.id]
+    (incident,) = (i for i in loop.incidents.values() if any(a.type == "Check" for a in i.actions))
+    assert incident.workload == "train"

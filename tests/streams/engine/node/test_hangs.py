@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from tests.streams.engine.node.test_profiles import CHOSEN, COMPUTE, frames, lanes
-from tests.streams.engine.scene import FIRST, Cell, Out, inventory, spec
+from tests.streams.engine.scene import FIRST, Cell, Out, incoming_records, inventory, spec
 
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import HOST
@@ -149,6 +150,56 @@ def test_few_errors_of_a_port_show_where_a_hang_comes_from_and_nothing_else() ->
     (opened,) = {(i.level, i.node, i.cause) for i in out.of(Incident) if i.status == "open" and i.level == "node"}
     assert opened == ("node", "node-1", "network")
     assert {d.from_node for d in out.of(Migrate)} == {"node-1"}
+
+
+SPINS = WORKS | {"nvidia.gpu.sm.activity": 0.02, "hw.power": 90.0}
+
+
+def restarted(course: Course, workload: str = "a") -> None:
+    """The gang has stopped, and starts on the other half of the node."""
+    agent = course.cell.agents[0]
+    held = tuple(Allocation(workload=workload, replica=f"a-{i}", devices=(4 + i,)) for i in range(4))
+    agent.inventory = replace(agent.inventory, epoch=2, time_ns=(FIRST + course.at) * NS_PER_S, allocations=held)
+    course.cell.feed(incoming_records(agent.inventory))
+
+
+def on_half_a_node() -> Course:
+    held = tuple(Allocation(workload="a", replica=f"a-{i}", devices=(i,)) for i in range(4))
+    records = [spec(name, kind="training", max_replicas=4) for name in ("a", "b")]
+    course = Course(Cell(inventory("node-1", 8, held), records=records, config=CHOSEN))
+    course.run(300, WORKS)
+    return course
+
+
+def test_what_hangs_again_on_other_gpus_is_found_though_it_has_not_worked_there() -> None:
+    course = on_half_a_node()
+    assert course.hangs(60, SPINS) != []
+    restarted(course)
+    assert course.hangs(60, IDLE, STUCK) == [], "it starts"
+    found = course.hangs(400, SPINS, STUCK)
+    assert found[:1] == [300]
+
+
+def test_ranks_that_spin_until_the_last_one_is_ready_do_not_hang() -> None:
+    course = on_half_a_node()
+    restarted(course)
+    assert course.hangs(280, SPINS, STUCK) == []
+    assert course.hangs(300, WORKS) == []
+    assert course.hangs(60, SPINS)[0] <= 30, "once it has worked, it is judged as before"
+
+
+def test_work_that_has_not_worked_anywhere_is_not_said_to_hang() -> None:
+    course = on_half_a_node()
+    restarted(course, "b")
+    assert course.hangs(600, SPINS, STUCK) == []
+
+
+def test_what_is_known_of_work_outlives_the_process() -> None:
+    course = on_half_a_node()
+    (lane,) = course.cell.engine.nodes.values()
+    lane.restore(lane.snapshot())
+    restarted(course)
+    assert course.hangs(400, SPINS, STUCK)[:1] == [300]
 
 
 def test_a_restart_in_the_middle_of_a_hang_changes_nothing() -> None:

@@ -1,27 +1,24 @@
 """Restarts work that hangs: all its replicas stop, then as many start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Preempt, Proposal, Scale, WorkloadSpec
 from flyball_streams.engine.cell.actions.scale import start, to_restore
 from flyball_streams.engine.cell.backoff import Attempt
 from flyball_streams.engine.cell.cycle import Cycle, cited
-from flyball_streams.engine.cell.memory import RESTART_REST_S, Preempted
+from flyball_streams.engine.cell.memory import Preempted
 
 
 def restart(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
     """Stop all replicas of a workload, to start them again.
 
     They stop without a checkpoint, as they stand still. A workload is not restarted while other work has taken some of
-    its replicas, nor if it hangs again within an hour of a restart, which did not help then.
+    its replicas.
     """
     name, memory = p.workload, cycle.memory
-    running, last = cycle.running(name), memory.restarted.get(name)
+    running = cycle.running(name)
     moves = any(move.workload == name for move in memory.moves.values())
     if not running or moves or name in memory.preempted or cycle.believed(name) is not None:
-        return
-    if last is not None and cycle.now_ns - last < RESTART_REST_S * NS_PER_S:
         return
     made = Attempt("stop", "", running, 0)
     waited = cycle.admit(name, made)
@@ -40,17 +37,19 @@ def restart(cycle: Cycle, p: Proposal, spec: WorkloadSpec) -> Iterator[Preempt]:
     )
 
 
-def start_again(cycle: Cycle) -> Iterator[Scale]:
+def start_again(cycle: Cycle, is_checked: Callable[[str], bool]) -> Iterator[Scale]:
     """Start what has stopped to be restarted; this need not wait for the rate limit.
 
     It has stopped when the actuator reports so: the last inventory of a node that has died still lists its replicas.
+    While its nodes are checked, room is kept for it.
     """
     for was, spec, _, wanted in to_restore(cycle, restarts=True):
         name = spec.workload
         order = cycle.memory.orders.get(name)
         was.stopped |= not cycle.directory.held(name).replicas
         was.stopped |= order is not None and not order.replicas and order.report.status == "done"
-        if was.stopped:
-            for decision in start(cycle, spec, 0, wanted, "it was stopped to be restarted", 0.95, emergency=True):
-                cycle.memory.restarted[name] = cycle.now_ns
-                yield decision
+        if was.stopped and is_checked(name):
+            for _ in range(wanted):
+                cycle.placement.place(spec)
+        elif was.stopped:
+            yield from start(cycle, spec, 0, wanted, "it was stopped to be restarted", 0.95, emergency=True)

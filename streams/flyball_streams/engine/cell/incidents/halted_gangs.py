@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Evidence, Proposal, Symptom, Tick
-from flyball_streams.engine.cell.incidents.node_evidence import NOT_THE_NODE
+from flyball_streams.engine.cell.incidents.interventions import SETTLE_S
+from flyball_streams.engine.cell.incidents.nodes.node_evidence import NOT_THE_NODE
 from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
+from flyball_streams.engine.cell.incidents.restarts import MOST_RESTARTS, Restarts
 from flyball_streams.engine.fleet_index import FleetIndex, Replica
 
 HANG = "hang"
@@ -38,12 +40,13 @@ def moves_off(cell: str, incidents: Iterable[OpenIncident], directory: FleetInde
 
 
 def restarts(
-    cell: str, hangs: Iterable[tuple[Symptom, OpenIncident]], directory: FleetIndex, tick: Tick
+    cell: str, hangs: Iterable[tuple[Symptom, OpenIncident]], before: Restarts, directory: FleetIndex, tick: Tick
 ) -> Iterator[Proposal]:
     """Proposals to restart workloads of which a hang was reported in this tick, each with its incident.
 
     There is none while the incident is silenced, or has a cause: a program that has crashed starts by itself, work
-    leaves what is faulty, and what follows from a decision of ours is over soon.
+    leaves what is faulty, and what follows from a decision of ours is over soon, or has another cause. Nor is there one
+    if restarts and checks of the nodes have not helped ``before``.
     """
     for hang, incident in hangs:
         spec = directory.spec(hang.workload)
@@ -51,13 +54,16 @@ def restarts(
         lasts_s = (hang.time_ns - hang.since_ns) / NS_PER_S
         if after_s is None or lasts_s < after_s or incident.status != "open":
             continue
-        if incident.silence or incident.cause != "unknown":
+        explained = incident.cause != "unknown" and not (incident.cause == "intervention" and lasts_s >= SETTLE_S)
+        if incident.silence or explained or before.count(hang.workload) >= MOST_RESTARTS:
             continue
+        again = "; it was restarted within the hour, so its nodes are checked before it starts"
         yield Proposal(
             id=record_id("Proposal", "restart", cell, hang.workload, tick.index),
             action="restart",
             workload=hang.workload,
-            reason=f"it has stood still for {lasts_s:.0f} s, and nothing shows where that comes from",
+            reason=f"it has stood still for {lasts_s:.0f} s, and nothing shows where that comes from"
+            + (again if before.count(hang.workload) else ""),
             confidence=CONFIDENCE,
             evidence=(
                 Evidence(name=HANG, value=lasts_s, unit="s", record=hang.record),

@@ -16,6 +16,7 @@ from flyball_contracts.records import (
     Outcome,
     Preempt,
     Proposal,
+    Scale,
     Symptom,
     Tick,
 )
@@ -24,10 +25,11 @@ from flyball_streams.engine.cell.incidents.correlate import Correlation
 from flyball_streams.engine.cell.incidents.halted_gangs import HANG, moves_off, restarts
 from flyball_streams.engine.cell.incidents.interventions import VOID, Interventions
 from flyball_streams.engine.cell.incidents.limits import passes
-from flyball_streams.engine.cell.incidents.node_evidence import NOT_THE_NODE, cited_by, independent
+from flyball_streams.engine.cell.incidents.nodes.node_evidence import NOT_THE_NODE, cited_by, independent
+from flyball_streams.engine.cell.incidents.nodes.quarantine import PERSISTS_S, Quarantine, QuarantinedNode, most_out
 from flyball_streams.engine.cell.incidents.open_incident import RANK, OpenIncident
-from flyball_streams.engine.cell.incidents.quarantine import PERSISTS_S, Quarantine, QuarantinedNode, most_out
 from flyball_streams.engine.cell.incidents.responses import Responses
+from flyball_streams.engine.cell.incidents.restarts import Failure, Restarts
 from flyball_streams.engine.cell.incidents.slow_replicas import SlowReplicas
 from flyball_streams.engine.cell.incidents.summary import incident_record, severity_order
 from flyball_streams.engine.fleet_index import FleetIndex
@@ -47,13 +49,17 @@ SILENT_FOR_S = 75.0
 
 
 class IncidentState(msgspec.Struct):
-    """State for a snapshot: open incidents, decisions, suppressed anomalies, quarantined nodes and slow replicas."""
+    """State for a snapshot.
+
+    Open incidents, decisions, suppressed anomalies, quarantined nodes, slow replicas, and restarts of what hangs.
+    """
 
     incidents: dict[str, OpenIncident] = {}
     interventions: Interventions = msgspec.field(default_factory=Interventions)
     suppressed: dict[str, int] = {}
     quarantine: Quarantine = msgspec.field(default_factory=Quarantine)
     slow: SlowReplicas = msgspec.field(default_factory=SlowReplicas)
+    restarts: Restarts = msgspec.field(default_factory=Restarts)
 
 
 class IncidentManager:
@@ -80,6 +86,9 @@ class IncidentManager:
     def receive(self, outcome: Outcome) -> None:
         """Apply an outcome to the incidents that have its decision among their actions, and to a node's check."""
         self.state.quarantine.receive(outcome)
+        failure = self.state.restarts.receive(outcome)
+        if failure is not None:
+            self._fail(failure, outcome.time_ns)
         if outcome.status in VOID and outcome.type == "Migrate":
             self.state.quarantine.take_back(outcome)
         action = self.state.interventions.receive(outcome)
@@ -93,6 +102,9 @@ class IncidentManager:
         self.responses.read()
         self._leaving, self._hangs, self._now_ns = set(), [], now_ns
         state.interventions.forget(now_ns)
+        state.restarts.forget(now_ns)
+        for failure in state.restarts.lapsed(now_ns):
+            self._fail(failure, now_ns)
         state.suppressed = {name: at for name, at in state.suppressed.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
         order = sorted(
             symptoms, key=lambda s: (-RANK[s.strength], s.since_ns, s.node, s.device, s.workload, s.detector)
@@ -125,12 +137,18 @@ class IncidentManager:
                 incident.status, incident.dirty = "resolved", True
 
     def quarantine(self, unhealthy: dict[str, int], until_ns: int) -> None:
-        """Add quarantined devices to ``unhealthy`` until ``until_ns``, and remove devices of nodes that are back."""
+        """Add quarantined devices to ``unhealthy`` until ``until_ns``, and remove devices of nodes that are back.
+
+        Devices of nodes whose gangs wait for a check are added, too.
+        """
         for entry in self.released:
             inventory = self.directory.inventories.get(entry.node)
             for device in entry.devices or [d.id for d in (inventory.devices if inventory is not None else ())]:
                 unhealthy.pop(device, None)
         unhealthy.update(dict.fromkeys(self.state.quarantine.devices(self.directory), until_ns))
+        for node in self.state.restarts.checks:
+            inventory = self.directory.inventories.get(node)
+            unhealthy.update((d.id, until_ns) for d in (inventory.devices if inventory is not None else ()))
 
     def close_silent(self, unhealthy: dict[str, int], tick: Tick, symptoms: Iterable[Symptom]) -> None:
         """Add the devices of nodes that send nothing to ``unhealthy``, until a report of their silence is overdue.
@@ -155,7 +173,7 @@ class IncidentManager:
         sign since.
         """
         yield from moves_off(self.cell, self.state.incidents.values(), self.directory, tick)
-        yield from restarts(self.cell, self._hangs, self.directory, tick)
+        yield from restarts(self.cell, self._hangs, self.state.restarts, self.directory, tick)
         yield from self.state.slow.confirmed(tick, self._is_slow_device)
 
     def permits(self, proposal: Proposal) -> bool:
@@ -195,25 +213,43 @@ class IncidentManager:
                 self._hold(decision, incidents)
         elif isinstance(decision, Preempt) and decision.restarts:
             incidents = [incident for hang, incident in self._hangs if hang.workload == decision.workload]
-        elif isinstance(decision, Check) and (entry := self.state.quarantine.nodes.get(decision.node)) is not None:
-            incidents = [
-                incident for name in entry.incidents if (incident := self.state.incidents.get(name)) is not None
-            ]
+            self.state.restarts.stop(decision, next((one.id for one in incidents), ""), self.directory)
+        elif isinstance(decision, Scale):
+            self.state.restarts.start(decision)
+        elif isinstance(decision, Check):
+            cited = [self.state.incidents.get(e.record) for e in decision.evidence]
+            incidents = [incident for incident in cited if incident is not None]
         for incident in incidents:
             self._add_action(incident, action)
 
     def checks(self, tick: Tick, lives_ns: int) -> list[Check]:
-        """Decisions to check nodes now, each valid for ``lives_ns``; silenced nodes are left out."""
+        """Decisions to check nodes now, each valid for ``lives_ns``; silenced nodes are left out.
+
+        The nodes of a gang that hung again are checked while they are empty, never more than may be out at once: what
+        is wrong with all checks must not close a cell.
+        """
+        quarantine, restarts, now_ns = self.state.quarantine, self.state.restarts, tick.end_ns
         silenced = {incident.node for incident in self.state.incidents.values() if incident.silence}
         after_ns = round(self.config.check_after_s * NS_PER_S)
-        return list(self.state.quarantine.checks(self.cell, tick.end_ns, after_ns, lives_ns, silenced, self.directory))
+        found = list(
+            quarantine.checks(self.cell, now_ns, after_ns, lives_ns, silenced | restarts.checks.keys(), self.directory)
+        )
+        if restarts.known:
+            out = quarantine.out()
+            most = most_out(self.config.quarantine_share, len(self.directory.nodes(self.cell))) - len(out)
+            found += restarts.due(self.cell, now_ns, lives_ns, most, silenced | out, self.directory)
+        return found
+
+    def is_checked(self, workload: str) -> bool:
+        """Whether a workload that has stopped must not start yet, as its nodes are checked."""
+        return self.state.restarts.holds(workload, self._now_ns)
 
     def records(self, tick: Tick) -> Iterator[Incident]:
         """Incidents that changed or are due again, the most severe first; ended ones are removed."""
         now_ns = tick.end_ns
         quiet_ns = max(round(QUIET_S * NS_PER_S), QUIET_TICKS * tick.period_ns)
         due: list[OpenIncident] = []
-        checked = self.state.quarantine.checked(now_ns)
+        checked = self.state.quarantine.checked(now_ns) | self.state.restarts.incidents()
         for incident in self.state.incidents.values():
             if (
                 incident.status == "open"
@@ -236,6 +272,11 @@ class IncidentManager:
     def conditions(self, tick: Tick) -> Iterator[NodeCondition]:
         """Conditions of nodes that changed."""
         yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
+
+    def _fail(self, failure: Failure, now_ns: int) -> None:
+        """Quarantine a node that has not passed a check."""
+        node, gang, message = failure
+        self.state.quarantine.fail(node, gang.devices, gang.incident, gang.check, message, now_ns, self.directory)
 
     def _may_leave(self, node: str) -> bool:
         """Whether work may leave a node: the node is out already, or one more node may be."""

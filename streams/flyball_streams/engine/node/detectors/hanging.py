@@ -1,6 +1,7 @@
 """Detects workloads that hang: their devices spin without work, or stand still.
 
-There is one finding for each workload, as the ranks of a gang wait together.
+There is one finding for each workload, as the ranks of a gang wait together. What its devices usually show is known
+from the same models of GPU that it ran on before: work that hangs again after a restart has not run on its new devices.
 """
 
 from collections.abc import Iterator
@@ -17,17 +18,22 @@ from flyball_models.anomaly import hang
 from flyball_streams.engine.node.detector import CellTick, Detector
 from flyball_streams.engine.node.detectors.standstills import Standstills
 from flyball_streams.engine.node.profile import Profiles
-from flyball_streams.engine.node.tenancy import POWER, UTILIZATION
+from flyball_streams.engine.node.tenancy import POWER, UTILIZATION, Tenancy
 from flyball_streams.engine.node.training import TrainingWorkloads
 
 SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 POWER_LIMIT = GPU.column("nvidia.gpu.power.limit{type=enforced}")
 SCORE = 0.9
 REPEAT_S = 60.0
+MOST_KEPT = 4096
+"""Usual values of so many workloads are kept, those that ran last."""
 
 
 class Hanging(Detector[hang.State]):
-    """Both kinds of hang in one cell; a workload is reported once for both, at the time in ``reported``, ns."""
+    """Both kinds of hang in one cell; a workload is reported once for both, at the time in ``reported``, ns.
+
+    ``usual`` has the mean power in W and SM activity of each training workload, by workload and model of GPU.
+    """
 
     def __init__(self, training: TrainingWorkloads, profiles: Profiles, capacity: int) -> None:
         self.training = training
@@ -35,6 +41,7 @@ class Hanging(Detector[hang.State]):
         super().__init__(capacity, hang.init)
         self.standstills = Standstills()
         self.reported: dict[str, int] = {}
+        self.usual: dict[tuple[str, str], tuple[float, float]] = {}
 
     def change_work(self, kinds: dict[int, str]) -> None:
         """Reset slots whose work has changed; the workload rows of this window belong to others from now on."""
@@ -51,7 +58,9 @@ class Hanging(Detector[hang.State]):
         trains = self.training.of(tenancy)
         owner = np.where(means.mask, tenancy.workload_of_slot[: len(means.mask)], np.int32(-1))
         x = hang.Inputs(*(means.values[:, column] for column in (UTILIZATION, SM_ACTIVITY, POWER, POWER_LIMIT)))
+        self._recall(tenancy, owner)
         self.model, hung = hang.step(self.model, x, means.elapsed_s)
+        self._learn(tenancy, owner, trains)
         reported: set[str] = set()
         workloads: list[int] = np.unique(owner[hung & (owner >= 0)]).tolist() if hung.any() else []
         for index in workloads:
@@ -88,13 +97,51 @@ class Hanging(Detector[hang.State]):
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""
-        return {**super().state(), "standstills": self.standstills.state(), "reported": self.reported}
+        usual = [[*key, *values] for key, values in self.usual.items()]
+        return {
+            **super().state(), "standstills": self.standstills.state(), "reported": self.reported, "usual": usual,
+        }  # fmt: skip
 
     def load(self, state: dict[str, Any], capacity: int) -> None:
         """Replace the state by that of a snapshot."""
         super().load(state, capacity)
         self.standstills.load(state["standstills"])
         self.reported = dict(state["reported"])
+        self.usual = {(workload, model): (power, active) for workload, model, power, active in state["usual"]}
+
+    def _recall(self, tenancy: Tenancy, owner: NDArray[np.int32]) -> None:
+        """Give devices on which a workload has not run yet what it showed on others of their model."""
+        if not self.usual:
+            return
+        slots = np.flatnonzero((owner >= 0) & (self.model.seen_s == 0.0))
+        keys, inverse = np.unique(_pairs(tenancy, owner, slots), return_inverse=True)
+        usual = np.array([self.usual.get(_names(tenancy, key), (np.nan, np.nan)) for key in keys.tolist()], np.float32)
+        if len(keys) and (known := np.isfinite(usual[inverse, 0])).any():
+            self.model = hang.adopt(self.model, slots[known], *usual[inverse[known]].T)
+
+    def _learn(self, tenancy: Tenancy, owner: NDArray[np.int32], trains: NDArray[np.bool_]) -> None:
+        """Note what the devices of training workloads usually show."""
+        model = self.model
+        slots = np.flatnonzero((owner >= 0) & (model.seen_s > hang.DEFAULT.warm_s))
+        slots = slots[trains[owner[slots]]]
+        keys, inverse, counts = np.unique(_pairs(tenancy, owner, slots), return_inverse=True, return_counts=True)
+        power_w, activity = (np.bincount(inverse, x[slots]) / counts for x in (model.power_w, model.activity))
+        for key, *values in zip(keys.tolist(), power_w.tolist(), activity.tolist(), strict=True):
+            names = _names(tenancy, key)
+            self.usual.pop(names, None)
+            self.usual[names] = values[0], values[1]
+        while len(self.usual) > MOST_KEPT:
+            del self.usual[next(iter(self.usual))]
+
+
+def _pairs(tenancy: Tenancy, owner: NDArray[np.int32], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for the workload and the model of GPU of each slot."""
+    return owner[slots].astype(np.int64) * max(1, len(tenancy.models)) + tenancy.model_of_slot[slots]
+
+
+def _names(tenancy: Tenancy, pair: int) -> tuple[str, str]:
+    workload, model = divmod(pair, max(1, len(tenancy.models)))
+    return tenancy.workloads[workload], tenancy.models[model]
 
 
 def _anomaly(seen: CellTick, workload: str, slots: list[int], since_s: float, use: float, of: Evidence) -> Anomaly:

@@ -40,16 +40,26 @@ class NodeCheck(msgspec.Struct):
         return not self.is_under_way(now_ns) and now_ns >= max(self.next_ns, quiet_ns)
 
     def start(
-        self, cell: str, node: str, devices: tuple[str, ...], incidents: tuple[str, ...], now_ns: int, lives_ns: int
+        self,
+        cell: str,
+        node: str,
+        devices: tuple[str, ...],
+        incidents: tuple[str, ...],
+        now_ns: int,
+        lives_ns: int,
+        why: str = "",
     ) -> Check:
-        """Return the decision to check the node now; ``devices`` are those to check, none for all of them."""
+        """Return the decision to check the node now; ``devices`` are those to check, none for all of them.
+
+        ``why`` it is checked, if not because it is cordoned.
+        """
         subject, self.attempts = subject_of_node(node), self.attempts + 1
         self.decision, self.decided_ns = decision_id(cell, subject, now_ns), now_ns
         self.until_ns, self.passed = now_ns + lives_ns, ""
         self.next_ns = now_ns + lives_ns + self._wait_ns()
         what = f"{len(devices)} GPU{'s' if len(devices) > 1 else ''} of node {node}" if devices else f"node {node}"
         again = f" again, attempt {self.attempts}" if self.attempts > 1 else ""
-        why = (
+        why = why or (
             "those at fault are cordoned and empty, and have no new symptom; they take work again if all pass"
             if devices
             else "it is cordoned and empty, and has no new symptom; it takes work again if it passes"

@@ -15,8 +15,8 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.records import Check, Inventory, Migrate, NodeCondition, Outcome, Readmission
 from flyball_contracts.records.incidents import Condition
 from flyball_contracts.records.subjects import node_of
-from flyball_streams.engine.cell.incidents.checks import NodeCheck
-from flyball_streams.engine.cell.incidents.faulty_devices import (
+from flyball_streams.engine.cell.incidents.nodes.checks import NodeCheck
+from flyball_streams.engine.cell.incidents.nodes.faulty_devices import (
     address_of,
     are_present,
     are_replaced,
@@ -24,7 +24,7 @@ from flyball_streams.engine.cell.incidents.faulty_devices import (
     has_replicas,
     to_check,
 )
-from flyball_streams.engine.cell.incidents.node_evidence import NodeEvidence, by_node, cited_by, independent
+from flyball_streams.engine.cell.incidents.nodes.node_evidence import NodeEvidence, by_node, cited_by, independent
 from flyball_streams.engine.cell.incidents.open_incident import OpenIncident
 from flyball_streams.engine.fleet_index import FleetIndex
 
@@ -137,6 +137,19 @@ class Quarantine(msgspec.Struct):
             return
         entry.move = decision.id
         entry.transition("cordoned", now_ns, f"work leaves its device {device}; {UNTIL}")
+
+    def fail(
+        self, node: str, devices: list[str], incident: str, check: NodeCheck, reason: str, now_ns: int,
+        directory: FleetIndex,
+    ) -> None:  # fmt: skip
+        """Cordon a node that has not passed a check of these devices; it is checked again."""
+        entry = self.nodes.setdefault(node, QuarantinedNode(node, "suspect", now_ns, reason))
+        inventory = directory.inventories.get(node)
+        entry.devices.update((device, address_of(device, inventory)) for device in devices)
+        entry.incidents[incident], entry.faulty_ns, entry.dirty = None, max(entry.faulty_ns, now_ns), True
+        if entry.condition in ("suspect", "watched"):
+            entry.held, entry.check = "", check
+            entry.transition("cordoned", now_ns, f"{reason}; {UNTIL}")
 
     def take_back(self, outcome: Outcome) -> None:
         """Open a node that only a move has cordoned, if the move was not carried out and no fault was seen.
