@@ -71,6 +71,22 @@ def test_nobody_else_lands_on_a_node_while_it_is_checked(cluster: SlurmCluster) 
     assert cluster.state(NODE).startswith("drained flyball c1: ")
 
 
+@pytest.mark.parametrize(
+    ("script", "status", "state"), [("true", Done, "idle"), ("exit 3", Failed, "drained flyball c1: ")]
+)
+def test_a_node_that_is_open_is_drained_only_if_it_fails(
+    cluster: SlurmCluster, script: str, status: type, state: str
+) -> None:
+    """Such as one that a gang has left which hung there."""
+    assert cluster.state(NODE).startswith("idle")
+    on = platform(cluster, script)
+    handle = submitted(on, check(node=NODE))
+    assert isinstance(handle, Handle), handle
+    assert isinstance(ended(on, handle), status)
+    assert not reservations(cluster)
+    cluster.until(lambda: cluster.state(NODE).startswith(state), f"the node is {state}")
+
+
 @pytest.mark.parametrize(("reason", "words"), [("broken fan", "was not drained by Flyball: 'broken fan'")])
 def test_what_others_drained_is_theirs(cluster: SlurmCluster, reason: str, words: str) -> None:
     drained(cluster, reason)
