@@ -7,8 +7,9 @@ when the device works. A device hangs when that has lasted `least_s` seconds and
 
 and power stays below the level at which a power limit would hold it. The usual values are means over the ticks in which
 the device was busy and did not look hung; such ticks must have been observed for `warm_s`, or be known of the same work
-elsewhere (:func:`adopt`). Ranks that are ready spin until the last one is: where the work has not run for `settled_s`
-yet, a hang must have lasted `start_s`. The rule and its constants are ours.
+elsewhere (:func:`adopt`). Where the present work has not run for `settled_s` yet, it may be other work of that name,
+and ranks that are ready spin until the last one is: there a hang must have lasted `start_s`, with power below `spin` of
+the limit where that is known. The rule and its constants are ours.
 
 Shapes: N devices.
 """
@@ -35,6 +36,7 @@ class Config(NamedTuple):
     usual_s: float = 600.0
     settled_s: float = 30.0
     start_s: float = 300.0
+    spin: float = 0.4
     capped: float = 0.85
 
 
@@ -76,6 +78,11 @@ def adopt(state: State, slots: NDArray[np.int64], power_w: Floats, activity: Flo
     return state._replace(power_w=power, activity=active, seen_s=seen)
 
 
+def is_settled(state: State, slots: list[int], config: Config = DEFAULT) -> bool:
+    """Whether the present work of some devices has run on one of them."""
+    return bool((state.worked_s[slots] >= config.settled_s).any())
+
+
 def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> tuple[State, NDArray[np.bool_]]:
     """Update with a tick; return hung bool [N]. A device with unknown utilisation or power is unchanged."""
     with np.errstate(invalid="ignore"):
@@ -84,7 +91,9 @@ def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> 
         idles = np.isnan(x.activity) | (x.activity <= config.share * state.activity)
         free = ~(x.power_w >= config.capped * x.limit_w)
         warm = state.seen_s >= config.warm_s
-        looks = busy & warm & free & idles & (x.power_w <= config.share * state.power_w)
+        settled = state.worked_s >= config.settled_s
+        spins = settled | ~(x.power_w > config.spin * x.limit_w)
+        looks = busy & warm & free & spins & idles & (x.power_w <= config.share * state.power_w)
     period = np.float32(period_s)
     works = busy & ~looks
     seen = np.where(works, state.seen_s + period, state.seen_s)
@@ -95,5 +104,5 @@ def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> 
     activity = state.activity + gain * np.where(active, x.activity - state.activity, np.float32(0.0))
     hung = np.where(looks, state.hung_s + period, np.where(known, np.float32(0.0), state.hung_s))
     worked = np.where(works, state.worked_s + period, state.worked_s)
-    least_s = np.where(state.worked_s >= config.settled_s, config.least_s, config.start_s)
+    least_s = np.where(settled, config.least_s, config.start_s)
     return State(power, activity, seen, hung, worked), looks & (hung >= np.maximum(least_s, 3.0 * period_s))

@@ -75,3 +75,13 @@ def test_work_that_runs_again_is_judged_as_before() -> None:
         state, found = hang.step(state, x, 1.0)
         hung.append(bool(found[0]))
     assert hung == [False] * 144 + [True] * 6
+
+
+def test_less_work_under_the_same_name_is_no_hang_if_it_uses_more_than_a_spinning_gpu() -> None:
+    state = hang.adopt(hang.init(2), np.array([0, 1]), floats(600.0, 600.0), floats(0.8, 0.8))
+    one = hang.Inputs(np.ones(2, np.float32), floats(0.3, 0.3), floats(290.0, 290.0), floats(700.0, np.nan))
+    hung = np.zeros(2, bool)
+    for _ in range(400):
+        state, found = hang.step(state, one, 1.0)
+        hung |= found
+    assert hung.tolist() == [False, True], "without its limit it is not known what a spinning GPU uses"

@@ -188,6 +188,21 @@ def test_ranks_that_spin_until_the_last_one_is_ready_do_not_hang() -> None:
     assert course.hangs(60, SPINS)[0] <= 30, "once it has worked, it is judged as before"
 
 
+def test_less_work_under_the_same_name_does_not_hang_while_it_makes_steps() -> None:
+    course = on_half_a_node()
+    restarted(course)
+    assert course.hangs(600, SPINS, STEPS) == []
+    assert course.hangs(30, SPINS, STUCK) != []
+
+
+def test_a_server_that_looks_hung_makes_no_few_errors_of_a_port_a_sign() -> None:
+    """Busy with little work: that is few requests."""
+    course = Course(gang("inference"))
+    course.run(300, WORKS, {})
+    out = course.run(300, SPINS, {}, 0.0, 0.5)
+    assert [a.detector for a in out.of(Anomaly) if a.detector in ("hang", "network")] == []
+
+
 def test_work_that_has_not_worked_anywhere_is_not_said_to_hang() -> None:
     course = on_half_a_node()
     restarted(course, "b")

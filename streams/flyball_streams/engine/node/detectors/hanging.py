@@ -56,6 +56,9 @@ class Hanging(Detector[hang.State]):
         if means is None:
             return
         trains = self.training.of(tenancy)
+        shown = means.values, means.mask, tenancy, trains, self.profiles.model.periods_s
+        step_s = tick.period_ns / NS_PER_S
+        standing = list(self.standstills.step(*shown, self.profiles.pauses, means.elapsed_s, step_s))
         owner = np.where(means.mask, tenancy.workload_of_slot[: len(means.mask)], np.int32(-1))
         x = hang.Inputs(*(means.values[:, column] for column in (UTILIZATION, SM_ACTIVITY, POWER, POWER_LIMIT)))
         self._recall(tenancy, owner)
@@ -65,20 +68,20 @@ class Hanging(Detector[hang.State]):
         workloads: list[int] = np.unique(owner[hung & (owner >= 0)]).tolist() if hung.any() else []
         for index in workloads:
             workload = tenancy.workloads[index]
-            if not self._is_news(workload, tick.end_ns):
-                continue
             spec = seen.directory.spec(workload)
             if not trains[index] and (spec is None or spec.kind != "batch"):
                 continue  # a server with few requests looks the same: busy, with little work
-            reported.add(workload)
             slots: list[int] = np.flatnonzero(hung & (owner == index)).tolist()
+            if self.standstills.counted[index] and not hang.is_settled(self.model, slots):
+                continue  # less work than before under the same name
+            if not self._is_news(workload, tick.end_ns):
+                continue
+            reported.add(workload)
             usual, now = float(self.model.power_w[slots[0]]), means.values[slots[0]]
             power = Evidence(name="hw.power", value=float(now[POWER]), expected=usual, unit="W")
             since_s = float(self.model.hung_s[slots].max())
             yield _anomaly(seen, workload, slots, since_s, float(now[UTILIZATION]), power)
-        step_s = tick.period_ns / NS_PER_S
-        shown = means.values, means.mask, tenancy, trains, self.profiles.model.periods_s
-        for still in self.standstills.step(*shown, self.profiles.pauses, means.elapsed_s, step_s):
+        for still in standing:
             workload = tenancy.workloads[still.workload]
             if workload not in reported and self._is_news(workload, tick.end_ns):
                 use = _mean(means.values[still.slots, UTILIZATION])
@@ -88,12 +91,20 @@ class Hanging(Detector[hang.State]):
 
     def hung(self, now_ns: int) -> set[str]:
         """Workloads that hang at a time in ns: the hang was reported in the last two minutes, and is each minute."""
-        return {w for w, t in self.reported.items() if 0 <= now_ns - t < 2.0 * REPEAT_S * NS_PER_S}
+        return set(self._reported(now_ns))
 
     def _is_news(self, workload: str, now_ns: int) -> bool:
         """Whether a workload that hangs is to be reported now; it is not reported again for ``REPEAT_S``."""
-        self.reported = {w: t for w, t in self.reported.items() if 0 <= now_ns - t < REPEAT_S * 1e9}
-        return self.reported.setdefault(workload, now_ns) == now_ns
+        self.reported = self._reported(now_ns)
+        last_ns = self.reported.get(workload)
+        if last_ns is not None and now_ns - last_ns < REPEAT_S * NS_PER_S:
+            return False
+        self.reported[workload] = now_ns
+        return True
+
+    def _reported(self, now_ns: int) -> dict[str, int]:
+        """Hangs of the last two minutes."""
+        return {w: t for w, t in self.reported.items() if 0 <= now_ns - t < 2.0 * REPEAT_S * NS_PER_S}
 
     def state(self) -> dict[str, Any]:
         """State for a snapshot."""

@@ -66,9 +66,13 @@ def _unseen(count: int) -> Course:
 
 
 class Standstills:
-    """Follows the workloads of one cell, in the order of ``workloads``; ``devices`` are the slots they held last."""
+    """Follows the workloads of one cell, in the order of ``workloads``; ``devices`` are the slots they held last.
+
+    ``counted`` [W] is which workloads of the tenancy counted a step in the last window; none, if none is training.
+    """
 
     def __init__(self) -> None:
+        self.counted = np.zeros(0, bool)
         self.workloads: list[str] = []
         self.devices: list[list[int]] = []
         self.course = _unseen(0)
@@ -102,10 +106,11 @@ class Standstills:
         """
         self._follow(tenancy)
         pages, self._pages = self._pages, []
+        n, count = len(mask), len(tenancy.workloads)
+        self.counted = np.zeros(count, bool)
         if not trains.any():
             return
-        n = len(mask)
-        count, owner = len(tenancy.workloads), tenancy.workload_of_slot[:n]
+        owner = tenancy.workload_of_slot[:n]
         held = owner >= 0
         use, memory = values[:, UTILIZATION], values[:, MEMORY]
         with np.errstate(invalid="ignore"):
@@ -113,8 +118,8 @@ class Standstills:
             active = seen & (use >= IDLE)
             holds = seen & ~(memory < HOLDS)
         here, busy, holding = (np.bincount(owner[which], minlength=count) for which in (seen, active, holds))
-        counted, stepped, step_s = _steps(pages, tenancy, count)
-        idle, gone = (here > 0) & (busy == 0) & ~counted, (here > 0) & (holding == 0)
+        self.counted, stepped, step_s = _steps(pages, tenancy, count)
+        idle, gone = (here > 0) & (busy == 0) & ~self.counted, (here > 0) & (holding == 0)
         works = (here > 0) & ~idle & ~gone
         old = self.course
         fade = np.exp(-elapsed_s / MEMORY_S)
