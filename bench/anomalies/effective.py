@@ -12,7 +12,7 @@ a minute, a dead host after the 340 s in which Kubernetes evicts its pods, and a
 after a time-out of half an hour. Then the job resumes from its last checkpoint with the struck rank elsewhere: the
 platform is taken to know which. It does not see slow GPUs. With Flyball the engine reads the fleet's telemetry, and the
 simulated platform carries out its decisions; the guard of the actuator is not run. The owner of the job allows restarts
-after four minutes of a hang.
+after four minutes of a hang. A check of a node takes 30 s, and fails where a GPU keeps the gang waiting.
 
 Of a time-out of NCCL it is not known whether its cause stays with a GPU or ends with the processes. It stays, for an
 hour, unless a row says otherwise: days with such a hang are run with Flyball both ways, and without the permission to
