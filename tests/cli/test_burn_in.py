@@ -67,6 +67,17 @@ def test_a_device_that_breaks_off_fails(monkeypatch: pytest.MonkeyPatch) -> None
     assert run.burn_in(0.0).problems == ("cpu 0: RuntimeError: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error",)
 
 
+@pytest.mark.parametrize("error", [ValueError("shape"), OSError("gone"), ImportError("no such part of jax")])
+def test_what_breaks_off_in_any_way_has_not_passed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def broken(*_: object) -> list[str]:
+        raise error
+
+    monkeypatch.setattr(Trial, "round", broken)
+    found = run.burn_in(0.0)
+    assert not found.passed
+    assert str(error) in found.problems[0]
+
+
 def test_a_device_that_hangs_is_named_and_the_process_ends(tmp_path: Path) -> None:
     """In a process of its own, as only its end shows that nothing holds it."""
     spoiled = (

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-SUMMED, CPU_SUMMED = 1 << 25, 1 << 16
-"""Numbers of four bytes that each device adds: 128 MiB, and 256 KiB."""
+SUMMED, CPU_SUMMED = 1 << 22, 1 << 16
+"""Numbers of four bytes that each device adds: 16 MiB, and 256 KiB."""
 
 
 class AllReduce:

@@ -25,58 +25,69 @@ THREAD = "burn-in"
 class Rounds:
     """The rounds of a burn-in, in a thread of their own: a GPU that hangs must not keep the result back.
 
-    ``at`` is the step under way, by its device, since ``since_s``; ``measured`` has the devices and ``problems`` the
-    errors so far.
+    ``at`` is the step under way, since ``since_s``; ``measured`` has the devices and ``problems`` the errors so far.
     """
 
-    def __init__(self, devices: list[Any], seconds: float, clock: Callable[[], float]) -> None:
-        self.devices, self.seconds, self.clock = devices, seconds, clock
-        self.platform = str(devices[0].platform)
+    def __init__(self, seconds: float, gpus: int, clock: Callable[[], float]) -> None:
+        self.seconds, self.gpus, self.clock = seconds, gpus, clock
+        self.platform = ""
+        self.seen = 0
         self.problems: list[str] = []
         self.measured: tuple[Device, ...] = ()
         self.count = 0
-        self.at = ""
-        self.since_s = clock()
+        self._begin("jax")
 
-    def run(self) -> bool:
-        """Run them; returns whether they have ended."""
+    def run(self) -> None:
+        """Run them until the end, or until a step does not end."""
         thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(0.1)
             if self.clock() - self.since_s > STUCK_S and thread.is_alive():
                 self.problems.append(f"{self.at} has not ended after {STUCK_S:g} s")
-                return False
-        return True
+                return
 
     def _run(self) -> None:
+        try:
+            self._rounds()
+        except ImportError as error:
+            self.problems.append(f"jax is not installed: {REMEDY} ({_line(error)})")
+        except Exception as error:  # whatever breaks off, the device has not passed
+            self.problems.append(f"{self.at}: {_line(error)}")
+
+    def _rounds(self) -> None:
+        import jax
+
         from flyball_cli.burn_in.all_reduce import AllReduce
         from flyball_cli.burn_in.trial import Trial
 
-        devices, began, several = self.devices, self.clock(), len(self.devices) > 1
-        peers = self.devices[1:] + self.devices[:1] if several and self.platform != "cpu" else [None] * len(devices)
-        trials: list[Trial] = []
+        devices = cast("list[Any]", jax.local_devices())  # pyright: ignore[reportUnknownMemberType]
+        self.platform = str(devices[0].platform)
+        self.seen = len(devices) if self.platform != "cpu" else 0
+        if self.seen < self.gpus:
+            problem = f"{self.gpus} GPUs are to be checked, and jax sees {self.seen}: {REMEDY}, and give it all of them"
+            self.problems.append(problem)
+            return
+        several = len(devices) > 1
+        peers = devices[1:] + devices[:1] if several and self.seen else [None] * len(devices)
+        began, trials = self.clock(), list[Trial]()
         together: AllReduce | None = None
         while not self.problems and (not self.count or self.clock() - began < self.seconds):
-            try:
-                for i, (device, peer) in enumerate(zip(devices, peers, strict=True)):
-                    self._begin(i)
-                    if not self.count:
-                        trials.append(Trial(device))
-                    self.problems += [f"{self.at}: {one}" for one in trials[i].round(self.count, self.clock, peer)]
-                    self.measured = tuple(trial.found for trial in trials)
-                if several:
-                    self._begin(None)
-                    together = together or AllReduce(devices)
-                    wrong = together.round(self.count)
-                    self.problems += [f"{self.platform} {i}: {text}" for i, text in wrong.items()]
-            except (RuntimeError, MemoryError) as error:
-                self.problems.append(f"{self.at}: {_line(error)}")
+            for i, (device, peer) in enumerate(zip(devices, peers, strict=True)):
+                self._begin(f"{self.platform} {i}")
+                if not self.count:
+                    trials.append(Trial(device))
+                self.problems += [f"{self.at}: {one}" for one in trials[i].round(self.count, self.clock, peer)]
+                self.measured = tuple(trial.found for trial in trials)
+            if several:
+                self._begin("a sum over all devices")
+                together = together or AllReduce(devices)
+                wrong = together.round(self.count)
+                self.problems += [f"{self.platform} {i}: {text}" for i, text in wrong.items()]
             self.count += 1
 
-    def _begin(self, device: int | None) -> None:
-        self.at = f"{self.platform} {device}" if device is not None else "a sum over all devices"
-        self.since_s = self.clock()
+    def _begin(self, step: str) -> None:
+        self.at, self.since_s = step, self.clock()
 
 
 def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.monotonic) -> BurnIn:
@@ -87,27 +98,15 @@ def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.mon
     its peers, because no limits hold for every GPU. A step that does not end is an error; :func:`is_stuck` is true
     then. Without ``gpus``, the CPU is tested if jax sees no GPU.
     """
-    try:
-        import jax
-
-        devices = cast("list[Any]", jax.local_devices())  # pyright: ignore[reportUnknownMemberType]
-    except ImportError:
-        return BurnIn(passed=False, problems=(f"jax is not installed: {REMEDY}",))
-    except RuntimeError as error:
-        return BurnIn(passed=False, problems=(f"jax finds no device: {_line(error)}",))
-    platform = str(devices[0].platform)
-    seen = len(devices) if platform != "cpu" else 0
-    if seen < gpus:
-        problem = f"{gpus} GPUs are to be checked, and jax sees {seen}: {REMEDY}, and give it all of them"
-        return BurnIn(passed=False, problems=(problem,), platform=platform)
-    began, rounds = clock(), Rounds(devices, seconds, clock)
-    ended = rounds.run()
+    began, rounds = clock(), Rounds(seconds, gpus, clock)
+    rounds.run()
     problems, measured = list(rounds.problems), rounds.measured
-    if seen and ended:
+    if rounds.seen and not problems:
         problems += slow_ones(measured)
     return BurnIn(
-        passed=not problems, problems=tuple(problems), platform=platform, seconds=round(clock() - began, 3),
-        rounds=rounds.count, ids=gpu_ids(len(devices)) if seen else (), devices=tuple(_short(one) for one in measured),
+        passed=not problems and rounds.count > 0, problems=tuple(problems), platform=rounds.platform,
+        seconds=round(clock() - began, 3), rounds=rounds.count, ids=gpu_ids(len(measured)) if rounds.seen else (),
+        devices=tuple(_short(one) for one in measured),
     )  # fmt: skip
 
 

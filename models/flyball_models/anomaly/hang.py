@@ -6,10 +6,11 @@ when the device works. A device hangs when that has lasted `least_s` seconds and
     utilisation >= busy, power <= share * usual power, SM activity <= share * usual activity where it is known
 
 and power stays below the level at which a power limit would hold it. The usual values are means over the ticks in which
-the device was busy and did not look hung; such ticks must have been observed for `warm_s`, or be known of the same work
-elsewhere (:func:`adopt`). Where the present work has not run for `settled_s` yet, it may be other work of that name,
+the device was busy and did not look hung; such ticks must have been observed for `warm_s`. Until the present work has
+run for `settled_s`, they may be those of the same work elsewhere (:func:`adopt`). It may be other work of that name,
 and ranks that are ready spin until the last one is: there a hang must have lasted `start_s`, with power below `spin` of
-the limit where that is known. The rule and its constants are ours.
+the limit and SM activity below `spin_activity` where they are known, and is taken for other work after `most_s`. The
+rule and its constants are ours.
 
 Shapes: N devices.
 """
@@ -36,7 +37,9 @@ class Config(NamedTuple):
     usual_s: float = 600.0
     settled_s: float = 30.0
     start_s: float = 300.0
-    spin: float = 0.4
+    spin: float = 0.35
+    spin_activity: float = 0.25
+    most_s: float = 3600.0
     capped: float = 0.85
 
 
@@ -46,8 +49,8 @@ DEFAULT = Config()
 class State(NamedTuple):
     """All [N]: mean power in W and SM activity while busy, and times in s.
 
-    `seen_s` is the time in which both were observed, `hung_s` that for which it has looked hung, and `worked_s`
-    the part of `seen_s` in which its present work has run on it.
+    `seen_s` is the time in which both were observed, `hung_s` that for which it has looked hung, and `worked_s` that in
+    which its present work has run on it.
     """
 
     power_w: Floats
@@ -85,6 +88,9 @@ def is_settled(state: State, slots: list[int], config: Config = DEFAULT) -> bool
 
 def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> tuple[State, NDArray[np.bool_]]:
     """Update with a tick; return hung bool [N]. A device with unknown utilisation or power is unchanged."""
+    other = (state.worked_s < config.settled_s) & (state.hung_s >= config.most_s)
+    if other.any():
+        state = State(*(np.where(other, np.float32(0.0), a) for a in state))
     with np.errstate(invalid="ignore"):
         known = np.isfinite(x.utilization) & np.isfinite(x.power_w)
         busy = known & (x.utilization >= config.busy)
@@ -92,7 +98,7 @@ def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> 
         free = ~(x.power_w >= config.capped * x.limit_w)
         warm = state.seen_s >= config.warm_s
         settled = state.worked_s >= config.settled_s
-        spins = settled | ~(x.power_w > config.spin * x.limit_w)
+        spins = settled | ~((x.power_w > config.spin * x.limit_w) | (x.activity > config.spin_activity))
         looks = busy & warm & free & spins & idles & (x.power_w <= config.share * state.power_w)
     period = np.float32(period_s)
     works = busy & ~looks
@@ -104,5 +110,9 @@ def step(state: State, x: Inputs, period_s: float, config: Config = DEFAULT) -> 
     activity = state.activity + gain * np.where(active, x.activity - state.activity, np.float32(0.0))
     hung = np.where(looks, state.hung_s + period, np.where(known, np.float32(0.0), state.hung_s))
     worked = np.where(works, state.worked_s + period, state.worked_s)
+    begins = ~settled & (worked >= config.settled_s) & (seen > worked)
+    if begins.any():  # what it shows from now on is its own
+        power, seen = np.where(begins, x.power_w, power), np.where(begins, period, seen)
+        activity = np.where(begins, np.where(active, x.activity, np.float32(0.0)), activity)
     least_s = np.where(settled, config.least_s, config.start_s)
     return State(power, activity, seen, hung, worked), looks & (hung >= np.maximum(least_s, 3.0 * period_s))

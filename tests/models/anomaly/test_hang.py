@@ -1,5 +1,7 @@
 """Hangs: busy without work is said within half a minute; idleness, checkpoints and power limits are not hangs."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -71,17 +73,36 @@ def test_work_that_runs_again_is_judged_as_before() -> None:
     spins = hang.Inputs(floats(1.0), floats(0.01), floats(150.0), floats(700.0))
     works = hang.Inputs(floats(0.97), floats(0.8), floats(590.0), floats(700.0))
     hung: list[bool] = []
-    for x in [spins] * 100 + [works] * 30 + [spins] * 20:
+    for x in [spins] * 100 + [works] * 149 + [spins] * 20:
         state, found = hang.step(state, x, 1.0)
         hung.append(bool(found[0]))
-    assert hung == [False] * 144 + [True] * 6
+    assert hung == [False] * 263 + [True] * 6
 
 
 def test_less_work_under_the_same_name_is_no_hang_if_it_uses_more_than_a_spinning_gpu() -> None:
-    state = hang.adopt(hang.init(2), np.array([0, 1]), floats(600.0, 600.0), floats(0.8, 0.8))
-    one = hang.Inputs(np.ones(2, np.float32), floats(0.3, 0.3), floats(290.0, 290.0), floats(700.0, np.nan))
-    hung = np.zeros(2, bool)
+    state = hang.adopt(hang.init(3), np.arange(3), floats(*[600.0] * 3), floats(*[0.8] * 3))
+    power, active, limit = floats(290.0, 290.0, 200.0), floats(0.2, 0.2, 0.3), floats(700.0, np.nan, 700.0)
+    hung = np.zeros(3, bool)
     for _ in range(400):
-        state, found = hang.step(state, one, 1.0)
+        state, found = hang.step(state, hang.Inputs(np.ones(3, np.float32), active, power, limit), 1.0)
         hung |= found
-    assert hung.tolist() == [False, True], "without its limit it is not known what a spinning GPU uses"
+    assert hung.tolist() == [False, True, False], "without its limit it is not known what a spinning GPU uses"
+
+
+def test_what_looks_hung_from_its_start_for_an_hour_is_other_work() -> None:
+    state = hang.adopt(hang.init(1), np.array([0]), floats(600.0), floats(0.8))
+    low = hang.Inputs(floats(1.0), floats(0.1), floats(150.0), floats(700.0))
+    hung: list[bool] = []
+    for _ in range(1000):
+        state, found = hang.step(state, low, 10.0)
+        hung.append(bool(found[0]))
+    assert hung == [False] * 29 + [True] * 331 + [False] * 640
+    worse = hang.Inputs(floats(1.0), floats(0.01), floats(70.0), floats(700.0))
+    found = [bool(one[0]) for _, one in _steps(state, worse, 3)]
+    assert found == [False, False, True], "what it does now is its work"
+
+
+def _steps(state: hang.State, x: hang.Inputs, count: int) -> Iterator[tuple[hang.State, NDArray[np.bool_]]]:
+    for _ in range(count):
+        state, found = hang.step(state, x, 10.0)
+        yield state, found

@@ -192,7 +192,7 @@ def job_of(decision: Check, config: CheckConfig, gpus: int) -> Object:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
     if gpus:
         container["resources"] = {"limits": {GPU: gpus}}
@@ -209,7 +209,8 @@ def job_of(decision: Check, config: CheckConfig, gpus: int) -> Object:
         "securityContext": {
             "runAsNonRoot": True, "runAsUser": 65_532, "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        # GPUs without links add up numbers through shared memory, of which a container has 64 MiB otherwise.
+        "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}],
         "containers": [container],
     }  # fmt: skip
     return {

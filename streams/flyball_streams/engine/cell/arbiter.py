@@ -94,6 +94,8 @@ class Arbiter:
         choice = Choice(cycle, self._holdings, machines.pools)
         self.choices = choice.chosen
         for p, spec in known:
+            if memory.is_restarting(p.workload):
+                continue  # it is started with as many as before
             if p.action == "scale" and p.replicas is not None:
                 yield from scale(cycle, p, spec)
             elif p.action == "choose":

@@ -12,7 +12,18 @@ from tests.streams.engine.incident_harness import IncidentHarness, moved, silenc
 from tests.streams.engine.scene import CELL, START_NS, Out, incoming_records, spec, tick
 
 from flyball_contracts.config.fleet import Batch, FleetConfig, GridZone, NodePool, Training
-from flyball_contracts.records import AnyDecision, Check, Incident, Migrate, Preempt, Proposal, Scale, Symptom
+from flyball_contracts.records import (
+    AnyDecision,
+    Check,
+    Incident,
+    Migrate,
+    Preempt,
+    Proposal,
+    Record,
+    Scale,
+    Symptom,
+    WorkloadSpec,
+)
 from flyball_simulator.cell.plant import Plant
 from flyball_simulator.hardware.faults import Faults, FaultyGpu
 from flyball_simulator.loads import Moment
@@ -74,7 +85,7 @@ def restart(harness: ArbiterHarness, index: int) -> list[AnyDecision]:
 
 
 def gang(epoch: int, *held: str) -> Any:
-    return node("n", 4, {name: (i,) for i, name in enumerate(held)}, epoch=epoch)
+    return node("n", 4, {name: (i,) for i, name in enumerate(held) if name}, epoch=epoch)
 
 
 def test_all_replicas_stop_and_as_many_start_once_none_is_left() -> None:
@@ -116,6 +127,62 @@ def test_what_has_stopped_waits_for_checks_of_its_nodes_and_others_do_not_get_it
 
     assert decided(10, checked=True) == [("other", 2)]
     assert decided(20, checked=False) == [("train", 2)]
+
+
+def stopped_without_room(train: WorkloadSpec, *others: Record) -> ArbiterHarness:
+    """It has stopped, and two of its four GPUs are out."""
+    harness = ArbiterHarness(gang(1, "train/0", "train/1", "train/2", "train/3"), train, *others)
+    (stop,) = restart(harness, 0)
+    harness.know(gang(2))
+    harness.report(stop, "done")
+    harness.arbiter.memory.unhealthy.update({"n/0": 10**30, "n/1": 10**30})
+    return harness
+
+
+def test_a_gang_that_lacks_room_after_its_node_has_failed_waits_and_that_is_known() -> None:
+    train = replace(TRAIN, gang_size=4, min_replicas=4, max_replicas=4)
+    harness = stopped_without_room(train)
+    assert harness.at(10) == []
+    assert harness.arbiter.memory.wants["train"].replicas == 4
+    harness.arbiter.memory.unhealthy.clear()
+    (start,) = harness.at(11)
+    assert isinstance(start, Scale)
+    assert start.replicas == 4
+
+
+def test_less_important_work_gives_way_to_a_gang_that_starts_again() -> None:
+    train = replace(TRAIN, gang_size=4, min_replicas=4, max_replicas=4, priority=9)
+    low = spec("low", interruptible=True, priority=1)
+    harness = stopped_without_room(train, low, node("m", 2, {"low/0": (0,), "low/1": (1,)}))
+    (victim, start) = harness.at(10)
+    assert isinstance(victim, Preempt)
+    assert isinstance(start, Scale)
+    assert (victim.workload, victim.beneficiary, start.workload, start.replicas) == ("low", "train", "train", 4)
+
+
+def test_an_elastic_gang_starts_with_fewer_and_the_others_follow() -> None:
+    train = replace(TRAIN, gang_size=1, min_replicas=2, max_replicas=4)
+    harness = stopped_without_room(train)
+    (start,) = harness.at(10)
+    assert isinstance(start, Scale)
+    assert start.replicas == 2
+    assert "room for 2 of 4 only" in start.reason
+    harness.know(gang(3, "", "", "train/4", "train/5"))
+    harness.report(start, "done")
+    assert harness.at(100) == []
+    harness.arbiter.memory.unhealthy.clear()
+    later = [d for i in range(101, 2000, 10) for d in harness.at(i)]
+    assert [(d.workload, d.replicas) for d in later if isinstance(d, Scale)][:1] == [("train", 4)]
+
+
+def test_what_is_stopped_to_be_restarted_is_not_started_by_a_proposal_of_its_own() -> None:
+    train = replace(TRAIN, gang_size=1, min_replicas=0, max_replicas=4)
+    harness = ArbiterHarness(gang(1, "train/0", "train/1"), train)
+    (stop,) = restart(harness, 0)
+    harness.know(gang(2))
+    harness.report(stop, "done")
+    own = proposal("train", tick(100), 1)
+    assert list(harness.arbiter.decide(tick(100), [own], is_checked=lambda _: True)) == []
 
 
 def test_a_rank_that_only_a_dead_node_still_lists_holds_nothing_up() -> None:

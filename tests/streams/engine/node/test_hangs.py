@@ -155,11 +155,11 @@ def test_few_errors_of_a_port_show_where_a_hang_comes_from_and_nothing_else() ->
 SPINS = WORKS | {"nvidia.gpu.sm.activity": 0.02, "hw.power": 90.0}
 
 
-def restarted(course: Course, workload: str = "a") -> None:
+def restarted(course: Course, workload: str = "a", epoch: int = 2) -> None:
     """The gang has stopped, and starts on the other half of the node."""
     agent = course.cell.agents[0]
     held = tuple(Allocation(workload=workload, replica=f"a-{i}", devices=(4 + i,)) for i in range(4))
-    agent.inventory = replace(agent.inventory, epoch=2, time_ns=(FIRST + course.at) * NS_PER_S, allocations=held)
+    agent.inventory = replace(agent.inventory, epoch=epoch, time_ns=(FIRST + course.at) * NS_PER_S, allocations=held)
     course.cell.feed(incoming_records(agent.inventory))
 
 
@@ -186,6 +186,24 @@ def test_ranks_that_spin_until_the_last_one_is_ready_do_not_hang() -> None:
     assert course.hangs(280, SPINS, STUCK) == []
     assert course.hangs(300, WORKS) == []
     assert course.hangs(60, SPINS)[0] <= 30, "once it has worked, it is judged as before"
+
+
+def test_ranks_that_are_slower_to_start_than_the_others_do_not_hang() -> None:
+    course = on_half_a_node()
+    restarted(course)
+    values = {
+        key: np.where(np.arange(8) < 6, WORKS[key], SPINS[key]).astype(np.float32)
+        for key in ("nvidia.gpu.sm.activity", "hw.power")
+    }
+    assert course.hangs(600, WORKS | values, {}) == []
+
+
+def test_after_an_hour_a_workload_is_not_known_any_more() -> None:
+    course = on_half_a_node()
+    restarted(course, "c")
+    course.run(3700, GONE, {})
+    restarted(course, "a", epoch=3)
+    assert course.hangs(600, SPINS, STUCK) == []
 
 
 def test_less_work_under_the_same_name_does_not_hang_while_it_makes_steps() -> None:

@@ -65,7 +65,7 @@ def bring_back(cycle: Cycle) -> Iterator[Scale]:
     for was, spec, running, wanted in to_restore(cycle, restarts=False):
         if cycle.now_ns - was.since_ns < hold_s * 1e9 or cycle.resting(spec.workload, wanted - running):
             continue
-        yield from start(cycle, spec, running, wanted, "it was preempted and there is room again", 0.8)
+        yield from _bring_back(cycle, spec, running, wanted)
 
 
 def to_restore(cycle: Cycle, *, restarts: bool) -> Iterator[tuple[Preempted, WorkloadSpec, int, int]]:
@@ -84,20 +84,18 @@ def to_restore(cycle: Cycle, *, restarts: bool) -> Iterator[tuple[Preempted, Wor
             del preempted[name]
 
 
-def start(
-    cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int, why: str, confidence: float, *, emergency: bool = False
-) -> Iterator[Scale]:
-    """Start replicas of a preempted workload if there is room for all of them."""
-    name = spec.workload
+def _bring_back(cycle: Cycle, spec: WorkloadSpec, running: int, wanted: int) -> Iterator[Scale]:
+    """Restore a preempted workload if there is room for all of it."""
     free, mark = cycle.placement.usable(spec), cycle.placement.mark()
     places = [place for _ in range(wanted - running) if (place := cycle.placement.place(spec)) is not None]
     made = Attempt("scale", "", running, wanted)
-    waited = cycle.admit(name, made, emergency=emergency) if len(places) == wanted - running else None
+    waited = cycle.admit(spec.workload, made) if len(places) == wanted - running else None
     if waited is None:
         cycle.placement.rollback(mark)
         return
+    reason = f"out from {running} to {wanted}: it was preempted and there is room again"
     evidence = (Evidence(name="gpus.free", value=float(free), unit="{gpu}"),)
-    yield order(cycle, spec, made, places, f"out from {running} to {wanted}: {why}", confidence, evidence, waited)
+    yield order(cycle, spec, made, places, reason, 0.8, evidence, waited)
 
 
 def order(

@@ -102,7 +102,7 @@ class IncidentManager:
         self.responses.read()
         self._leaving, self._hangs, self._now_ns = set(), [], now_ns
         state.interventions.forget(now_ns)
-        state.restarts.forget(now_ns)
+        state.restarts.forget(now_ns, self.directory)
         for failure in state.restarts.lapsed(now_ns):
             self._fail(failure, now_ns)
         state.suppressed = {name: at for name, at in state.suppressed.items() if 0 <= now_ns - at < QUIET_S * NS_PER_S}
@@ -128,8 +128,9 @@ class IncidentManager:
         self._hangs = [(hang, state.incidents.get(found.merged_into, found)) for hang, found in self._hangs]
         self._apply_responses(now_ns)
         share = self.config.quarantine_share
+        checked = state.restarts.under_way(now_ns)
         state.quarantine.step(
-            now_ns, self.cell, state.incidents.values(), self.responses.readmitted, self.directory, share
+            now_ns, self.cell, state.incidents.values(), self.responses.readmitted, self.directory, share, checked
         )
         self.released = [entry for entry in state.quarantine.nodes.values() if entry.condition == "back"]
         for incident in state.incidents.values():
@@ -146,7 +147,7 @@ class IncidentManager:
             for device in entry.devices or [d.id for d in (inventory.devices if inventory is not None else ())]:
                 unhealthy.pop(device, None)
         unhealthy.update(dict.fromkeys(self.state.quarantine.devices(self.directory), until_ns))
-        for node in self.state.restarts.checks:
+        for node in self.state.restarts.under_way(self._now_ns):
             inventory = self.directory.inventories.get(node)
             unhealthy.update((d.id, until_ns) for d in (inventory.devices if inventory is not None else ()))
 
@@ -223,7 +224,7 @@ class IncidentManager:
             self._add_action(incident, action)
 
     def checks(self, tick: Tick, lives_ns: int) -> list[Check]:
-        """Decisions to check nodes now, each valid for ``lives_ns``; silenced nodes are left out.
+        """Decisions to check nodes now, each valid for ``lives_ns``; silenced nodes and gangs are left out.
 
         The nodes of a gang that hung again are checked while they are empty, never more than may be out at once: what
         is wrong with all checks must not close a cell.
@@ -231,12 +232,17 @@ class IncidentManager:
         quarantine, restarts, now_ns = self.state.quarantine, self.state.restarts, tick.end_ns
         silenced = {incident.node for incident in self.state.incidents.values() if incident.silence}
         after_ns = round(self.config.check_after_s * NS_PER_S)
-        found = list(
-            quarantine.checks(self.cell, now_ns, after_ns, lives_ns, silenced | restarts.checks.keys(), self.directory)
-        )
+        under_way = restarts.under_way(now_ns)
+        found = list(quarantine.checks(self.cell, now_ns, after_ns, lives_ns, silenced | under_way, self.directory))
         if restarts.known:
+            for name, restart in restarts.known.items():
+                incident = self.state.incidents.get(restart.incident)
+                if incident is not None and incident.silence:
+                    restarts.end(name)
+            nodes = {inventory.node for inventory in self.directory.nodes(self.cell)}
+            silenced |= {node for node in nodes if self.responses.is_silenced(node, now_ns)}
             out = quarantine.out()
-            most = most_out(self.config.quarantine_share, len(self.directory.nodes(self.cell))) - len(out)
+            most = most_out(self.config.quarantine_share, len(nodes)) - len(out)
             found += restarts.due(self.cell, now_ns, lives_ns, most, silenced | out, self.directory)
         return found
 
@@ -249,7 +255,7 @@ class IncidentManager:
         now_ns = tick.end_ns
         quiet_ns = max(round(QUIET_S * NS_PER_S), QUIET_TICKS * tick.period_ns)
         due: list[OpenIncident] = []
-        checked = self.state.quarantine.checked(now_ns) | self.state.restarts.incidents()
+        checked = self.state.quarantine.checked(now_ns) | self.state.restarts.incidents(now_ns)
         for incident in self.state.incidents.values():
             if (
                 incident.status == "open"
@@ -284,7 +290,7 @@ class IncidentManager:
             self.state.quarantine,
             most_out(self.config.quarantine_share, len(self.directory.nodes(self.cell))),
         )
-        out = quarantine.out() | self._leaving
+        out = quarantine.out() | self._leaving | self.state.restarts.under_way(self._now_ns)
         if node not in out and len(out) >= most:
             return False
         self._leaving.add(node)

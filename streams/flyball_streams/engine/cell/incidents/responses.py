@@ -42,3 +42,7 @@ class Responses:
             ):
                 return silence.name
         return ""
+
+    def is_silenced(self, node: str, now_ns: int) -> bool:
+        """Whether a silence matches all that happens on a node, such as a maintenance window."""
+        return any(s.holds(now_ns) and s.matches("", "", (), (node,), ()) for s in self.silences)

@@ -1,7 +1,7 @@
 """Detects workloads that hang: their devices spin without work, or stand still.
 
-There is one finding for each workload, as the ranks of a gang wait together. What its devices usually show is known
-from the same models of GPU that it ran on before: work that hangs again after a restart has not run on its new devices.
+There is one finding for each workload, as the ranks of a gang wait together. Work that hangs again after a restart has
+not run on its new devices: for an hour it is compared with what it showed on others of the same model.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,17 @@ SM_ACTIVITY = GPU.column("nvidia.gpu.sm.activity")
 POWER_LIMIT = GPU.column("nvidia.gpu.power.limit{type=enforced}")
 SCORE = 0.9
 REPEAT_S = 60.0
-MOST_KEPT = 4096
-"""Usual values of so many workloads are kept, those that ran last."""
+MOST_KEPT, KEPT_S = 4096, 3600.0
+"""Usual values of so many workloads are kept, those that ran last, and for so long after they ran."""
+MOST = 0.75
+"""Share of a workload's devices that must look hung if it has not run on any of them."""
 
 
 class Hanging(Detector[hang.State]):
     """Both kinds of hang in one cell; a workload is reported once for both, at the time in ``reported``, ns.
 
-    ``usual`` has the mean power in W and SM activity of each training workload, by workload and model of GPU.
+    ``usual`` has the power in W and SM activity of each training workload, by workload and model of GPU: the least of
+    the means of its devices, and when it last ran, ns.
     """
 
     def __init__(self, training: TrainingWorkloads, profiles: Profiles, capacity: int) -> None:
@@ -41,7 +44,7 @@ class Hanging(Detector[hang.State]):
         super().__init__(capacity, hang.init)
         self.standstills = Standstills()
         self.reported: dict[str, int] = {}
-        self.usual: dict[tuple[str, str], tuple[float, float]] = {}
+        self.usual: dict[tuple[str, str], tuple[float, float, int]] = {}
 
     def change_work(self, kinds: dict[int, str]) -> None:
         """Reset slots whose work has changed; the workload rows of this window belong to others from now on."""
@@ -61,9 +64,9 @@ class Hanging(Detector[hang.State]):
         standing = list(self.standstills.step(*shown, self.profiles.pauses, means.elapsed_s, step_s))
         owner = np.where(means.mask, tenancy.workload_of_slot[: len(means.mask)], np.int32(-1))
         x = hang.Inputs(*(means.values[:, column] for column in (UTILIZATION, SM_ACTIVITY, POWER, POWER_LIMIT)))
-        self._recall(tenancy, owner)
+        self._recall(tenancy, owner, tick.end_ns)
         self.model, hung = hang.step(self.model, x, means.elapsed_s)
-        self._learn(tenancy, owner, trains)
+        self._learn(tenancy, owner, trains, tick.end_ns)
         reported: set[str] = set()
         workloads: list[int] = np.unique(owner[hung & (owner >= 0)]).tolist() if hung.any() else []
         for index in workloads:
@@ -72,8 +75,8 @@ class Hanging(Detector[hang.State]):
             if not trains[index] and (spec is None or spec.kind != "batch"):
                 continue  # a server with few requests looks the same: busy, with little work
             slots: list[int] = np.flatnonzero(hung & (owner == index)).tolist()
-            if self.standstills.counted[index] and not hang.is_settled(self.model, slots):
-                continue  # less work than before under the same name
+            if not (hang.is_settled(self.model, slots) or self._hangs_at_its_start(index, owner, len(slots))):
+                continue
             if not self._is_news(workload, tick.end_ns):
                 continue
             reported.add(workload)
@@ -88,6 +91,12 @@ class Hanging(Detector[hang.State]):
                 name = "ranks.idle" if still.idle else "without.step"
                 pause = Evidence(name=name, value=still.since_s, expected=still.limit_s, unit="s")
                 yield _anomaly(seen, workload, still.slots, still.since_s, use, pause)
+
+    def _hangs_at_its_start(self, index: int, owner: NDArray[np.int32], hung: int) -> bool:
+        """Whether most devices of a workload spin, and it has not worked on any of them and made no step."""
+        slots: list[int] = np.flatnonzero(owner == index).tolist()
+        works = self.standstills.counted[index] or hang.is_settled(self.model, slots)
+        return not works and hung >= MOST * len(slots)
 
     def hung(self, now_ns: int) -> set[str]:
         """Workloads that hang at a time in ns: the hang was reported in the last two minutes, and is each minute."""
@@ -118,29 +127,34 @@ class Hanging(Detector[hang.State]):
         super().load(state, capacity)
         self.standstills.load(state["standstills"])
         self.reported = dict(state["reported"])
-        self.usual = {(workload, model): (power, active) for workload, model, power, active in state["usual"]}
+        self.usual = {(workload, model): (power, active, at) for workload, model, power, active, at in state["usual"]}
 
-    def _recall(self, tenancy: Tenancy, owner: NDArray[np.int32]) -> None:
+    def _recall(self, tenancy: Tenancy, owner: NDArray[np.int32], now_ns: int) -> None:
         """Give devices on which a workload has not run yet what it showed on others of their model."""
         if not self.usual:
             return
         slots = np.flatnonzero((owner >= 0) & (self.model.seen_s == 0.0))
         keys, inverse = np.unique(_pairs(tenancy, owner, slots), return_inverse=True)
-        usual = np.array([self.usual.get(_names(tenancy, key), (np.nan, np.nan)) for key in keys.tolist()], np.float32)
-        if len(keys) and (known := np.isfinite(usual[inverse, 0])).any():
-            self.model = hang.adopt(self.model, slots[known], *usual[inverse[known]].T)
+        known = [self.usual.get(_names(tenancy, key), (np.nan, np.nan, 0)) for key in keys.tolist()]
+        usual = np.array([one[:2] if 0 <= now_ns - one[2] < KEPT_S * NS_PER_S else (np.nan, np.nan) for one in known])
+        if len(keys) and (recent := np.isfinite(usual[inverse, 0])).any():
+            self.model = hang.adopt(self.model, slots[recent], *usual[inverse[recent]].T)
 
-    def _learn(self, tenancy: Tenancy, owner: NDArray[np.int32], trains: NDArray[np.bool_]) -> None:
+    def _learn(self, tenancy: Tenancy, owner: NDArray[np.int32], trains: NDArray[np.bool_], now_ns: int) -> None:
         """Note what the devices of training workloads usually show."""
         model = self.model
         slots = np.flatnonzero((owner >= 0) & (model.seen_s > hang.DEFAULT.warm_s))
         slots = slots[trains[owner[slots]]]
-        keys, inverse, counts = np.unique(_pairs(tenancy, owner, slots), return_inverse=True, return_counts=True)
-        power_w, activity = (np.bincount(inverse, x[slots]) / counts for x in (model.power_w, model.activity))
-        for key, *values in zip(keys.tolist(), power_w.tolist(), activity.tolist(), strict=True):
+        pairs = _pairs(tenancy, owner, slots)
+        order = np.argsort(pairs, kind="stable")
+        keys, first = np.unique(pairs[order], return_index=True)
+        if not len(keys):
+            return
+        power_w, activity = (np.minimum.reduceat(x[slots[order]], first) for x in (model.power_w, model.activity))
+        for key, power, active in zip(keys.tolist(), power_w.tolist(), activity.tolist(), strict=True):
             names = _names(tenancy, key)
             self.usual.pop(names, None)
-            self.usual[names] = values[0], values[1]
+            self.usual[names] = power, active, now_ns
         while len(self.usual) > MOST_KEPT:
             del self.usual[next(iter(self.usual))]
 

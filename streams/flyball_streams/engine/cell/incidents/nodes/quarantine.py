@@ -7,7 +7,7 @@ after Flyball has cordoned it; or other GPUs are at the addresses of the faulty 
 of another publisher are no evidence: the condition stays.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Set
 
 import msgspec
 
@@ -99,17 +99,20 @@ class Quarantine(msgspec.Struct):
 
     def step(
         self, now_ns: int, cell: str, incidents: Iterable[OpenIncident], readmitted: dict[str, Readmission],
-        directory: FleetIndex, share: float,
+        directory: FleetIndex, share: float, checked: Set[str] = frozenset(),
     ) -> None:  # fmt: skip
-        """Update all nodes from the open incidents, readmissions and inventories of a tick."""
+        """Update all nodes from the open incidents, readmissions and inventories of a tick.
+
+        The nodes ``checked`` for a gang are out, too.
+        """
         self._drop_released()
         found = by_node(incidents, self.nodes)
         capacity = most_out(share, len(directory.nodes(cell)) if found else 0)
-        out = len(self.out())
+        out = len(self.out() | checked)
         for node in sorted(self.nodes.keys() | found.keys()):
-            was_out = self.counts(node)
+            was_out = self.counts(node) or node in checked
             self._update_node(node, found.get(node, []), now_ns, (out, capacity), readmitted.get(node), directory)
-            out += self.counts(node) - was_out
+            out += (self.counts(node) or node in checked) - was_out
 
     def counts(self, node: str) -> bool:
         """Whether a node counts among those that are out."""
@@ -139,17 +142,21 @@ class Quarantine(msgspec.Struct):
         entry.transition("cordoned", now_ns, f"work leaves its device {device}; {UNTIL}")
 
     def fail(
-        self, node: str, devices: list[str], incident: str, check: NodeCheck, reason: str, now_ns: int,
+        self, node: str, devices: dict[str, str], incident: str, check: NodeCheck, reason: str, now_ns: int,
         directory: FleetIndex,
     ) -> None:  # fmt: skip
-        """Cordon a node that has not passed a check of these devices; it is checked again."""
+        """Cordon a node that has not passed a check of these devices, with their addresses; it is checked again."""
+        fresh, inventory = node not in self.nodes, directory.inventories.get(node)
         entry = self.nodes.setdefault(node, QuarantinedNode(node, "suspect", now_ns, reason))
-        inventory = directory.inventories.get(node)
-        entry.devices.update((device, address_of(device, inventory)) for device in devices)
+        if fresh or entry.devices:  # else the whole node is faulty
+            entry.devices.update(devices)
         entry.incidents[incident], entry.faulty_ns, entry.dirty = None, max(entry.faulty_ns, now_ns), True
-        if entry.condition in ("suspect", "watched"):
-            entry.held, entry.check = "", check
-            entry.transition("cordoned", now_ns, f"{reason}; {UNTIL}")
+        if entry.condition not in ("suspect", "watched", "checked"):
+            return
+        entry.held, entry.evidence, entry.checked_by, entry.check = "", "", "", check
+        entry.transition("cordoned", now_ns, f"{reason}; {UNTIL}")
+        if inventory is not None and not has_replicas(entry.devices, inventory):
+            entry.transition("drained", now_ns, f"{reason}; it is empty, and waits for evidence that it is well")
 
     def take_back(self, outcome: Outcome) -> None:
         """Open a node that only a move has cordoned, if the move was not carried out and no fault was seen.
