@@ -98,8 +98,7 @@ def test_what_looks_hung_from_its_start_for_an_hour_is_other_work() -> None:
         hung.append(bool(found[0]))
     assert hung == [False] * 29 + [True] * 331 + [False] * 640
     worse = hang.Inputs(floats(1.0), floats(0.01), floats(70.0), floats(700.0))
-    found = [bool(one[0]) for _, one in _steps(state, worse, 3)]
-    assert found == [False, False, True], "what it does now is its work"
+    assert [bool(one[0]) for _, one in _steps(state, worse, 3)] == [False, False, True], "what it does now is its work"
 
 
 def _steps(state: hang.State, x: hang.Inputs, count: int) -> Iterator[tuple[hang.State, NDArray[np.bool_]]]:
