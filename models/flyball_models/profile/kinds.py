@@ -96,13 +96,14 @@ def distances(features: NDArray[np.float32], table: Table) -> tuple[Doubles, NDA
     z = np.clip(z, -_FAR, _FAR)
     known = np.isfinite(z)
     d2 = np.zeros((len(z), len(table.centres)))
-    packed = np.ascontiguousarray(np.packbits(known, axis=1))
-    _, first, of = np.unique(packed.view(f"V{packed.shape[1]}"), return_index=True, return_inverse=True)
-    for i, pattern in enumerate(known[first]):
-        rows = np.flatnonzero(of.reshape(-1) == i)
-        columns = np.flatnonzero(pattern)
+    alike: dict[bytes, list[int]] = {}
+    flags, width = known.tobytes(), known.shape[1]
+    for row in range(len(known)):
+        alike.setdefault(flags[row * width : (row + 1) * width], []).append(row)
+    for pattern, in_order in alike.items():
+        rows, columns = np.array(in_order), np.flatnonzero(np.frombuffer(pattern, bool))
         if len(columns):
-            whiten, centres, squares = _whitened(table, pattern.tobytes())
+            whiten, centres, squares = _whitened(table, pattern)
             white = z[rows[:, None], columns] @ whiten
             d2[rows] = np.maximum((white**2).sum(axis=1)[:, None] + squares - 2.0 * white @ centres, 0.0)
     return d2, known.sum(axis=1)

@@ -174,7 +174,7 @@ class Gate(msgspec.Struct):
             if index <= self.joined_until and self.front < self.joined_until:
                 return
             if self.waiting < 0:
-                self.waiting = sum(s.newest < index and not s.abandoned for s in self.sources.values())
+                self.waiting = len([s for s in self.sources.values() if s.newest < index and not s.abandoned])
             if self.waiting and not self._abandon_late(index):
                 return
             self.closed_ticks.append(self._tick(index))
@@ -224,7 +224,7 @@ class Gate(msgspec.Struct):
 
     def _tick(self, index: int) -> Tick:
         late, self.late = self.late, 0
-        missing = sorted(name for name, s in self.sources.items() if s.newest < index and s.last_seen_ms >= 0)
+        missing = sorted([name for name, s in self.sources.items() if s.newest < index and s.last_seen_ms >= 0])
         return Tick(
             index=index,
             period_ns=self.period_ns,

@@ -302,8 +302,7 @@ class Cycle:
         if name in self.decided or self.memory.backoff.waits(name, "stop", self.now_ns, self.rule):
             return None
         stopping = frozenset(order.victims) if order is not None else frozenset[str]()
-        bundles = self.holders.bundles(victim, stopping)
-        running = sum(len(b.names) for b in bundles)
+        bundles, running = self.holders.bundles(victim, stopping)
         if order is not None and order.replicas < running:
             return None  # some of its replicas are about to stop; which ones is unknown
         spare = self.leavable(victim, running, max(0, running - max(0, victim.min_replicas)))

@@ -187,10 +187,28 @@ class Placement:
 
     def stop(self, replicas: Iterable[Replica]) -> None:
         """Free the GPUs that only these replicas hold."""
+        left: list[tuple[list[int], int]] = []
+        freed: dict[Room, int] = {}
         for replica in replicas:
             node = self.nodes.get(replica.node)
-            if node is not None:
-                self._release(node, replica.node, set(replica.devices))
+            if node is None:
+                continue
+            for row in set(replica.devices):
+                node.holders[row] -= 1
+                left.append((node.holders, row))
+                if not node.holders[row] and node.usable[row]:
+                    room = node.models[row], replica.node
+                    freed[room] = freed.get(room, 0) + 1
+        if not left:
+            return
+
+        def undo() -> None:
+            for holders, row in left:
+                holders[row] += 1
+
+        self._journal.append(undo)
+        for room, gpus in freed.items():
+            self._set(room, self.free[room] + gpus)
 
     def gains(self, replicas: Iterable[Replica]) -> dict[Room, int]:
         """GPUs by room that become free when these replicas stop and all others run on."""
@@ -263,21 +281,6 @@ class Placement:
                 gpus -= min(n, gpus)
         return None if gpus else self.take(place)
 
-    def _release(self, node: Node, name: str, rows: Set[int]) -> None:
-        freed: dict[str, int] = {}
-        for row in rows:
-            node.holders[row] -= 1
-            if not node.holders[row] and node.usable[row]:
-                freed[node.models[row]] = freed.get(node.models[row], 0) + 1
-
-        def undo() -> None:
-            for row in rows:
-                node.holders[row] += 1
-
-        self._journal.append(undo)
-        for model, gpus in freed.items():
-            self._set((model, name), self.free[model, name] + gpus)
-
     def _set(self, room: Room, free: int) -> None:
         before = self.free[room]
         self._move(room, before, free)
@@ -289,7 +292,11 @@ class Placement:
         self.total[model] += after - before
         kind = self._kinds[model, self.nodes[node].zone]
         _out(kind, before, node)
-        insort(kind.setdefault(after, []), node)
+        names = kind.get(after)
+        if names is None:
+            kind[after] = [node]
+        else:
+            insort(names, node)
 
     def _add(self, inventory: Inventory) -> None:
         name, devices = inventory.node, inventory.devices

@@ -127,7 +127,7 @@ class NodeCell:
         """Note nodes whose frames came too late for a tick."""
         for node in nodes:
             if node in self.inventories:
-                self.absences.observe(node, self.seen[node])
+                self.absences.observe([node], self.seen[node])
 
     def note_removed(self, nodes: Iterable[str]) -> None:
         """Note nodes whose inventories were removed."""
@@ -144,7 +144,6 @@ class NodeCell:
         gateway_rows, usage_frames = self._fill(entries)
         self.gpus.end_tick(tick)
         self.hosts.end_tick(tick)
-        gpus = sum(len(inventory.devices) for inventory in self.inventories.values())
         seen = CellTick(
             cell=self.cell,
             tick=tick,
@@ -155,7 +154,7 @@ class NodeCell:
             inventories=self.inventories,
             events=self.events.take(tick, self.inventories, self.gpus, self.tenancy),
             usage=usage_frames,
-            node_rate=self.rate * max(1.0, gpus / max(1, len(self.inventories))),
+            node_rate=self.rate * max(1.0, self.tenancy.gpus / max(1, len(self.inventories))),
         )
         yield from self._detect(seen)
         self.meter.note(self.gpus.values)
@@ -223,14 +222,17 @@ class NodeCell:
     def _update_inventories(self, entries: list[Entry], tick: Tick) -> None:
         """Apply the inventories that this tick's frames refer to, and drop nodes that were silent for long."""
         changed, index = False, tick.index
-        self.gpus.reserve(dict.fromkeys(d.id for new, _ in entries if new.node not in self.rows for d in new.devices))
+        reporting = dict.fromkeys(new.node for new, _ in entries)
+        if not self.rows.keys() >= reporting.keys():
+            unknown = (new for new, _ in entries if new.node not in self.rows)
+            self.gpus.reserve(dict.fromkeys(d.id for new in unknown for d in new.devices))
+        self.seen.update(dict.fromkeys(reporting, index))
+        self.absences.observe(reporting, index)
         latest: Inventory | None = None
         for new, _ in entries:
             if new is latest:
                 continue  # the frames of a node come together
             latest = new
-            self.seen[new.node] = index
-            self.absences.observe(new.node, index)
             old = self.inventories.get(new.node)
             if old is new or (old is not None and not _replaces(new, old)):
                 continue

@@ -38,12 +38,11 @@ class PendingFrame(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Cached destination of frames of one layout from one node, while directory version, boot and epoch stay the same.
+    """Cached destination of frames of one layout from one node, while the directory, boot and epoch stay the same.
 
     ``source`` is their source name at the gate, ``rows`` their number of rows.
     """
 
-    version: int
     boot_id: str
     epoch: int
     inventory: Inventory
@@ -75,12 +74,13 @@ class Intake:
     def take(self, batch: Batch[Incoming]) -> list[Message]:
         """Process frames; return dead letters for the unusable ones."""
         dead: list[Message] = []
-        if self.pending and self.directory.version != self._directory_version:
+        if self.directory.version != self._directory_version:
+            self._directory_version = self.directory.version
+            self._routes = {schema: {} for schema in USED}
             waiting, self.pending = self.pending, []
             for pending in waiting:
                 self._place(pending.message, pending.frame, dead)
-        self._directory_version = self.directory.version
-        waited = len(self.pending)
+        waited, nodes = len(self.pending), self.nodes
         for message in batch:
             try:
                 frame = decode_frame(message.value or b"")
@@ -88,9 +88,9 @@ class Intake:
                 self.stats.undecodable += 1
                 dead.append(refuse(message, STAGE, error))
                 continue
-            sequence = self.nodes.get(frame.node)
+            sequence = nodes.get(frame.node)
             if sequence is None:
-                self.nodes[frame.node] = Sequence.of(frame)
+                nodes[frame.node] = Sequence.of(frame)
             else:
                 verdict, missing = sequence.accept(frame.boot_id, frame.epoch, frame.seq, frame.time_ns)
                 if missing or verdict != "new":
@@ -153,17 +153,12 @@ class Intake:
     def _place(self, message: Incoming, frame: Frame, dead: list[Message]) -> None:
         schema = frame.schema
         route = self._routes[schema].get(frame.node)
-        if (
-            route is None
-            or route.version != self.directory.version
-            or route.boot_id != frame.boot_id
-            or route.epoch != frame.inventory_epoch
-        ):
+        if route is None or route.boot_id != frame.boot_id or route.epoch != frame.inventory_epoch:
             route = self._route(frame)
             if route is None:
                 self.pending.append(PendingFrame(message, frame))
                 return
-        inventory, rows = route.inventory, route.rows
+        _, _, inventory, rows, source = route
         if frame.rows != rows:
             self.stats.unfit += 1
             dead.append(refuse(message, STAGE, RecordError(_unfit(frame, layout_of(schema).rows, rows))))
@@ -187,7 +182,7 @@ class Intake:
             else:
                 self.stats.ignored += 1
             return
-        arrival = cell.gate.arrive(route.source, index)
+        arrival = cell.gate.arrive(source, index)
         count(self.stats, arrival)
         if arrival == "ok":
             self.stats.rows += rows
@@ -218,7 +213,7 @@ class Intake:
         elif schema == GATEWAY.schema:
             rows = len(inventory.gateways)
         source = f"{frame.node}|{schema}"
-        route = Route(self.directory.version, frame.boot_id, frame.inventory_epoch, inventory, rows, source)
+        route = Route(frame.boot_id, frame.inventory_epoch, inventory, rows, source)
         self._routes[schema][frame.node] = route
         return route
 

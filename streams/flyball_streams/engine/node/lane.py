@@ -57,12 +57,12 @@ class NodeLane:
     def step(self, batch: Sequence[Incoming]) -> list[Message]:
         """Process a micro-batch of frames and events; see :class:`~flyball_streams.engine.lane.Lane`."""
         out: list[Message] = []
-        frames: list[Incoming] = []
-        for message in batch:
-            if message.topic == TELEMETRY.name:
-                frames.append(message)
-            else:
-                self._event(message, out)
+        telemetry = TELEMETRY.name
+        frames = [message for message in batch if message.topic == telemetry]
+        if len(frames) < len(batch):
+            for message in batch:
+                if message.topic != telemetry:
+                    self._event(message, out)
         out += self.intake.take(frames)
         for name, ticks in sorted(self.intake.cells.items()):
             if ticks.late:

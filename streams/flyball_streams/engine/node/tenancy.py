@@ -35,13 +35,14 @@ class Known(NamedTuple):
 
     ``places`` are the positions of the known values, and ``bins`` the sums that they belong to. ``divisors``
     ``[columns, workloads]`` are the numbers of known values of the averaged sums, at least 1, and 1 for the other sums.
-    ``none`` are column and workload of sums without a known value.
+    ``empty`` are the columns without a known value, ``none`` column and workload of the other sums without one.
     """
 
     pattern: bytes
     places: NDArray[np.int64]
     bins: NDArray[np.int64]
     divisors: NDArray[np.int64]
+    empty: list[int]
     none: list[list[int]]
 
 
@@ -51,12 +52,14 @@ class Tenancy:
     ``workload_of_slot[slot]`` and ``workload_of_allocation[row]`` are indexes into ``workloads``, -1 for none.
     ``places`` are the node and replica of each allocation row, ``model_of_allocation`` the model of its first device,
     -1 for none. ``peer_group[slot]`` int32 numbers groups of slots with the same model and workload (or none); -1
-    beyond the capacity. ``model_of_slot`` and ``model_of_allocation`` are indexes into ``models``.
+    beyond the capacity. ``model_of_slot`` and ``model_of_allocation`` are indexes into ``models``. ``gpus`` is the
+    number of devices.
     """
 
     def __init__(self, inventories: dict[str, Inventory], slots: dict[str, int], capacity: int) -> None:
         self.workloads = sorted({a.workload for i in inventories.values() for a in i.allocations})
         index = {name: i for i, name in enumerate(self.workloads)}
+        self.gpus = sum(len(inventory.devices) for inventory in inventories.values())
         self.first_row: dict[str, int] = {}
         self.workloads_of_node = {node: {a.workload for a in i.allocations} for node, i in inventories.items()}
         self.replica_of_slot: dict[int, tuple[str, str]] = {}
@@ -154,9 +157,14 @@ class Tenancy:
             count = np.bincount(bins, minlength=COLUMNS * len(self.workloads)).reshape(shape)
             divisors = np.ones(shape, np.int64)
             divisors[AVERAGED] = np.maximum(count[AVERAGED], 1)
-            known = self._known = Known(pattern, places, bins, divisors, np.argwhere(count == 0).tolist())
+            unknown = count == 0
+            empty = unknown.all(axis=1)
+            none = np.argwhere(unknown & ~empty[:, None])
+            known = self._known = Known(pattern, places, bins, divisors, empty.nonzero()[0].tolist(), none.tolist())
         total = np.bincount(known.bins, x.take(known.places), known.divisors.size).astype(np.float64, copy=False)
         columns: list[list[float | None]] = (total.reshape(known.divisors.shape) / known.divisors).tolist()
+        for column in known.empty:
+            columns[column] = [None] * len(self.workloads)
         for column, workload in known.none:
             columns[column][workload] = None
         return columns

@@ -92,7 +92,8 @@ class Window:
                 block = slice(first, min(first + BLOCK, n))
                 stacked, total = np.array([one[block] for one in values]), self.total[block]
                 known = np.isfinite(stacked)
-                for one in np.where(known, stacked, np.float32(0.0)):
+                np.copyto(stacked, np.float32(0.0), where=~known)
+                for one in stacked:
                     total += one
                 self.count[block] += np.add.reduce(known.view(np.int8), axis=0, dtype=np.int8)  # AT_ONCE at most
             self.seen[:n] |= np.logical_or.reduce(masks)

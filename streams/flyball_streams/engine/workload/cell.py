@@ -173,9 +173,10 @@ class WorkloadCell:
             demands = {n: with_arrivals(d, arrived[n], each) if n in arrived else d for n, d in demands.items()}
         other_unit: list[str] = []
         for name, spec in specs.items():
-            demand, known = demands[name], self.capacities.in_work(spec)
+            demand = demands[name]
+            known = demand.work_rate is not None and self.capacities.in_work(spec)
             work = observed_work(demand, known, name in self.in_work)
-            if demand.work_rate is not None and known and name not in self.in_work:
+            if known and name not in self.in_work:
                 self.in_work.add(name)
                 if spec.capacity_per_replica <= 0:  # in GPUs until the capacity is measured
                     other_unit.append(name)

@@ -132,6 +132,6 @@ def _middle(clocks: tuple[Clocks, ...]) -> tuple[float, float]:
 def _median(weighted: list[tuple[float, float]]) -> float:
     """Median of values with weights; the mean of the middle two values if half of the weight is on either side."""
     weighted = sorted(weighted, key=itemgetter(0))
-    upto = list(accumulate(weight for _, weight in weighted))
+    upto = list(accumulate(map(itemgetter(1), weighted)))
     half = upto[-1] / 2.0
     return (weighted[bisect_left(upto, half)][0] + weighted[bisect_right(upto, half)][0]) / 2.0

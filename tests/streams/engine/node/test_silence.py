@@ -53,13 +53,13 @@ def test_nodes_whose_frames_go_to_another_partition_since_some_were_added_are_no
 
 def test_a_node_that_was_dropped_is_reported_for_a_week() -> None:
     absences = Absences()
-    absences.observe("dead", FIRST)
+    absences.observe(["dead"], FIRST)
     first = list(absences.silent(hours(0, 1)[0], ["dead", "alive"], 1e-6))
     assert first == []
     absences.drop("dead")
     seen: list[list[Symptom]] = []
     for tick in hours(1, WEEK + 10):
-        absences.observe("alive", tick.index)
+        absences.observe(["alive"], tick.index)
         seen.append(list(absences.silent(tick, ["alive"], 1e-6)))
     assert [named(found) for found in seen] == [{"dead"}] * WEEK + [set()] * 9
     assert absences.gone == {}
@@ -87,7 +87,7 @@ def test_a_node_that_held_work_when_its_agent_stopped_is_missed_once_a_reboot_is
     back = round(RETURN_S / 600)
     absences, names = Absences(), ["busy", "idle", "alive"]
     for name in names:
-        absences.observe(name, FIRST)
+        absences.observe([name], FIRST)
     assert list(absences.silent(ten_minutes(0, 1)[0], names, 1e-6)) == []
     for name in names[:2]:
         absences.note(
@@ -98,7 +98,7 @@ def test_a_node_that_held_work_when_its_agent_stopped_is_missed_once_a_reboot_is
     for tick in ten_minutes(1, back + 4):
         before, absences = absences, Absences()
         absences.load(unpack(pack(before.state())))
-        absences.observe("alive", tick.index)
+        absences.observe(["alive"], tick.index)
         seen.append(list(absences.silent(tick, ["alive"], 1e-6)))
     assert [named(found) for found in seen] == [set()] * (back - 1) + [{"busy"}] * 4
     assert seen[-1][0].text.endswith(NOT_BACK)

@@ -55,15 +55,16 @@ class Holders:
             found, key=lambda s: (s.priority, s.checkpoint_s * s.gpus_per_replica * s.gang_size, s.workload)
         )
         """Least important first, then the least GPU time lost to checkpoints."""
-        self._bundles: dict[tuple[str, frozenset[str]], list[Bundle]] = {}
+        self._bundles: dict[tuple[str, frozenset[str]], tuple[list[Bundle], int]] = {}
 
-    def bundles(self, victim: WorkloadSpec, stopping: frozenset[str]) -> list[Bundle]:
-        """Replicas of a workload that are not ``stopping``, by gangs."""
+    def bundles(self, victim: WorkloadSpec, stopping: frozenset[str]) -> tuple[list[Bundle], int]:
+        """Replicas of a workload that are not ``stopping``, by gangs, and their number."""
         found = self._bundles.get((victim.workload, stopping))
         if found is None:
             if len(self._bundles) > MOST_NOTED:
                 self._bundles = {}
-            found = self._bundles[victim.workload, stopping] = list(self._made(victim, stopping))
+            made = list(self._made(victim, stopping))
+            found = self._bundles[victim.workload, stopping] = made, sum(len(bundle.names) for bundle in made)
         return found
 
     def _made(self, victim: WorkloadSpec, stopping: frozenset[str]) -> Iterator[Bundle]:

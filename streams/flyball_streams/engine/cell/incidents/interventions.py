@@ -60,7 +60,7 @@ class Interventions(msgspec.Struct):
         kept_ns = round(SETTLE_S * NS_PER_S)
         old = [
             name for name, i in self.known.items()
-            if not i.action.time_ns <= now_ns < max(i.until_ns, i.action.time_ns + 4 * kept_ns)
+            if i.action.time_ns > now_ns or (i.until_ns <= now_ns and i.action.time_ns <= now_ns - 4 * kept_ns)
         ]  # fmt: skip
         for name in old:
             workload = self.known.pop(name).action.workload

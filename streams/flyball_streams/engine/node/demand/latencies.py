@@ -52,9 +52,12 @@ class ReplicaLatencies:
     def note(self, values: NDArray[np.float32]) -> None:
         """Close a tick with its workload rows, float32[allocations, metrics], NaN where missing."""
         tokens, self._tokens = self._tokens, None
+        shown = values[:, _COLUMNS]
         if tokens is None:
+            if np.isnan(shown).all():
+                return  # nothing was reported
             tokens = np.full(len(values), np.nan, np.float32)
-        self._kept.append(np.column_stack([values[:, _COLUMNS], tokens]))
+        self._kept.append(np.column_stack([shown, tokens]))
         if len(self._kept) == AT_ONCE:
             self._add_kept()
 

@@ -5,7 +5,7 @@ the cell: the lengths of silences that ended go into a tail, and a node is repor
 the budget of false incidents allows.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -75,16 +75,21 @@ class Absences:
         self.doubted: dict[str, int] = {}
         self.tail = _unseen()
 
-    def observe(self, node: str, index: int) -> None:
-        """Note a frame, in time or late."""
-        count, latest = self.last_seen.get(node, (self.count, 0))
-        if count < self.count and node not in self.stopped:
-            self.ended[node] = self.count - count
-        self.last_seen[node] = self.count + 1, max(index, latest)
-        self.reported.pop(node, None)
-        self.gone.pop(node, None)
-        if node in self.stopped and index > self.stopped[node][0]:
-            del self.stopped[node]
+    def observe(self, nodes: Iterable[str], index: int) -> None:
+        """Note frames of nodes, in time or late."""
+        now, last_seen = self.count, self.last_seen
+        new, newest = (now, 0), (now + 1, index)
+        for node in nodes:
+            count, latest = last_seen.get(node, new)
+            if count < now and node not in self.stopped:
+                self.ended[node] = now - count
+            last_seen[node] = newest if latest <= index else (now + 1, latest)
+        if self.reported or self.gone or self.stopped:
+            for node in nodes:
+                self.reported.pop(node, None)
+                self.gone.pop(node, None)
+                if node in self.stopped and index > self.stopped[node][0]:
+                    del self.stopped[node]
 
     def note(self, event: NodeEvent, period_ns: int, *, holds_work: bool) -> None:
         """Note an agent that starts, or stops on purpose; ``holds_work``: replicas hold devices of its node."""

@@ -13,7 +13,6 @@ from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.node.table import SubjectTable
 from flyball_streams.engine.node.tenancy import Tenancy
 from flyball_streams.engine.node.training import TrainingWorkloads
-from flyball_streams.engine.rows import known
 
 CLOCK = GPU.column("nvidia.gpu.clock.frequency{clock=sm}")
 TEMPERATURE = GPU.column("hw.temperature{sensor=gpu}")
@@ -86,10 +85,13 @@ class Gangs:
         owners: list[int] = owner[order[starts]].tolist()
         # A row for each gang; a gang with fewer members is filled up with those of the next.
         first = slots[np.minimum(starts[:, None] + np.arange(SLOWEST), len(slots) - 1)]
-        values: list[list[list[float]]] = table.values[first[..., None], REPORTED_COLUMNS].tolist()
-        annotated = list(demands)
-        for index, begin, end, at, slowest in zip(owners, begins, ends, first.tolist(), values, strict=True):
-            part = _clocks(clock[begin:end], at[: end - begin], slowest, table, tenancy)
+        values = table.values[first[..., None], REPORTED_COLUMNS]
+        shown = values.astype(object)
+        shown[~np.isfinite(values)] = None
+        known: list[list[list[float | None]]] = shown.tolist()
+        annotated, clocks = list(demands), clock.tolist()
+        for index, begin, end, at, slowest in zip(owners, begins, ends, first.tolist(), known, strict=True):
+            part = _clocks(clocks[begin:end], at[: end - begin], slowest, table, tenancy)
             annotated[index] = replace(annotated[index], clocks=(*annotated[index].clocks, part))
         return annotated
 
@@ -114,7 +116,7 @@ class Gangs:
 
 
 def _clocks(
-    clocks: NDArray[np.float32], first: list[int], values: list[list[float]], table: SubjectTable, tenancy: Tenancy
+    clocks: list[float], first: list[int], values: list[list[float | None]], table: SubjectTable, tenancy: Tenancy
 ) -> Clocks:
     """Clocks of the members of one gang and model, sorted; ``first`` are the slots of the slowest, with ``values``."""
     slowest = [
@@ -123,16 +125,17 @@ def _clocks(
             node=table.owner[slot],
             replica=tenancy.replica_of_slot[slot][1],
             clock_hz=clock,
-            temperature_cel=known(temperature),
-            power_w=known(power),
+            temperature_cel=temperature,
+            power_w=power,
         )
-        for slot, (clock, temperature, power) in zip(first, values, strict=False)
+        for slot, clock, (_, temperature, power) in zip(first, clocks, values, strict=False)
     ]
-    quantiles = clocks if len(clocks) <= MOST_CLOCKS else clocks[_quantiles(len(clocks))]
+    quantiles = clocks if len(clocks) <= MOST_CLOCKS else [clocks[place] for place in _quantiles(len(clocks))]
     model = tenancy.models[int(tenancy.model_of_slot[first[0]])]
-    return Clocks(members=len(clocks), clocks_hz=tuple(quantiles.tolist()), slowest=tuple(slowest), model=model)
+    return Clocks(members=len(clocks), clocks_hz=tuple(quantiles), slowest=tuple(slowest), model=model)
 
 
 @cache
-def _quantiles(members: int) -> NDArray[np.int64]:
-    return np.round(np.linspace(0, members - 1, MOST_CLOCKS)).astype(np.int64)
+def _quantiles(members: int) -> list[int]:
+    places: list[int] = np.round(np.linspace(0, members - 1, MOST_CLOCKS)).astype(np.int64).tolist()
+    return places

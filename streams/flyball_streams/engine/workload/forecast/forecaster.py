@@ -185,13 +185,14 @@ class Forecaster:
         self.seen.update(dict.fromkeys(observed, self.steps))
         y = np.zeros(self.capacity, np.float32)
         mask = np.zeros(self.capacity, bool)
-        slots = [self.slots[name] for name in observed]
-        y[slots], mask[slots] = list(observed.values()), True
+        slots = self.slots
+        places = [slots[name] for name in observed]
+        y[places], mask[places] = list(observed.values()), True
         latest = self.latest = TickForecasts(self._step_kept, self.trust, self.points.experts)
         self._kept.append((y, mask, latest))
         if len(self._kept) == MOST_KEPT:
             self._step_kept()
-        return {name: View(observed[name], slot, latest) for name, slot in sorted(zip(observed, slots, strict=True))}
+        return {name: View(observed[name], slots[name], latest) for name in sorted(observed)}
 
     def most(
         self, slots: NDArray[np.int64], level: int, first: NDArray[np.int64], last: NDArray[np.int64]

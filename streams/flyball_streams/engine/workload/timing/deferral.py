@@ -68,7 +68,10 @@ class Deferral:
         """Newest carbon curve of a zone; it also updates the zone's weekly means."""
         signal = self.directory.signals.get((zone, "carbon_intensity"))
         if signal is not None:
-            self.weeks.setdefault(zone, Week()).note(signal, tick.end_ns)
+            week = self.weeks.get(zone)
+            if week is None:
+                week = self.weeks[zone] = Week()
+            week.note(signal, tick.end_ns)
         return signal
 
     def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, proposals: Proposals) -> Iterator[Plan]:

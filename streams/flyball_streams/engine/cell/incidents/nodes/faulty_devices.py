@@ -17,13 +17,12 @@ def address_of(device: str, inventory: Inventory | None) -> str:
 
 def are_present(devices: Collection[str], inventory: Inventory) -> bool:
     """Whether an inventory has all faulty devices; it lacks them while a driver loads, or where ids are unknown."""
-    ids = {d.id for d in inventory.devices}
-    return all(device in ids for device in devices)
+    return {d.id for d in inventory.devices}.issuperset(devices)
 
 
 def are_replaced(devices: Mapping[str, str], inventory: Inventory) -> bool:
     """Whether other GPUs are at the PCI addresses of all faulty ones; only an agent reports addresses."""
-    if not devices or any(d.id in devices for d in inventory.devices):
+    if not devices or not {d.id for d in inventory.devices}.isdisjoint(devices):
         return False
     at = {d.pci_address for d in inventory.devices if d.pci_address and d.parent is None}
     return at.issuperset(devices.values())
@@ -31,9 +30,8 @@ def are_replaced(devices: Mapping[str, str], inventory: Inventory) -> bool:
 
 def rows_of(devices: Collection[str], inventory: Inventory) -> set[int]:
     """Rows of the faulty devices; all rows of the node while one of them is unknown."""
-    if not devices or not are_present(devices, inventory):
-        return set(range(len(inventory.devices)))
-    return {i for i, d in enumerate(inventory.devices) if d.id in devices}
+    rows = {i for i, d in enumerate(inventory.devices) if d.id in devices}
+    return rows if devices and are_present(devices, inventory) else set(range(len(inventory.devices)))
 
 
 def has_replicas(devices: Collection[str], inventory: Inventory) -> bool:
