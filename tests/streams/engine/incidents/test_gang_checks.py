@@ -249,6 +249,16 @@ def test_faults_elsewhere_count_the_nodes_that_are_checked_as_out() -> None:
     assert all("2 nodes of the cell are cordoned already" in held for _, held in seen.values())
 
 
+def test_in_a_larger_cell_one_place_is_left_for_a_fault() -> None:
+    harness = IncidentHarness(*nodes(40))
+    stop = again(harness, 1000)
+    harness.know(*(left(node, 1001) for node in nodes(40)))
+    harness.manager.receive(outcome(stop, "done", time_ns=at(1001)))
+    assert len(checks(harness, 1002)) == 3, "four may be out"
+    harness.at(1003, fault("node-30", 3, 1003), fault("node-31", 3, 1003, "e2"))
+    assert [(c.node, c.condition) for c in stands(harness, 1003)] == [("node-30", "cordoned"), ("node-31", "watched")]
+
+
 def test_a_check_that_is_accepted_after_it_had_expired_counts() -> None:
     harness = IncidentHarness(*nodes(COUNT))
     emptied(harness, again(harness, 1000), 1001)

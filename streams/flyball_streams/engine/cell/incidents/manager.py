@@ -227,7 +227,7 @@ class IncidentManager:
         """Decisions to check nodes now, each valid for ``lives_ns``; silenced nodes and gangs are left out.
 
         The nodes of a gang that hung again are checked while they are empty, never more than may be out at once: what
-        is wrong with all checks must not close a cell.
+        is wrong with all checks must not close a cell. Where three or more may be out, one is left for a fault.
         """
         quarantine, restarts, now_ns = self.state.quarantine, self.state.restarts, tick.end_ns
         silenced = {incident.node for incident in self.state.incidents.values() if incident.silence}
@@ -242,7 +242,8 @@ class IncidentManager:
             nodes = {inventory.node for inventory in self.directory.nodes(self.cell)}
             silenced |= {node for node in nodes if self.responses.is_silenced(node, now_ns)}
             out = quarantine.out()
-            most = most_out(self.config.quarantine_share, len(nodes)) - len(out)
+            capacity = most_out(self.config.quarantine_share, len(nodes))
+            most = capacity - (capacity > 2) - len(out)
             found += restarts.due(self.cell, now_ns, lives_ns, most, silenced | out, self.directory)
         return found
 
