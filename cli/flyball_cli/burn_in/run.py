@@ -25,7 +25,8 @@ THREAD = "burn-in"
 class Rounds:
     """The rounds of a burn-in, in a thread of their own: a GPU that hangs must not keep the result back.
 
-    ``at`` is the step under way, since ``since_s``; ``measured`` has the devices and ``problems`` the errors so far.
+    ``at`` is the step under way since ``since_s``, and ``count`` the rounds that have ended. ``measured`` has the
+    devices, and ``problems`` the errors so far. ``seen`` is the number of GPUs.
     """
 
     def __init__(self, seconds: float, gpus: int, clock: Callable[[], float]) -> None:
@@ -35,7 +36,7 @@ class Rounds:
         self.problems: list[str] = []
         self.measured: tuple[Device, ...] = ()
         self.count = 0
-        self._begin("jax")
+        self._begin("starting jax")
 
     def run(self) -> None:
         """Run them until the end, or until a step does not end."""
@@ -51,7 +52,7 @@ class Rounds:
         try:
             self._rounds()
         except ImportError as error:
-            self.problems.append(f"jax is not installed: {REMEDY} ({_line(error)})")
+            self.problems.append(f"{self.at}: {_line(error)}; {REMEDY}")
         except Exception as error:  # whatever breaks off, the device has not passed
             self.problems.append(f"{self.at}: {_line(error)}")
 
@@ -87,7 +88,7 @@ class Rounds:
             self.count += 1
 
     def _begin(self, step: str) -> None:
-        self.at, self.since_s = step, self.clock()
+        self.since_s, self.at = self.clock(), step
 
 
 def burn_in(seconds: float, gpus: int = 0, clock: Callable[[], float] = time.monotonic) -> BurnIn:

@@ -27,7 +27,7 @@ class Config(NamedTuple):
     """See the module.
 
     `usual_s` is the time constant of the means, `capped` the share of the limit at which a power cap explains low
-    activity.
+    activity. Names that end in `_s` are times in s, the others shares.
     """
 
     busy: float = 0.95
@@ -75,7 +75,10 @@ def init(n: int) -> State:
 
 
 def adopt(state: State, slots: NDArray[np.int64], power_w: Floats, activity: Floats, config: Config = DEFAULT) -> State:
-    """Return the state with usual values, [K] each, for K devices whose work has run elsewhere."""
+    """Return the state with usual values for K devices whose work has run elsewhere.
+
+    `slots` int64 [K] are the devices; `power_w` in W and `activity` in 0..1, [K], are what they show at work.
+    """
     power, active, seen = state.power_w.copy(), state.activity.copy(), state.seen_s.copy()
     power[slots], active[slots], seen[slots] = power_w, activity, np.float32(config.warm_s)
     return state._replace(power_w=power, activity=active, seen_s=seen)

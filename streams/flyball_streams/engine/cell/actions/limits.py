@@ -15,7 +15,7 @@ def accepts(spec: WorkloadSpec, model: str) -> bool:
 
 def gang_of(spec: WorkloadSpec) -> int:
     """Replicas that run together or not at all."""
-    return max(1, min(spec.gang_size, spec.max_replicas)) if spec.gang_size > 1 else 1
+    return max(1, min(spec.gang_size, spec.max_replicas))
 
 
 def per_replica(spec: WorkloadSpec) -> float:
@@ -28,8 +28,5 @@ def bounded(spec: WorkloadSpec, replicas: int) -> int:
     least = max(0, min(spec.min_replicas, MOST_REPLICAS))
     most = max(least, min(spec.max_replicas, MOST_REPLICAS))
     gang = gang_of(spec)
-    wanted = max(least, min(replicas, most))
-    if gang == 1:
-        return wanted
-    wanted = -(-wanted // gang) * gang
+    wanted = -(-max(least, min(replicas, most)) // gang) * gang
     return wanted if wanted <= most else most - most % gang

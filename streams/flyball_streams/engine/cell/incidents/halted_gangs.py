@@ -45,8 +45,8 @@ def restarts(
     """Proposals to restart workloads of which a hang was reported in this tick, each with its incident.
 
     There is none while the incident is silenced, or has a cause: a program that has crashed starts by itself, work
-    leaves what is faulty, and what follows from a decision of ours is over soon, or has another cause. Nor is there one
-    if restarts and checks of the nodes have not helped ``before``.
+    leaves what is faulty, and what follows from a decision of ours is over within minutes. Nor is there one if restarts
+    and checks of the nodes have not helped ``before``.
     """
     for hang, incident in hangs:
         spec = directory.spec(hang.workload)
@@ -54,16 +54,16 @@ def restarts(
         lasts_s = (hang.time_ns - hang.since_ns) / NS_PER_S
         if after_s is None or lasts_s < after_s or incident.status != "open":
             continue
-        explained = incident.cause != "unknown" and not (incident.cause == "intervention" and lasts_s >= SETTLE_S)
-        if incident.silence or explained or before.count(hang.workload) >= MOST_RESTARTS:
+        unexplained = "unknown", "intervention" if lasts_s >= SETTLE_S else ""
+        count = before.count(hang.workload)
+        if incident.silence or incident.cause not in unexplained or count >= MOST_RESTARTS:
             continue
-        again = "; it was restarted within the hour, so its nodes are checked before it starts"
+        again = "; it was restarted within the hour, so its nodes are checked before it starts" if count else ""
         yield Proposal(
             id=record_id("Proposal", "restart", cell, hang.workload, tick.index),
             action="restart",
             workload=hang.workload,
-            reason=f"it has stood still for {lasts_s:.0f} s, and nothing shows where that comes from"
-            + (again if before.count(hang.workload) else ""),
+            reason=f"it has stood still for {lasts_s:.0f} s, and nothing shows where that comes from{again}",
             confidence=CONFIDENCE,
             evidence=(
                 Evidence(name=HANG, value=lasts_s, unit="s", record=hang.record),

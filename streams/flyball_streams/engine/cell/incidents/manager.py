@@ -234,15 +234,15 @@ class IncidentManager:
         after_ns = round(self.config.check_after_s * NS_PER_S)
         under_way = restarts.under_way(now_ns)
         found = list(quarantine.checks(self.cell, now_ns, after_ns, lives_ns, silenced | under_way, self.directory))
-        if restarts.known:
-            for name, restart in restarts.known.items():
-                incident = self.state.incidents.get(restart.incident)
-                if incident is not None and incident.silence:
-                    restarts.end(name)
-            nodes = {inventory.node for inventory in self.directory.nodes(self.cell)}
+        for name, restart in restarts.known.items():
+            incident = self.state.incidents.get(restart.incident)
+            if incident is not None and incident.silence:
+                restarts.end(name)
+        nodes = restarts.to_check()
+        if nodes:
             silenced |= {node for node in nodes if self.responses.is_silenced(node, now_ns)}
             out = quarantine.out()
-            capacity = most_out(self.config.quarantine_share, len(nodes))
+            capacity = most_out(self.config.quarantine_share, len(self.directory.nodes(self.cell)))
             most = capacity - (capacity > 2) - len(out)
             found += restarts.due(self.cell, now_ns, lives_ns, most, silenced | out, self.directory)
         return found

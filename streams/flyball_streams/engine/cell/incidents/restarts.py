@@ -129,15 +129,14 @@ class Restarts(msgspec.Struct):
         message = gang.check.receive(outcome)
         if not outcome.final:
             gang.begun = True
-            self._refused(gang.workload, 0)
+            if gang.workload in self.known:
+                self.known[gang.workload].refused = 0
             return None
         del self.checks[node]
         if outcome.status == "failed":
             return self._failed(node, gang, message)
-        if outcome.status == "planned" or (outcome.status == "refused" and outcome.code not in OF_ONE_NODE):
-            self.end(gang.workload)
-        elif outcome.status == "refused":
-            self._refused(gang.workload, 1)
+        if outcome.status in ("refused", "planned"):
+            self._refused(gang.workload, outcome)
         return None
 
     def due(
@@ -200,6 +199,10 @@ class Restarts(msgspec.Struct):
             return False
         return bool(it.nodes) or any(self.checks[node].workload == workload for node in self.under_way(now_ns))
 
+    def to_check(self) -> set[str]:
+        """Nodes of stopped workloads that are still to check."""
+        return {node for it in self.known.values() for node in it.nodes}
+
     def incidents(self, now_ns: int) -> set[str]:
         """Incidents of workloads that are stopped for a restart or wait for a check: they stay open until that ends."""
         stopped = {it.incident for it in self.known.values() if it.stop and it.stopped_ns}
@@ -215,13 +218,13 @@ class Restarts(msgspec.Struct):
         self.end(gang.workload)
         return Failure(node, gang, message)
 
-    def _refused(self, workload: str, more: int) -> None:
-        """Count checks that were refused in a row: a platform that refuses some refuses all."""
+    def _refused(self, workload: str, outcome: Outcome) -> None:
+        """End the search if no node can be checked; a platform that refuses some in a row refuses all."""
         it = self.known.get(workload)
         if it is not None:
-            it.refused = (it.refused + more) * more
-            if it.refused >= MOST_REFUSED:
-                it.nodes = {}
+            it.refused += 1
+            if outcome.code not in OF_ONE_NODE or it.refused >= MOST_REFUSED:
+                self.end(workload)
 
 
 def _holders(devices: dict[str, str], inventory: Inventory) -> set[str]:

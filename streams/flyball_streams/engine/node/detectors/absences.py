@@ -5,7 +5,7 @@ the cell: the lengths of silences that ended go into a tail, and a node is repor
 the budget of false incidents allows.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -75,7 +75,7 @@ class Absences:
         self.doubted: dict[str, int] = {}
         self.tail = _unseen()
 
-    def observe(self, nodes: Iterable[str], index: int) -> None:
+    def observe(self, nodes: Collection[str], index: int) -> None:
         """Note frames of nodes, in time or late."""
         now, last_seen = self.count, self.last_seen
         new, newest = (now, 0), (now + 1, index)

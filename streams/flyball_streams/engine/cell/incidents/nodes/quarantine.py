@@ -99,11 +99,11 @@ class Quarantine(msgspec.Struct):
 
     def step(
         self, now_ns: int, cell: str, incidents: Iterable[OpenIncident], readmitted: dict[str, Readmission],
-        directory: FleetIndex, share: float, checked: Set[str] = frozenset(),
+        directory: FleetIndex, share: float, checked: Set[str],
     ) -> None:  # fmt: skip
         """Update all nodes from the open incidents, readmissions and inventories of a tick.
 
-        The nodes ``checked`` for a gang are out, too.
+        At most ``share`` of the cell's nodes may be out, with the nodes that are ``checked`` for a gang.
         """
         self._drop_released()
         found = by_node(incidents, self.nodes)
