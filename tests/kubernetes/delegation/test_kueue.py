@@ -132,6 +132,8 @@ def test_an_eviction_that_kueue_has_not_ended_is_waited_for(kueue: Kueue, queues
     plane, path = queues.cluster.plane, queues.job("train", 4, workload="train")
     with queues.platform() as platform:
         assert isinstance(carried_out(platform, start(zone="b")), Done)
+        # Before that, the Job says that none of its pods is active, and an eviction ends at once.
+        queues.cluster.until(lambda: plane.get(path)["status"].get("active") == 4, "the Job counts its pods")
         with plane.controllers_paused():
             stop = submitted(platform, preempt(workload="train", before=4, after=0))
             assert isinstance(stop, Handle), stop
