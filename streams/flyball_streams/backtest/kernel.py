@@ -35,7 +35,9 @@ requests that waited longer than each limit.
 BINS = 3601
 """Delays of an hour and more share the last bin."""
 RING = 4096
-"""Seconds of history that telemetry can reach; longer outages read this far back."""
+"""Seconds of history that are kept."""
+REACH_S = RING - 200
+"""How old the newest sample can be; longer outages read this far back. Means of 180 s before it are still kept."""
 MOST_PENDING = 4096
 WARM_S = 60
 BLIND_S = 60
@@ -262,7 +264,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 at = max(0, t - lag)
                 if len(fresh):
                     at = fresh[at]
-                at = max(at, t + 1 - RING + 700)
+                at = max(at, t - REACH_S)
                 while (step + 1) * step_s <= t:
                     step += 1
                 n5, n6, n30 = min(5, at + 1), min(6, at + 1), min(30, at + 1)

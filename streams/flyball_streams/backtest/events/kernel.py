@@ -48,6 +48,7 @@ from flyball_streams.backtest.kernel import (
     FLAPS,
     LATE,
     MOST_PENDING,
+    REACH_S,
     READY,
     REQUESTS,
     RING,
@@ -222,7 +223,7 @@ def _build(stamp: int) -> Callable[..., None]:
                 newest = max(0, t - lag)
                 if len(fresh):
                     newest = fresh[newest]
-                newest = max(newest, t + 1 - RING + 700)
+                newest = max(newest, t - REACH_S)
                 seen = observe(t, newest, lag, ready, pending, past, bounds)
                 desired = chosen(kind, state, seen, knobs)
                 if desired == desired:  # not NaN: hold
