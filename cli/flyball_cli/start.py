@@ -14,6 +14,8 @@ _shown = sys.excepthook
 def main() -> None:
     """Import the command and run it."""
     sys.excepthook = _quiet
+    # NumPy, once imported, would start threads for matrix products, which spin for longer than they compute.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flyball_cli.signals import end_command, end_process, handle, write_anything
 
     handle(end_process)

@@ -1,6 +1,5 @@
 """``flyball agent``."""
 
-import os
 from pathlib import Path
 
 import click
@@ -78,8 +77,6 @@ def command(
 
 def lighten() -> None:
     """Keep the process small: call it before NumPy, the Kafka client and the first threads."""
-    # NumPy would start a thread for each core, which the agent has no work for.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Only confluent_kafka's asyncio clients, which are not used, need asyncio; the others are NumPy's help texts.
     ImportWhenUsed("asyncio", "numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars").install()
     from flyball_collectors.agent.memory import share_one_arena

@@ -1,6 +1,5 @@
 """``flyball worker``."""
 
-import os
 from pathlib import Path
 
 import click
@@ -36,8 +35,6 @@ def command(
       flyball worker --config /etc/flyball/flyball.yaml
     """
     need("worker")
-    # Before NumPy: its threads for matrix products would spin between products for longer than they compute.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flyball_contracts.kafka.preflight import preflight
     from flyball_streams.worker.run import run_worker
 
