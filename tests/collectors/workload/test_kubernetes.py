@@ -196,6 +196,40 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
             collector.close()
 
 
+def test_pods_of_one_name_in_two_namespaces_are_two_replicas(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api, page_server() as one, page_server() as two:
+        pods: list[dict[str, Any]] = []
+        for namespace, server, active in (("lab", one, 3), ("ml", two, 5)):
+            server.respond("/health")
+            server.respond("/metrics", vllm(Work(active=active)))
+            port = {"prometheus.io/port": server.url.rpartition(":")[2]}
+            pods.append(pod("chat-0", reported() | port))
+            pods[-1]["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}"}
+        api.respond(PODS, answer(*pods))
+        api.respond(NODE, node())
+        api.respond(NAMES_PATH, names(chat=["lab", "ml"]))
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        workloads = WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings)
+        collector = WorkloadCollector(workloads, "n1", environ={})
+
+        def rows() -> dict[tuple[str, str], float]:
+            read: list[KeyedReading] = collector.read(0, 1)
+            return {key: float(row[ACTIVE]) for one in read[:1] for key, row in one.rows.items()}
+
+        expected = {("chat", "chat-0"): 3, ("chat", "chat-0.uid-ml"): 5}
+        try:
+            until(lambda: rows() == expected)
+            uids = {(one.workload, one.replica): one.labels["uid"] for one in collector.parts().allocations}
+            assert uids == {("chat", "chat-0"): "uid-lab", ("chat", "chat-0.uid-ml"): "uid-ml"}
+            api.respond(PODS, answer(*reversed(pods)))
+            requests = len(api.requests)
+            until(lambda: len(api.requests) > requests + 6)
+            assert rows() == expected, "whatever the order of the list"
+        finally:
+            collector.close()
+
+
 def test_outside_of_a_pod_it_is_refused() -> None:
     with pytest.raises(ConfigError, match="the agent is no pod"):
         PodWatch(KubernetesParameters(), "n1", 1.0, {})
