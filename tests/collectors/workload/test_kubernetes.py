@@ -98,6 +98,7 @@ def reported(workload: str = "chat", **more: str) -> dict[str, str]:
         (pod("a", reported(), ports=()), ""),
         (pod("a", reported() | {"prometheus.io/scheme": "file"}), ""),
         (pod("a", reported() | {"prometheus.io/port": "80/x?"}), ""),
+        (pod("a", reported() | {"prometheus.io/port": "80000"}), ""),
     ],
 )
 def test_where_a_pod_is_scraped(one: dict[str, Any], url: str) -> None:
