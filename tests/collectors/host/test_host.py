@@ -138,6 +138,23 @@ def test_network_leaves_the_loopback_out(tree: Tree) -> None:
     assert values["system.network.errors{direction=transmit}"] == 4
 
 
+def test_bytes_on_a_bond_or_a_bridge_count_once(tree: Tree) -> None:
+    header = "Inter-|   Receive |  Transmit\n face |bytes packets\n"
+    line = "{}: {} 1 0 0 0 0 0 0 {} 1 0 0 0 0 0 0\n"
+
+    def traffic(names: tuple[str, ...]) -> float:
+        collector = HostCollector(tree.root)
+        for count in (1000, 3000):
+            tree.write("proc/net/dev", header + "".join(line.format(name, count, count) for name in names))
+            values = read(collector)
+        return values["system.network.io{direction=receive}"]
+
+    for name in ("lo", "bond0", "cni0", "veth1"):
+        (tree.root / "sys/devices/virtual/net" / name).mkdir(parents=True)
+    assert traffic(("lo", "eth0", "eth1", "bond0", "cni0", "veth1")) == 4000
+    assert traffic(("lo", "veth1")) == 2000, "a container has no other"
+
+
 def test_uptime_and_processes(tree: Tree) -> None:
     tree.write("proc/uptime", "123.45 600.00\n")
     for pid in (1, 22, 333):
