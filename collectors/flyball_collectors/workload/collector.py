@@ -127,6 +127,8 @@ class WorkloadCollector(Collector):
             if "slurm" in config.discover:
                 self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
+            for watch in self._watches.values():  # without its replicas an inventory would say that they are gone
+                watch.wait(config.timeout_s)
         except BaseException:
             self.close()
             raise

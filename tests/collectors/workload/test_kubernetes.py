@@ -12,13 +12,14 @@ import pytest
 from tests.collectors.workload.workload_pages import Work, sglang, vllm
 from tests.collectors.workload.workload_server import certificate, page_server, until
 
+from flyball_collectors.agent.setup import Setup
 from flyball_collectors.base import KeyedReading
-from flyball_collectors.parameters import KubernetesParameters, WorkloadsParameters
+from flyball_collectors.parameters import AgentParameters, KubernetesParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_collectors.workload.scraping.token import FetchError
-from flyball_contracts.config import AttributionConfig
+from flyball_contracts.config import AttributionConfig, Config
 from flyball_contracts.config.attribution import NamingRule
 from flyball_contracts.declared.names import NAMES_PATH
 from flyball_contracts.errors import ConfigError
@@ -229,6 +230,32 @@ def test_pods_of_one_name_in_two_namespaces_are_two_replicas(tmp_path: Path) -> 
             assert rows() == expected, "whatever the order of the list"
         finally:
             collector.close()
+
+
+def test_no_replica_is_gone_for_a_tick_over_a_reload(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api:
+        api.respond(PODS, answer(pod("chat-a", reported())))
+        api.respond(NODE, node())
+        api.respond(NAMES_PATH, names())
+
+        def config(period_s: float) -> Config:
+            settings = KubernetesParameters(url=api.url, token_file=str(tmp_path / "token"))
+            workloads = WorkloadsParameters(period_s=period_s, discover=("kubernetes",), kubernetes=settings)
+            agent = AgentParameters(workloads=workloads, disabled=("nvml", "kmsg", "host", "attribution"))
+            return Config(agent=agent)
+
+        setup = Setup(config(1.0), "n1")
+        try:
+            for reload in (False, True):
+                if reload:
+                    assert "agent.workloads.period_s" in setup.change(config(2.0))
+                for collector in setup.collectors:
+                    collector.read(0, 1)
+                known = [one.replica for collector in setup.collectors for one in collector.parts().allocations]
+                assert known == ["chat-a"]
+        finally:
+            setup.close()
 
 
 def test_outside_of_a_pod_it_is_refused() -> None:
