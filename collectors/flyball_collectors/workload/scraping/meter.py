@@ -122,7 +122,8 @@ class Meter:
         self._taken_s: float | None = None
         self._inside = NAN
         self._queued = NAN
-        self._shown = self._blank = False  # whether any page had series, and the last one none
+        self._shown = self._again = False  # whether any page had series, and counters began again behind one without
+        self._blank_s: float | None = None  # when a page had none, since the last with series
         self.absent: Mapping[str, str] = {}
 
     def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> ServerReading:
@@ -132,12 +133,9 @@ class Meter:
         """
         page = Samples(found, self._match, self._series.copies)
         if self._shown and not page:
-            self._blank = True
+            self._blank_s = now_s
             return ServerReading()
         self._shown = self._shown or bool(page)
-        passed_s = now_s - self._taken_s if self._taken_s is not None else NAN
-        self._taken_s = now_s
-        per_s = 1 / passed_s if 0 < passed_s <= longest_s else NAN
         active, queued = self._sum(page, "active"), self._sum(page, "queued")
         ended = self._increase(page, "ended")
         inside = _known_sum(active, queued)
@@ -150,7 +148,11 @@ class Meter:
         mean_s, p99_s = self._latency(page)
         first_token_mean_s, first_token_p99_s = self._timed(page, "first_token") or (NAN, NAN)
         output_token_mean_s, output_token_p99_s = self._timed(page, "output_token") or (NAN, NAN)
-        failed, self._blank = self._increase(page, "failed"), False
+        failed = self._increase(page, "failed")
+        since_s = self._blank_s if self._again else self._taken_s
+        passed_s = now_s - since_s if since_s is not None else NAN
+        per_s = 1 / passed_s if 0 < passed_s <= longest_s else NAN
+        self._taken_s, self._blank_s, self._again = now_s, None, False
         return ServerReading(
             request_rate=requests * per_s,
             work_rate=self._work_done(page, requests, tokens_in, tokens_out, grown) * per_s,
@@ -248,7 +250,8 @@ class Meter:
             values = page.values(terms)
             increase = self._counters.increase_of_sum(f"{field}.{place}", values)
             if values:
-                again = self._blank and increase != increase
+                again = self._blank_s is not None and increase != increase
+                self._again = self._again or again
                 first = sum(values.values()) if again else increase
         return first
 
