@@ -58,6 +58,16 @@ def test_cpu_time_is_an_increase_in_seconds(tree: Tree) -> None:
     assert second["system.cpu.utilization"] == pytest.approx(1.0 / 2.1)
 
 
+def test_the_load_is_known_though_the_time_waited_for_disks_falls(tree: Tree) -> None:
+    tree.cpu(100, 0, 50, 1000, 20, 0, 0, 0)
+    collector = HostCollector(tree.root)
+    read(collector)
+    tree.cpu(150, 0, 60, 1100, 19, 0, 0, 0)
+    values = read(collector)
+    assert "system.cpu.time{mode=iowait}" not in values
+    assert values["system.cpu.utilization"] == pytest.approx(60 / 160)
+
+
 def test_a_counter_that_goes_down_is_unknown(tree: Tree) -> None:
     tree.cpu(100, 0, 0, 1000, 0, 0, 0, 0)
     collector = HostCollector(tree.root)
