@@ -129,6 +129,10 @@ def test_a_device_much_slower_than_its_peers_is_not_well() -> None:
     (problem,) = run.slow_ones(devices)
     assert problem.startswith("gpu 2: to_device_bytes_per_s is 4e+09")
     assert run.slow_ones(devices[:1]) == []
+    (problem,) = run.slow_ones(devices[1:3])
+    assert problem.endswith("is 4e+09, and 2.1e+10 the median of the others")
+    two = tuple(Device(name="H100", matmul_flops=rate) for rate in (4e14, 1e15))
+    assert len(run.slow_ones(two)) == 1
 
 
 @pytest.mark.parametrize(

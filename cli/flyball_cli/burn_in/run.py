@@ -120,13 +120,11 @@ def slow_ones(devices: tuple[Device, ...]) -> list[str]:
     """Problem texts for devices that are much slower than their peers."""
     found: list[str] = []
     for name in RATES:
-        known = [(i, value) for i, one in enumerate(devices) if (value := getattr(one, name)) is not None]
-        usual = median(value for _, value in known) if len(known) > 1 else 0.0
-        found += [
-            f"gpu {i}: {name} is {value:.3g}, and {usual:.3g} the median of all"
-            for i, value in known
-            if value < SLOW * usual
-        ]
+        known = {i: value for i, one in enumerate(devices) if (value := getattr(one, name)) is not None}
+        for i, value in known.items():
+            usual = median([other for j, other in known.items() if j != i] or [0.0])
+            if value < SLOW * usual:
+                found.append(f"gpu {i}: {name} is {value:.3g}, and {usual:.3g} the median of the others")
     return found
 
 

@@ -51,6 +51,8 @@ class ConfigWatch:
             return self._load()
         except ConfigError as error:
             return error
+        except Exception as error:  # a fault of ours over a file must not end a running agent
+            return ConfigError(f"{self._path}: unexpected {type(error).__name__}: {error}; please report it")
 
     def _stamp(self) -> _Stamp | None:
         try:

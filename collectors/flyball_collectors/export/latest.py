@@ -25,8 +25,9 @@ class Framed(NamedTuple):
 class Block(NamedTuple):
     """One layout at one moment, ``[rows, metrics]``.
 
-    ``values`` are gauges as read and counters since ``starts_ns`` of their row, NaN where the reading had none;
-    ``increases`` are the reading itself, whose counters are the increase in ``period_ns``.
+    ``values`` are gauges as read and counters since ``starts_ns`` of their row, NaN where the reading had none. No row
+    starts later than ``time_ns``, although the clock may be set back. ``increases`` are the reading itself, whose
+    counters are the increase in ``period_ns``.
     """
 
     layout: Layout
@@ -94,12 +95,12 @@ def _next(before: Block | None, framed: Framed, keys: tuple[Hashable, ...], time
     totals = np.zeros(increases.shape)
     starts_ns = np.full(len(keys), time_ns, np.int64)
     if before is not None and before.keys == keys:
-        totals[:], starts_ns[:] = before.totals, before.starts_ns
+        totals[:], starts_ns[:] = before.totals, np.minimum(before.starts_ns, time_ns)
     elif before is not None:
         rows = {key: row for row, key in enumerate(before.keys)}
         for row, key in enumerate(keys):
             if key in rows:
-                totals[row], starts_ns[row] = before.totals[rows[key]], before.starts_ns[rows[key]]
+                totals[row], starts_ns[row] = before.totals[rows[key]], min(before.starts_ns[rows[key]], time_ns)
     totals += np.nan_to_num(increases)
     counts = np.array([metric.instrument == "counter" for metric in layout.metrics])
     values = np.where(counts & ~np.isnan(increases), totals, _plain(increases))

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import urllib3
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
@@ -177,5 +178,6 @@ class OtlpSender:
 
 
 def _headers(text: str) -> dict[str, str]:
+    """Headers as OpenTelemetry writes them, with characters such as blanks and commas percent-encoded."""
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}

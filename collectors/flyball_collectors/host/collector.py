@@ -53,9 +53,9 @@ class HostCollector(Collector):
             found.update(source(self._root))
         found.update(self._energy.read())
         row = fill_row(HOST, found, self._counters)
-        times = [float(row[mode]) for mode in _MODES]
-        total = sum(times)
-        row[_UTILIZATION] = sum(times[:3]) / total if total > 0 else NAN  # user, system and steal
+        *busy, idle, iowait = (float(row[mode]) for mode in _MODES)
+        total = sum(busy) + idle + (iowait if iowait == iowait else 0.0)  # the kernel's iowait sometimes falls
+        row[_UTILIZATION] = sum(busy) / total if total > 0 else NAN
         return [Reading(HOST.schema, row.reshape(1, -1))]
 
     def parts(self) -> Parts:

@@ -1,5 +1,6 @@
 """Network traffic from ``/proc/net/dev`` and of the InfiniBand ports."""
 
+import os
 from pathlib import Path
 
 from flyball_collectors.base import Values
@@ -10,6 +11,7 @@ from flyball_collectors.kernel import numbers, text_of
 def read_network(root: Path) -> Values:
     """Bytes and errors since boot, for each interface except the loopback, and for each InfiniBand port.
 
+    Bonds, bridges, and other virtual interfaces are left out beside a real one: their bytes pass through that, too.
     It is read in the namespace of process 1 if permitted, so an agent in a container whose ``root`` is the host's sees
     the host's interfaces.
     """
@@ -30,6 +32,11 @@ def read_network(root: Path) -> Values:
         if name == "lo" or (folders and is_over_infiniband(root, name)):
             continue
         received[name], errors_in[name], sent[name], errors_out[name] = counts[0], counts[2], counts[8], counts[10]
+    virtual = _virtual(root)
+    if not virtual.issuperset(received):
+        for values in (received, errors_in, sent, errors_out):
+            for name in virtual & values.keys():
+                del values[name]
     if not known and not folders:
         return {}
     columns = {
@@ -41,3 +48,10 @@ def read_network(root: Path) -> Values:
     for key, of_ports in read_ports(folders).items():
         columns[key] |= of_ports
     return columns
+
+
+def _virtual(root: Path) -> set[str]:
+    try:
+        return set(os.listdir(root / "sys/devices/virtual/net"))
+    except OSError:
+        return set()

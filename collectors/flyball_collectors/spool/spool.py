@@ -1,5 +1,6 @@
 """The spool: append at one end, peek and acknowledge at the other."""
 
+import errno
 import fcntl
 import logging
 import os
@@ -74,6 +75,8 @@ class Spool:
         self._folder_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.access(path, os.W_OK | os.X_OK):  # another user's, or of a file system that is read-only
+                raise PermissionError(errno.EACCES, "it cannot be written", str(path))
             self._recover()
         except BaseException:
             os.close(self._folder_fd)

@@ -127,6 +127,8 @@ class WorkloadCollector(Collector):
             if "slurm" in config.discover:
                 self._watches["slurm"] = JobWatch(config.slurm, node, root)
             self._scrapers = {key: Scraper(target, self._limits) for key, target in targets.items()}
+            for watch in self._watches.values():  # without its replicas an inventory would say that they are gone
+                watch.wait(config.timeout_s)
         except BaseException:
             self.close()
             raise
@@ -256,12 +258,16 @@ class WorkloadCollector(Collector):
 
     def _replace(self, answers: list[tuple[DiscoveredReplica, ...]]) -> None:
         there: dict[DiscoveredReplica, None] = {}
-        for found in (found for answer in answers for found in answer):
+        taken: set[Key] = set()
+        for found in sorted(found for answer in answers for found in answer):  # a server lists them in any order
             who = claimant_of(found)
             if problem := self._names.problem(found.workload, who):
                 _LOG.warning("%s: %s; it is not counted until then", who, problem)
-            else:
-                there[found] = None
+                continue
+            if (found.workload, found.replica) in taken:  # in two namespaces, or as two jobs name themselves
+                found = found._replace(replica=f"{found.replica}.{who.owner.unit}")
+            taken.add((found.workload, found.replica))
+            there[found] = None
         for gone in self._found.keys() - there.keys():
             scraper = self._found.pop(gone)
             if scraper is not None:

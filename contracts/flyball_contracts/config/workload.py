@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -95,6 +96,9 @@ class TargetSettings(Section, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject a target that is neither a replica nor a gateway."""
+        for key, url in (("url", self.url), ("health", self.health)):
+            if not _is_reachable(url):
+                raise ValueError(f"{key}: {url} has no host, or a port that cannot be; write http://HOST:PORT/PATH")
         if bool(self.workload) == bool(self.workloads):
             raise ValueError("give the workload of a replica, or the workloads of a gateway")
         if self.workload:
@@ -105,6 +109,15 @@ class TargetSettings(Section, frozen=True, kw_only=True):
             raise ValueError(f"{self.server} at {self.url} is no gateway; give the workload of the replica")
         if self.health or self.token_weights or self.match or self.devices:
             raise ValueError("health, token_weights, match and devices are for replicas; a gateway has none of them")
+
+
+def _is_reachable(url: str) -> bool:
+    """Whether an HTTP URL has a host and, if it names one, a possible port; a path has neither."""
+    try:
+        parts = urlsplit(url)
+        return not parts.scheme.startswith("http") or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        return False
 
 
 class LogSettings(Section, frozen=True, kw_only=True):

@@ -260,6 +260,17 @@ def test_on_request_it_reads_at_once_changed_or_not(tmp_path: Path) -> None:
     assert "cannot be read" in (file.poll() or "")
 
 
+def test_a_fault_over_a_file_is_its_refusal(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("agent: {}")
+
+    def load() -> Config:
+        raise KeyError("foo")
+
+    watch = ConfigWatch(tmp_path / "f.yaml", load)
+    watch.request()
+    assert str(watch.poll()) == f"{tmp_path}/f.yaml: unexpected KeyError: 'foo'; please report it"
+
+
 def test_keys_that_wait_for_a_restart_keep_their_old_value() -> None:
     old = Config(kafka=KafkaConfig("a:1"), agent=AgentConfig(node="n", zone="A"))
     new = Config(kafka=KafkaConfig("b:1"), agent=AgentConfig(node="m", zone="B", export=ExportConfig(dcgm=True)))

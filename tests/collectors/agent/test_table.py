@@ -138,7 +138,8 @@ def test_an_empty_node_is_no_error() -> None:
 
 
 SCENARIOS = [
-    (float("nan"), "W", "gauge", ""), (0.0, "W", "gauge", "0 W"), (0.005, "W", "gauge", "5 mW"),
+    (float("nan"), "W", "gauge", ""), (float("inf"), "W", "gauge", ""),
+    (0.0, "W", "gauge", "0 W"), (0.005, "W", "gauge", "5 mW"),
     (1.98e9, "Hz", "gauge", "1.98 GHz"), (90_000.0, "s", "gauge", "1.04 d"), (0.002, "s", "counter", "+2 ms"),
     (0.0, "By", "gauge", "0 B"), (float(80 * 2**30), "By", "gauge", "80 GiB"), (45.0, "Cel", "gauge", "45 °C"),
     (0.5, "1", "gauge", "0.5"), (3.0, "{error}", "counter", "+3"), (12.5, "{request}/s", "gauge", "12.5 /s"),

@@ -104,7 +104,7 @@ def view_of(*frames: Framed, of: Inventory | None = None, ticks: int = 1) -> Any
 
 def sender(endpoint: Endpoint, **settings: Any) -> OtlpSender:
     config = ExportParameters(otlp_endpoint=endpoint.url, otlp_headers_env="OTLP_HEADERS", **settings)
-    environment = {"OTLP_HEADERS": "Authorization=Bearer abc, X-Tenant=gpu", "FLYBALL_NODE": "k-1"}
+    environment = {"OTLP_HEADERS": "Authorization=Bearer%20abc, X-Tenant=gpu", "FLYBALL_NODE": "k-1"}
     return OtlpSender(config, "machine-1", environment, random=lambda: 0.0)
 
 
@@ -195,6 +195,16 @@ def test_all_layouts_go_and_no_point_stands_twice(endpoint: Endpoint) -> None:
             assert key not in seen
             seen.add(key)
     assert len(seen) == sum(len(layout) * rows[layout.rows] for layout in LAYOUTS.values())
+
+
+def test_no_point_starts_after_its_time_though_the_clock_is_set_back() -> None:
+    latest, frame = Latest(), framed(GPU, {"hw.energy": 1})
+    for passed, time_ns in enumerate((START_NS + 3600 * S, START_NS), 1):
+        latest.take(time_ns, passed * S, [frame], inventory())
+    assert latest.view is not None
+    (block,) = latest.view.blocks
+    assert block.time_ns == START_NS
+    assert (block.starts_ns <= START_NS).all()
 
 
 def test_what_is_refused_for_now_is_sent_again(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:

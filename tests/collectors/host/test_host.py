@@ -58,6 +58,16 @@ def test_cpu_time_is_an_increase_in_seconds(tree: Tree) -> None:
     assert second["system.cpu.utilization"] == pytest.approx(1.0 / 2.1)
 
 
+def test_the_load_is_known_though_the_time_waited_for_disks_falls(tree: Tree) -> None:
+    tree.cpu(100, 0, 50, 1000, 20, 0, 0, 0)
+    collector = HostCollector(tree.root)
+    read(collector)
+    tree.cpu(150, 0, 60, 1100, 19, 0, 0, 0)
+    values = read(collector)
+    assert "system.cpu.time{mode=iowait}" not in values
+    assert values["system.cpu.utilization"] == pytest.approx(60 / 160)
+
+
 def test_a_counter_that_goes_down_is_unknown(tree: Tree) -> None:
     tree.cpu(100, 0, 0, 1000, 0, 0, 0, 0)
     collector = HostCollector(tree.root)
@@ -136,6 +146,23 @@ def test_network_leaves_the_loopback_out(tree: Tree) -> None:
     assert values["system.network.io{direction=transmit}"] == 200
     assert values["system.network.errors{direction=receive}"] == 4
     assert values["system.network.errors{direction=transmit}"] == 4
+
+
+def test_bytes_on_a_bond_or_a_bridge_count_once(tree: Tree) -> None:
+    header = "Inter-|   Receive |  Transmit\n face |bytes packets\n"
+    line = "{}: {} 1 0 0 0 0 0 0 {} 1 0 0 0 0 0 0\n"
+
+    def traffic(names: tuple[str, ...]) -> float:
+        collector = HostCollector(tree.root)
+        for count in (1000, 3000):
+            tree.write("proc/net/dev", header + "".join(line.format(name, count, count) for name in names))
+            values = read(collector)
+        return values["system.network.io{direction=receive}"]
+
+    for name in ("lo", "bond0", "cni0", "veth1"):
+        (tree.root / "sys/devices/virtual/net" / name).mkdir(parents=True)
+    assert traffic(("lo", "eth0", "eth1", "bond0", "cni0", "veth1")) == 4000
+    assert traffic(("lo", "veth1")) == 2000, "a container has no other"
 
 
 def test_uptime_and_processes(tree: Tree) -> None:

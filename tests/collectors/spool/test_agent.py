@@ -262,3 +262,16 @@ def test_a_full_disk_during_an_outage_is_counted_and_ends(embedded_broker: Start
     assert box.delivered >= before + 3
     box.close()
     assert box.sent == box.delivered + box.dropped
+
+
+def test_a_second_agent_of_a_node_is_told_what_becomes_of_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = AgentParameters(state_dir=str(tmp_path))
+    first = open_spool(config, "n1")
+    assert first is not None
+    assert open_spool(config, "n1") is None
+    assert "another agent of node n1 runs" in caplog.text
+    assert "stop this one and restart the other" in caplog.text
+    assert "set agent.state_dir" not in caplog.text, "it would only hide the other"
+    first.close()

@@ -12,13 +12,14 @@ import pytest
 from tests.collectors.workload.workload_pages import Work, sglang, vllm
 from tests.collectors.workload.workload_server import certificate, page_server, until
 
+from flyball_collectors.agent.setup import Setup
 from flyball_collectors.base import KeyedReading
-from flyball_collectors.parameters import KubernetesParameters, WorkloadsParameters
+from flyball_collectors.parameters import AgentParameters, KubernetesParameters, WorkloadsParameters
 from flyball_collectors.workload import WorkloadCollector
 from flyball_collectors.workload.discovery.kubernetes import PodWatch, pods_of
 from flyball_collectors.workload.discovery.targets import discovered
 from flyball_collectors.workload.scraping.token import FetchError
-from flyball_contracts.config import AttributionConfig
+from flyball_contracts.config import AttributionConfig, Config
 from flyball_contracts.config.attribution import NamingRule
 from flyball_contracts.declared.names import NAMES_PATH
 from flyball_contracts.errors import ConfigError
@@ -98,6 +99,7 @@ def reported(workload: str = "chat", **more: str) -> dict[str, str]:
         (pod("a", reported(), ports=()), ""),
         (pod("a", reported() | {"prometheus.io/scheme": "file"}), ""),
         (pod("a", reported() | {"prometheus.io/port": "80/x?"}), ""),
+        (pod("a", reported() | {"prometheus.io/port": "80000"}), ""),
     ],
 )
 def test_where_a_pod_is_scraped(one: dict[str, Any], url: str) -> None:
@@ -194,6 +196,66 @@ def test_a_declared_name_belongs_to_pods_of_its_namespace(tmp_path: Path, caplog
             until(lambda: counted() == [])
         finally:
             collector.close()
+
+
+def test_pods_of_one_name_in_two_namespaces_are_two_replicas(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api, page_server() as one, page_server() as two:
+        pods: list[dict[str, Any]] = []
+        for namespace, server, active in (("lab", one, 3), ("ml", two, 5)):
+            server.respond("/health")
+            server.respond("/metrics", vllm(Work(active=active)))
+            port = {"prometheus.io/port": server.url.rpartition(":")[2]}
+            pods.append(pod("chat-0", reported() | port))
+            pods[-1]["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}"}
+        api.respond(PODS, answer(*pods))
+        api.respond(NODE, node())
+        api.respond(NAMES_PATH, names(chat=["lab", "ml"]))
+        settings = KubernetesParameters(url=api.url, period_s=0.05, token_file=str(tmp_path / "token"))
+        workloads = WorkloadsParameters(period_s=0.05, discover=("kubernetes",), kubernetes=settings)
+        collector = WorkloadCollector(workloads, "n1", environ={})
+
+        def rows() -> dict[tuple[str, str], float]:
+            read: list[KeyedReading] = collector.read(0, 1)
+            return {key: float(row[ACTIVE]) for one in read[:1] for key, row in one.rows.items()}
+
+        expected = {("chat", "chat-0"): 3, ("chat", "chat-0.uid-ml"): 5}
+        try:
+            until(lambda: rows() == expected)
+            uids = {(one.workload, one.replica): one.labels["uid"] for one in collector.parts().allocations}
+            assert uids == {("chat", "chat-0"): "uid-lab", ("chat", "chat-0.uid-ml"): "uid-ml"}
+            api.respond(PODS, answer(*reversed(pods)))
+            requests = len(api.requests)
+            until(lambda: len(api.requests) > requests + 6)
+            assert rows() == expected, "whatever the order of the list"
+        finally:
+            collector.close()
+
+
+def test_no_replica_is_gone_for_a_tick_over_a_reload(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    with page_server() as api:
+        api.respond(PODS, answer(pod("chat-a", reported())))
+        api.respond(NODE, node())
+        api.respond(NAMES_PATH, names())
+
+        def config(period_s: float) -> Config:
+            settings = KubernetesParameters(url=api.url, token_file=str(tmp_path / "token"))
+            workloads = WorkloadsParameters(period_s=period_s, discover=("kubernetes",), kubernetes=settings)
+            agent = AgentParameters(workloads=workloads, disabled=("nvml", "kmsg", "host", "attribution"))
+            return Config(agent=agent)
+
+        setup = Setup(config(1.0), "n1")
+        try:
+            for reload in (False, True):
+                if reload:
+                    assert "agent.workloads.period_s" in setup.change(config(2.0))
+                for collector in setup.collectors:
+                    collector.read(0, 1)
+                known = [one.replica for collector in setup.collectors for one in collector.parts().allocations]
+                assert known == ["chat-a"]
+        finally:
+            setup.close()
 
 
 def test_outside_of_a_pod_it_is_refused() -> None:

@@ -145,6 +145,23 @@ def test_a_server_that_was_started_anew_reports_nothing_for_one_page() -> None:
     assert later.latency_mean_s == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize("blank", ["", "# HELP vllm:num_requests_running Running\n"])
+def test_counters_continue_behind_a_page_without_series(blank: str) -> None:
+    pages = [vllm(BEFORE), blank, vllm(AFTER)]
+    assert all(math.isnan(value) for value in reported("vllm", pages[:2]))
+    behind = reported("vllm", pages)
+    assert (behind.request_rate, behind.failed) == (10 / 8, 1)  # over the time since the page before
+    assert behind.latency_mean_s == pytest.approx(sum(FIVE) / 5)
+    again = reported("vllm", [vllm(AFTER), blank, vllm(Work([0.3] * 3, active=4, queued=3))])
+    assert again.request_rate == 3 / 4  # since the page without
+
+
+def test_values_that_cannot_be_are_left_out() -> None:
+    found = reported("vllm", [vllm(BEFORE), vllm(AFTER._replace(queued=-5)) + "vllm:num_requests_running 1e999\n"])
+    assert math.isnan(found.queued)
+    assert found.active == 4
+
+
 def test_rates_are_over_the_time_that_passed_and_old_ones_report_nothing() -> None:
     assert reported("vllm", [vllm(BEFORE), vllm(AFTER)], step_s=8.0).request_rate == 10 / 8
     late = reported("vllm", [vllm(BEFORE), vllm(AFTER)], step_s=20.0)

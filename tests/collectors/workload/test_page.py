@@ -61,9 +61,11 @@ def test_a_broken_line_is_named(line: str, expected: str) -> None:
 
 
 def test_a_page_of_something_else_is_refused_but_an_empty_one_is_not() -> None:
-    for page in ("<!doctype html><title>a</title>", "other_total 3\n", "{} 1\n"):
+    for page in ("<!doctype html><title>a</title>", "other_total 3\n", "{} 1\n", "\x1f\ufffd\x08\x00compressed"):
         with pytest.raises(PageError, match="none of its series is known; check that url"):
             Reader(["a"]).read(page)
+    with pytest.raises(PageError, match="none of its series"):
+        Reader(["a"]).read("\x1f\ufffd\x08", may_lack=True)
     assert Reader(["a"]).read("") == Reader(["a"]).read("# HELP a b\n# TYPE a counter\n\n") == []
     assert Reader([]).read("") == []
 

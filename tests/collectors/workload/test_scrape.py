@@ -149,6 +149,16 @@ def test_the_tick_takes_what_the_last_scrape_reported() -> None:
         assert {request.path for request in server.requests} == {"/health", METRICS}
 
 
+def test_the_health_of_a_server_on_a_unix_socket_is_there_too(tmp_path: Path) -> None:
+    with page_server(unix=tmp_path / "s.sock") as server:
+        server.respond("/health")
+        server.respond(METRICS, vllm(Work(active=3)))
+        with scraping(server, url=f"{server.url}:{METRICS}") as scraper:
+            until(lambda: scraper.problem is not None)
+            assert scraper.problem == ""
+            assert (scraper.take().ready, scraper.take().active) == (1, 3)
+
+
 def test_failures_are_reported_once_whenever_they_are_taken() -> None:
     with page_server() as server:
         server.respond("/health")

@@ -22,12 +22,19 @@ def open_spool(config: AgentConfig, node: str) -> Spool | None:
     folder = spool_folder(config, node)
     try:
         return Spool(folder, config.spool_bytes)
+    except BlockingIOError:
+        _LOG.warning(
+            "another agent of node %s runs, and has the spool in %s: workers accept the frames of the one that started "
+            "last alone, even once it has ended. Unless the other is about to end, stop this one and restart the other",
+            node,
+            folder,
+        )
+        return None
     except OSError as error:
-        reason = "another agent uses it" if isinstance(error, BlockingIOError) else error.strerror
         _LOG.warning(
             "there is no spool in %s (%s); what memory cannot hold while Kafka is away is dropped: set agent.state_dir "
             "to a folder that the agent may write to, or agent.spool_bytes to 0",
             folder,
-            reason,
+            error.strerror,
         )
         return None

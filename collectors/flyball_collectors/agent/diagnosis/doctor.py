@@ -192,9 +192,9 @@ def _spool(agent: AgentConfig) -> Finding:
 
 def _writable(folder: Path) -> bool:
     """Whether the folder exists, or could be created, and files in it as well."""
-    while not folder.exists():
+    while not os.path.exists(folder):  # Path.exists raises where a folder above must not be entered
         folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _host(root: Path) -> list[Finding]:

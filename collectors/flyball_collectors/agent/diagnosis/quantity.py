@@ -1,6 +1,6 @@
 """Values as text."""
 
-from math import floor, isnan, log10
+from math import floor, isfinite, log10
 
 from flyball_contracts.metrics import Metric
 
@@ -11,11 +11,11 @@ _SHARES = ("utilization", "activity", "occupancy", "speed_ratio", "stall", "prog
 
 
 def quantity(value: float, metric: Metric) -> str:
-    """A value with its unit, in about three significant digits; empty for NaN, ``+`` before an increase.
+    """A value with its unit, in about three significant digits; empty for NaN and infinity, ``+`` before an increase.
 
     Shares are in percent. Counts have no unit: the metric's name says what is counted.
     """
-    if isnan(value):
+    if not isfinite(value):
         return ""
     sign = "+" if metric.instrument == "counter" and value >= 0 else ""
     if metric.unit == "By":

@@ -56,13 +56,17 @@ class Watch(ABC):
         self.homes = NamesSpec()
         self._period_s = period_s
         self._patience_s = patience_s
-        self._stop = threading.Event()
+        self._looked, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=who, daemon=True)
         self._thread.start()
 
     def hurry(self) -> None:
         """Abort a request that takes too long, if there are requests."""
         return
+
+    def wait(self, longest_s: float) -> None:
+        """Wait for the end of the first look, or for the given time."""
+        self._looked.wait(longest_s)
 
     def close(self) -> None:
         """End the thread, unless a call holds it for longer than its patience."""
@@ -85,4 +89,5 @@ class Watch(ABC):
             if problem and problem != self.problem and not self._stop.is_set():
                 _LOG.warning(self.warning, problem)
             self.problem = problem
+            self._looked.set()
             self._stop.wait(self._period_s)

@@ -86,7 +86,8 @@ def _found(pod: _Pod) -> DiscoveredReplica | None:
     address = f"[{pod.status.podIP}]" if ":" in pod.status.podIP else pod.status.podIP
     path = "/" + annotations.get("prometheus.io/path", "/metrics").lstrip("/")
     scheme = annotations.get("prometheus.io/scheme", "http")
-    url = f"{scheme}://{address}:{port}{path}" if address and port.isdecimal() and scheme in ("http", "https") else ""
+    usable = port.isdecimal() and 0 < int(port) < 65536 and scheme in ("http", "https")
+    url = f"{scheme}://{address}:{port}{path}" if address and usable else ""
     return DiscoveredReplica(
         runtime="kubernetes",
         workload=workload,

@@ -109,8 +109,9 @@ class Meter:
     """Keeps the counters of the previous page; one for each server.
 
     A counter that went down was reset: its increase is unknown, hence NaN. One that appears after the first page counts
-    from zero. ``absent`` are the fields without a series on the last page although requests had ended, and the expected
-    names.
+    from zero. A page without any series tells nothing, and counters continue behind it; those that are lower then began
+    again from zero. ``absent`` are the fields without a series on the last page although requests had ended, and the
+    expected names.
     """
 
     def __init__(self, series: Alternatives, work: Work, match: Mapping[str, str]) -> None:
@@ -121,6 +122,8 @@ class Meter:
         self._taken_s: float | None = None
         self._inside = NAN
         self._queued = NAN
+        self._shown = self._again = False  # whether any page had series, and counters began again behind one without
+        self._blank_s: float | None = None  # when a page had none, since the last with series
         self.absent: Mapping[str, str] = {}
 
     def take(self, found: Sequence[Sample], now_s: float, longest_s: float) -> ServerReading:
@@ -129,9 +132,10 @@ class Meter:
         Rates over more than ``longest_s`` are out of date: NaN. Raises :class:`PageError` for a bucket without a bound.
         """
         page = Samples(found, self._match, self._series.copies)
-        passed_s = now_s - self._taken_s if self._taken_s is not None else NAN
-        self._taken_s = now_s
-        per_s = 1 / passed_s if 0 < passed_s <= longest_s else NAN
+        if self._shown and not page:
+            self._blank_s = now_s
+            return ServerReading()
+        self._shown = self._shown or bool(page)
         active, queued = self._sum(page, "active"), self._sum(page, "queued")
         ended = self._increase(page, "ended")
         inside = _known_sum(active, queued)
@@ -144,6 +148,11 @@ class Meter:
         mean_s, p99_s = self._latency(page)
         first_token_mean_s, first_token_p99_s = self._timed(page, "first_token") or (NAN, NAN)
         output_token_mean_s, output_token_p99_s = self._timed(page, "output_token") or (NAN, NAN)
+        failed = self._increase(page, "failed")
+        since_s = self._blank_s if self._again else self._taken_s
+        passed_s = now_s - since_s if since_s is not None else NAN
+        per_s = 1 / passed_s if 0 < passed_s <= longest_s else NAN
+        self._taken_s, self._blank_s, self._again = now_s, None, False
         return ServerReading(
             request_rate=requests * per_s,
             work_rate=self._work_done(page, requests, tokens_in, tokens_out, grown) * per_s,
@@ -153,7 +162,7 @@ class Meter:
             tokens_out_rate=tokens_out * per_s,
             latency_mean_s=mean_s,
             latency_p99_s=p99_s,
-            failed=self._increase(page, "failed"),
+            failed=failed,
             ready=self._sum(page, "ready"),
             first_token_mean_s=first_token_mean_s,
             first_token_p99_s=first_token_p99_s,
@@ -241,7 +250,9 @@ class Meter:
             values = page.values(terms)
             increase = self._counters.increase_of_sum(f"{field}.{place}", values)
             if values:
-                first = increase
+                again = self._blank_s is not None and increase != increase
+                self._again = self._again or again
+                first = sum(values.values()) if again else increase
         return first
 
 

@@ -46,7 +46,9 @@ class Reader:
         ``may_lack`` them: some servers show a series from its first event on.
         """
         found = [self._sample(page, line) for line in self._wanted.finditer(page)] if self._wanted else []
-        if not found and ((_ANY_SAMPLE.search(page) and not may_lack) or page.lstrip()[:1] == "<"):
+        others = not found and _ANY_SAMPLE.search(page) is not None
+        begin = page.lstrip()[:1]
+        if not found and ((others and not may_lack) or begin == "<" or not (others or begin in ("", "#"))):
             raise PageError("none of its series is known; check that url is the page of such a server")
         return found
 

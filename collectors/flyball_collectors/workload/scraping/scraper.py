@@ -82,10 +82,11 @@ class Scraper(Poller[ServerReading]):
         self._reader = Reader(target.series.names)
         self._match, self._model = dict(target.match), target.series.model
         self._meter = Meter(target.series, target.work, self._match)
+        own = not target.health_url or target.health_url.startswith(f"{target.base_url}/")
         health = urlsplit(target.health_url)
-        self._checks_health, self._health_path = bool(target.health_url), health.path
-        own = f"{health.scheme}://{health.netloc}"
-        self._health = self._page if not target.health_url or own == target.base_url else self._fetcher(own)
+        self._checks_health = bool(target.health_url)
+        self._health_path = target.health_url.removeprefix(target.base_url) if own else health.path
+        self._health = self._page if own else self._fetcher(f"{health.scheme}://{health.netloc}")
         self._failed = NAN
         self._lacked: set[str] = set()
         self.start()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from flyball_collectors.workload.scraping.page import Sample
@@ -67,7 +68,7 @@ def _conditions(inside: str, text: str, where: str) -> tuple[Condition, ...]:
 
 
 class Samples:
-    """The samples of a page by name; NaN is left out.
+    """The samples of a page by name; no value can be below 0 or infinite: such ones are left out, as NaN is.
 
     Series that differ only in the labels ``copies`` are copies of one, of which the largest counts. A sample with other
     values for the labels of ``match`` is left out.
@@ -80,6 +81,10 @@ class Samples:
             if all(sample.labels.get(label, value) == value for label, value in match.items()):
                 self._by_name.setdefault(sample.name, []).append(sample)
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._by_name)
+
     def values(self, terms: Terms) -> dict[str, float]:
         """Value of each selected series, by its name and labels; empty if the page has none."""
         return self.by_label(terms, "").get("", {})
@@ -89,7 +94,7 @@ class Samples:
         found: dict[str, dict[str, float]] = {}
         for term in terms:
             for sample in self._by_name.get(term.name, ()):
-                if sample.value == sample.value and term.takes(sample):
+                if 0 <= sample.value < inf and term.takes(sample):
                     own = sorted((k, v) for k, v in sample.labels.items() if k != label and k not in self._copies)
                     group = found.setdefault(sample.labels.get(label, ""), {})
                     key = f"{sample.name}{own}"
