@@ -279,7 +279,7 @@ class IncidentManager:
             self.correlation.close(incident)
 
     def conditions(self, tick: Tick) -> Iterator[NodeCondition]:
-        """Conditions of nodes that changed."""
+        """Conditions of nodes that changed or are due again."""
         yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
 
     def _fail(self, failure: Failure, now_ns: int) -> None:
