@@ -130,7 +130,7 @@ class Health(Detector[peers.State]):
             device = seen.gpus.names[finding.slot]
             self.reported[device] = seen.tick.index
             anomaly = seen.anomaly(seen.gpus, finding.slot, finding.detector, finding.score, finding.evidence)
-            if self.broken.get(device) is finding and not finding.evidence[0].record:
+            if self.broken.get(device) is finding and not any(one.record for one in finding.evidence):
                 self.broken[device] = _citing(finding, anomaly.id)
             yield anomaly
             yield _proposal(finding, anomaly, seen)
