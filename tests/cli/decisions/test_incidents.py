@@ -129,10 +129,22 @@ def test_an_incident_is_silenced_by_the_id_that_the_list_shows(bootstrap: str) -
             bootstrap, "silence", "--cell", "cell-a", "--incident", given, "--for", "60", "--name", "w", "--reason", "r"
         )
         assert responses(bootstrap)[-1].incident == kept
-    run(bootstrap, "unsilence", "w", "--cell", "cell-a")
+        run(bootstrap, "unsilence", "w", "--cell", "cell-a")
     at = ("--for", "60", "--reason", "r", "--bootstrap", bootstrap)
     elsewhere = process("incidents", "silence", "--cell", "cell-b", "--incident", "aaa1", *at)
     check_refused(elsewhere.returncode, elsewhere.stderr, "'cell-a'", "--cell")
+
+
+def test_a_silence_is_prolonged_under_its_name_and_not_replaced_by_another(bootstrap: str) -> None:
+    of = ("silence", "--cell", "cell-a", "--name", "maintenance", "--reason", "r")
+    for lasts in ("60", "120"):
+        run(bootstrap, *of, "--node", "rack-1-*", "--for", lasts)
+    other = process("incidents", *of, "--node", "rack-2-*", "--for", "60", "--bootstrap", bootstrap)
+    check_refused(other.returncode, other.stderr, "'maintenance'", "--name")
+    assert responses(bootstrap)[-1].node == "rack-1-*"
+    run(bootstrap, "unsilence", "maintenance", "--cell", "cell-a")
+    run(bootstrap, *of, "--node", "rack-2-*", "--for", "60")
+    run(bootstrap, "unsilence", "maintenance", "--cell", "cell-a")
 
 
 def test_two_silences_of_one_second_are_two(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:

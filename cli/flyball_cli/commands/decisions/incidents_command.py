@@ -154,7 +154,7 @@ def silence(
     """
     from flyball_cli.controls import who
     from flyball_cli.incidents.listing import moment
-    from flyball_cli.incidents.topic import answer, find
+    from flyball_cli.incidents.topic import answer, find, silences
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Silence
 
@@ -180,6 +180,13 @@ def silence(
         cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or unique, starts_ns=starts_ns,
         ends_ns=ends_ns, **matched,
     )  # fmt: skip
+    known = [held for held in silences(config.kafka) if held.key == response.key] if name else []
+    for held in known:
+        if held.ends_ns > now_ns and any(getattr(held, field) != value for field, value in matched.items()):
+            raise click.UsageError(
+                f"cell {cell!r} has another silence {name!r}, by {held.by} until {moment(held.ends_ns)} UTC, which "
+                "this would replace; pass another --name, or end that one with flyball incidents unsilence"
+            )
     answer(config.kafka, response)
     click.echo(
         f"silence {response.name!r} holds until {moment(response.ends_ns)} UTC; to end it before: "
