@@ -1,6 +1,7 @@
 """Wasted GPU time, summed by subject and category."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from flyball_contracts.topics import INSIGHTS
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Waste of one subject in one category from ``from_ns`` to ``to_ns``; ``proposal`` is the newest.
 
-    ``usd`` sums the known prices, ``None`` if none is known.
+    ``devices`` are those of the newest records: each node lane reports the devices on its own nodes. ``usd`` sums the
+    known prices, ``None`` if none is known.
     """
 
     cell: str
@@ -66,8 +68,13 @@ def added_up(found: Iterable[Waste]) -> list[Loss]:
     """One loss for each subject and category, the most expensive first; those without a price follow, by GPU hours."""
     sums: dict[tuple[str, str, str], Loss] = {}
     once = {record.id: record for record in found}
-    for record in sorted(once.values(), key=lambda r: (r.time_ns, r.id)):
-        key = record.cell, record.category, record.subject
+    ordered = sorted(once.values(), key=lambda r: (r.time_ns, r.id))
+    newest = {_key(record): record for record in ordered}
+    devices = Counter[tuple[str, str, str]]()
+    for record in ordered:
+        key = _key(record)
+        if record.time_ns > newest[key].from_ns:  # lanes take turns: one record of each in the time of the newest
+            devices[key] += record.devices
         before = sums.get(key)
         sums[key] = Loss(
             cell=record.cell,
@@ -75,7 +82,7 @@ def added_up(found: Iterable[Waste]) -> list[Loss]:
             subject=record.subject,
             gpu_hours=record.gpu_hours + (before.gpu_hours if before else 0.0),
             usd=_plus(record.usd, before.usd if before else None),
-            devices=record.devices,
+            devices=devices[key],
             action=record.action,
             proposal=record.proposal,
             from_ns=min(record.from_ns, before.from_ns) if before else record.from_ns,
@@ -89,6 +96,10 @@ def hours(losses: list[Loss]) -> float:
     if not losses:
         return 0.0
     return (max(s.to_ns for s in losses) - min(s.from_ns for s in losses)) / NS_PER_S / 3_600.0
+
+
+def _key(record: Waste) -> tuple[str, str, str]:
+    return record.cell, record.category, record.subject
 
 
 def _plus(a: float | None, b: float | None) -> float | None:

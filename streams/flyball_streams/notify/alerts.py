@@ -61,7 +61,7 @@ def alert_of(one: Incident, now_ns: int, page: str = "") -> Alert:
         {name: value for name, value in labels.items() if value},
         {name: value for name, value in annotations.items() if value},
         one.onset_ns,
-        now_ns + round(HOLD_S * NS_PER_S) if goes_on else max(one.onset_ns, now_ns),
+        max(one.onset_ns, now_ns) + (round(HOLD_S * NS_PER_S) if goes_on else 0),  # clocks of nodes may be ahead
         f"{page.rstrip('/')}/incidents/{one.id}" if page else "",
     )
 

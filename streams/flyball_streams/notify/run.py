@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -36,6 +36,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 FLUSH_S = 10.0
 STAGE = "notifier"
 _BATCH = 500
+_Read: TypeAlias = tuple[Received, Incident, bool, bool]
 
 
 @dataclass
@@ -75,11 +76,11 @@ def run_notifier(
         posts = [_Post(target, monotonic, report) for target in targets]
         dead_letters = _DeadLetters(kafka, report)
         while not stop.is_set():
-            for message, one, is_new in reader.read():
+            for message, one, is_new, in_doubt in reader.read():
                 if SEVERITY[one.severity] >= SEVERITY[least] or one.status != "open":
                     dead_letters.know(message, one)
                     for target in targets:
-                        target.take(one, is_new=is_new)
+                        target.take(one, is_new=is_new, in_doubt=in_doubt)
             if not reader.at_end:
                 continue
             report.delivered += sum(post.send(wall_ns()) for post in posts)
@@ -187,7 +188,11 @@ class _Reader:
         committed = consumer.committed([TopicPartition(*place) for place in places], RESPONSE_S)
         self._next = {place[1]: held[place].first for place in places}
         self._new_from = {tp.partition: max(0, tp.offset or 0) for tp in committed}
-        """First offset of each partition that was not delivered before the start."""
+        """First offset of each partition of which it is not known that it was delivered before the start."""
+        self._in_doubt_to = {
+            tp.partition: held[INCIDENTS.name, tp.partition].following for tp in committed if (tp.offset or 0) >= 0
+        }
+        """What an earlier run may have delivered to some receivers, while another was away, ends here."""
         for partition, offset in self._new_from.items():
             if offset > (end := held[INCIDENTS.name, partition].following):
                 self._begin_again(partition, f"it ends at {end}, and {offset} were delivered")
@@ -200,9 +205,9 @@ class _Reader:
         """Whether everything on the topic was read."""
         return len(self._ended) == len(self._next)
 
-    def read(self) -> list[tuple[Received, Incident, bool]]:
-        """New incidents, each with its message and whether it is new to this group."""
-        found: list[tuple[Received, Incident, bool]] = []
+    def read(self) -> list[_Read]:
+        """New incidents, each with its message, whether it is new to this group, and whether that is in doubt."""
+        found: list[_Read] = []
         for message in self._consumer.consume(_BATCH, POLL_S):
             error, partition = message.error(), message.partition() or 0
             if error is None:
@@ -225,7 +230,7 @@ class _Reader:
                 return
             self._committed = dict(self._next)
 
-    def _take(self, message: Received, found: list[tuple[Received, Incident, bool]]) -> None:
+    def _take(self, message: Received, found: list[_Read]) -> None:
         partition, offset = message.partition, message.offset
         self._expect(partition, offset)
         self._next[partition] = offset + 1
@@ -235,7 +240,8 @@ class _Reader:
             _LOG.warning("%s/%d@%d is passed over: %s", INCIDENTS.name, partition, offset, error)
             return
         if isinstance(record, Incident):
-            found.append((message, record, offset >= self._new_from.get(partition, 0)))
+            is_new = offset >= self._new_from.get(partition, 0)
+            found.append((message, record, is_new, is_new and offset < self._in_doubt_to.get(partition, 0)))
 
     def _expect(self, partition: int, offset: int) -> None:
         """Compare an offset with the expected one; a lower one belongs to a new topic of the same name."""
@@ -251,4 +257,4 @@ class _Reader:
             partition,
             why,
         )
-        self._new_from[partition] = 0
+        self._new_from[partition] = self._in_doubt_to[partition] = 0

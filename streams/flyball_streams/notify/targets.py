@@ -4,6 +4,7 @@ import http.client
 import logging
 import re
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
@@ -20,6 +21,8 @@ TIMEOUT_S = 10.0
 REPEAT_S = 60.0
 """Active alerts are repeated to Alertmanager in this interval, as they would end by themselves otherwise."""
 MOST_IN_ONE = 64
+SLICE_S = 10.0
+"""A webhook that is slow to answer keeps the other receivers waiting for hardly longer than this."""
 _encode = msgspec.json.Encoder().encode
 _TRANSIENT = frozenset({408, 425, 429})
 _UNFIT = frozenset({400, 413, 422})
@@ -44,8 +47,11 @@ class Target(Protocol):
     url: str
     refused: list[tuple[Incident, Unfit]]
 
-    def take(self, one: Incident, *, is_new: bool) -> None:
-        """Queue the newest record of an incident; a record that is not new was delivered before a restart."""
+    def take(self, one: Incident, *, is_new: bool, in_doubt: bool = False) -> None:
+        """Queue the newest record of an incident; a record that is not new was delivered before a restart.
+
+        One that is new and ``in_doubt`` may have been delivered before a restart.
+        """
         ...
 
     def send(self, now_ns: int) -> int:
@@ -73,8 +79,9 @@ class Alertmanager:
         self._ended: dict[str, Incident] = {}
         self._sent_ns = 0
 
-    def take(self, one: Incident, *, is_new: bool) -> None:
+    def take(self, one: Incident, *, is_new: bool, in_doubt: bool = False) -> None:
         """Queue the newest record of an incident."""
+        del in_doubt  # an end that Alertmanager does not need does no harm
         if one.id in self._given_up and one.status == "open":
             return
         self._given_up.discard(one.id)
@@ -91,7 +98,7 @@ class Alertmanager:
 
     def send(self, now_ns: int) -> int:
         """Deliver new alerts, and all active ones every ``REPEAT_S``."""
-        again = now_ns - self._sent_ns >= REPEAT_S * 1e9
+        again = not 0 <= now_ns - self._sent_ns < REPEAT_S * 1e9
         names = sorted(self._open) if again else sorted(self._waiting & self._open.keys())
         due = [(self._open[name], alert_of(self._open[name], now_ns, self._page)) for name in names]
         ended = [self._ended[name] for name in sorted(self._ended)]
@@ -142,7 +149,8 @@ class Alertmanager:
 class Webhook:
     """Receives each relevant change once, in the format of Alertmanager's webhooks (version 4).
 
-    An incident that was silenced from the beginning is not sent. The header ``Idempotency-Key`` is the incident with
+    An incident that was silenced from the beginning is not sent, nor one that ends before its beginning was delivered,
+    unless that is in doubt. The header ``Idempotency-Key`` is the incident with
     its revision, as a restart may repeat it.
     """
 
@@ -154,12 +162,16 @@ class Webhook:
         self._page = page
         self._waiting: dict[str, Incident] = {}
         self._delivered: dict[str, tuple[object, ...]] = {}
+        self._doubted: set[str] = set()
+        """Incidents whose beginning may have been delivered before a restart."""
 
-    def take(self, one: Incident, *, is_new: bool) -> None:
+    def take(self, one: Incident, *, is_new: bool, in_doubt: bool = False) -> None:
         """Queue the newest record of an incident."""
         if one.id in self._given_up and one.status == "open":
             return
         self._given_up.discard(one.id)
+        if in_doubt and one.status == "open" and not one.silence:
+            self._doubted.add(one.id)
         if not is_new:
             if one.status != "open":
                 self._delivered.pop(one.id, None)
@@ -171,12 +183,15 @@ class Webhook:
             self._waiting[one.id] = one
 
     def send(self, now_ns: int) -> int:
-        """Deliver new records."""
-        sent = 0
+        """Deliver new records, the rest next time if that takes longer than ``SLICE_S``."""
+        sent, until_s = 0, time.monotonic() + SLICE_S
         for name in sorted(self._waiting):
+            if sent and time.monotonic() >= until_s:
+                break
             one = self._waiting[name]
             ends = one.status != "open"
-            if (ends and name not in self._delivered) or self._delivered.get(name) == _matter(one):
+            is_known = name in self._delivered or name in self._doubted
+            if (ends and not is_known) or self._delivered.get(name) == _matter(one):
                 del self._waiting[name]
                 continue
             try:
@@ -185,12 +200,12 @@ class Webhook:
                 self.refused.append((one, error))
                 del self._waiting[name]
                 if ends:
-                    del self._delivered[name]
+                    self._forget(name)
                 else:
                     self._given_up.add(name)
                 continue
             if ends:
-                del self._delivered[name]
+                self._forget(name)
             else:
                 self._delivered[name] = _matter(one)
             del self._waiting[name]
@@ -202,20 +217,26 @@ class Webhook:
         """Whether nothing new is waiting."""
         return not self._waiting
 
+    def _forget(self, name: str) -> None:
+        self._delivered.pop(name, None)
+        self._doubted.discard(name)
+
 
 class Poster:
     """POSTs JSON to one address.
 
     Raises :class:`Unfit` if the server will never accept the body (400, 413, 422), :class:`Refused` if it accepts
-    nothing from us (other 4xx responses), and :class:`TransportError` if a retry may succeed.
+    nothing from us (other 4xx responses, and redirects, which are not followed), and :class:`TransportError` if a retry
+    may succeed. A query belongs to the address, and is left out of messages, as it may hold a secret.
     """
 
     def __init__(self, url: str, path: str, headers: Mapping[str, str] | None = None) -> None:
         parts = checked(url)
+        self._url, self._parts = _without_query(url), parts
         if headers and in_clear(url):
-            _LOG.warning("incidents notify: %s: the token leaves this machine without TLS; use https", url)
-        self._url, self._parts = url, parts
-        self._path = parts.path.rstrip("/") + path or "/"
+            _LOG.warning("incidents notify: %s: the token leaves this machine without TLS; use https", self._url)
+        path = parts.path.rstrip("/") + path if path else parts.path or "/"
+        self._path = f"{path}?{parts.query}" if parts.query else path
         self._headers = {"Content-Type": "application/json", "User-Agent": "flyball", **(headers or {})}
 
     def __call__(self, body: object, key: str = "") -> None:
@@ -227,12 +248,15 @@ class Poster:
             link.request("POST", self._path, _encode(body), headers)
             answer = link.getresponse()
             text, status = answer.read(2_000).decode("utf-8", "replace").strip(), answer.status
+            to = _without_query(answer.headers.get("Location") or "an unknown address")
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             raise TransportError(f"{self._url} does not answer: {error or type(error).__name__}") from error
         finally:
             link.close()
         if 200 <= status < 300:
             return
+        if 300 <= status < 400:
+            raise Refused(f"{self._url} answers {status}, a redirect to {to}, which is not followed")
         kind: type[TransportError] = Unfit if status in _UNFIT else TransportError
         if 400 <= status < 500 and status not in _TRANSIENT | _UNFIT:
             kind = Refused
@@ -243,12 +267,18 @@ def _without_password(url: str) -> str:
     return re.sub(r"//[^/]*@", "//...@", url)
 
 
+def _without_query(url: str) -> str:
+    return url.partition("?")[0]
+
+
 def checked(url: str, where: str = "incidents notify") -> SplitResult:
     """The parts of an address; raises :class:`ConfigError` for an invalid address, or one that contains a secret."""
     remedy = "give one like http://127.0.0.1:9093"
     try:
         parts = urlsplit(url)
         port = parts.port
+        url.encode("ascii")
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise ConfigError(f"{where}: {_without_password(url)!r} is no address ({error}); {remedy}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:

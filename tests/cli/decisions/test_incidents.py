@@ -121,12 +121,52 @@ def test_a_maintenance_window_is_declared_beforehand(bootstrap: str) -> None:
     run(bootstrap, "unsilence", "window", "--cell", "cell-a")
 
 
+def test_an_incident_is_silenced_by_the_id_that_the_list_shows(bootstrap: str) -> None:
+    """The list shows the first twelve characters."""
+    publish(bootstrap, incident("fff1" * 4))
+    for given, kept in (("fff1fff1fff1", "fff1" * 4), ("eee1", "aaa1"), ("fff*", "fff*")):
+        run(
+            bootstrap, "silence", "--cell", "cell-a", "--incident", given, "--for", "60", "--name", "w", "--reason", "r"
+        )
+        assert responses(bootstrap)[-1].incident == kept
+        run(bootstrap, "unsilence", "w", "--cell", "cell-a")
+    at = ("--for", "60", "--reason", "r", "--bootstrap", bootstrap)
+    elsewhere = process("incidents", "silence", "--cell", "cell-b", "--incident", "aaa1", *at)
+    check_refused(elsewhere.returncode, elsewhere.stderr, "'cell-a'", "--cell")
+
+
+def test_a_silence_is_prolonged_under_its_name_and_not_replaced_by_another(bootstrap: str) -> None:
+    of = ("silence", "--cell", "cell-a", "--name", "maintenance", "--reason", "r")
+    for lasts in ("60", "120"):
+        run(bootstrap, *of, "--node", "rack-1-*", "--for", lasts)
+    other = process("incidents", *of, "--node", "rack-2-*", "--for", "60", "--bootstrap", bootstrap)
+    check_refused(other.returncode, other.stderr, "'maintenance'", "--name")
+    assert responses(bootstrap)[-1].node == "rack-1-*"
+    run(bootstrap, "unsilence", "maintenance", "--cell", "cell-a")
+    run(bootstrap, *of, "--node", "rack-2-*", "--for", "60")
+    run(bootstrap, "unsilence", "maintenance", "--cell", "cell-a")
+
+
+def test_two_silences_of_one_second_are_two(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(1_600_000_000 * 10**9 + i * 1_000_000 for i in range(1_000))
+    monkeypatch.setattr("time.time_ns", lambda: next(now))
+    for node in ("n1", "n2"):
+        run(bootstrap, "silence", "--cell", "cell-a", "--node", node, "--for", "60", "--reason", "r")
+    names = {one.name for one in responses(bootstrap) if isinstance(one, Silence) and one.node in ("n1", "n2")}
+    assert len(names) == 2
+    for name in names:
+        run(bootstrap, "unsilence", name, "--cell", "cell-a")
+
+
 def test_what_cannot_be_meant_is_one_line(bootstrap: str) -> None:
     at = ("--reason", "r", "--bootstrap", bootstrap)
     unknown = process("incidents", "ack", "zzz", *at)
     check_refused(unknown.returncode, unknown.stderr, "'zzz'", "flyball incidents list")
     everything = process("incidents", "silence", "--cell", "c", "--for", "60", *at)
     check_refused(everything.returncode, everything.stderr, "the whole cell", "--node")
+    window = ("--cell", "c", "--node", "n", "--from", "2020-01-01T00:00:00", "--for", "60")
+    over = process("incidents", "silence", *window, *at)
+    check_refused(over.returncode, over.stderr, "2020-01-01 00:01:00 UTC", "--from is in UTC")
 
 
 def test_nodes_that_are_out_are_listed_and_readmitted_with_evidence(bootstrap: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Producer
+from msgspec.structs import replace
 from tests.brokers.embedded import EmbeddedBroker
 from tests.cli.shell import flyball
 
@@ -60,6 +61,20 @@ def test_losses_add_up_by_subject_and_way_and_nothing_twice() -> None:
 
 TICK_NS = 20_000_000_000
 START_NS = 1_750_000_000_000_000_000
+
+
+def test_the_devices_of_a_workload_on_nodes_of_several_lanes_are_those_of_all() -> None:
+    """Lanes take turns, so their hours end some ticks apart."""
+    found = [
+        replace(
+            waste("gang", hour, 1.0, None, devices=devices), id=f"{lane}-{hour}", time_ns=end, from_ns=end - HOUR_NS
+        )
+        for hour in (1, 2)
+        for lane, devices in enumerate((4 * (hour % 2), 8, 16))
+        if devices
+        for end in ((hour + 1) * HOUR_NS + lane * 10**9,)
+    ]
+    assert [(loss.subject, loss.devices) for loss in added_up(found)] == [("gang", 24)]
 
 
 @pytest.fixture(scope="module")

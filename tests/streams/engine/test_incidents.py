@@ -8,7 +8,7 @@ from tests.streams.engine.cell.arbiter_harness import move, outcome
 from tests.streams.engine.incident_harness import IncidentHarness, at, label, moved, nodes, scaled, silence, symptom
 from tests.streams.engine.scene import CELL, tick
 
-from flyball_contracts.records import Acknowledgement, Cause, Evidence, Incident, Proposal, Symptom
+from flyball_contracts.records import Acknowledgement, Cause, Device, Evidence, Incident, Proposal, Symptom
 from flyball_contracts.records.incidents import Strength
 
 
@@ -58,6 +58,22 @@ def test_a_switch_or_node_absorbs_what_its_gpus_show_before_and_after() -> None:
     assert (standing.level, standing.node, standing.cause) == ("node", "node-1", "nvlink")
     assert {i.id for i in [*before, *published, *after] if i.status == "open"} == {standing.id}
     assert standing.symptoms[0].detector == "xid 12028"
+
+
+def test_a_fault_of_a_gpu_is_not_its_node_s_where_the_gpu_is_divided_into_many_instances() -> None:
+    (node, *others) = nodes(4)
+    parts = [
+        Device(id=f"MIG-{i}", model="h100", memory_bytes=10, parent="node-0/0", mig_profile="1g.10gb") for i in range(7)
+    ]
+    harness = IncidentHarness(replace(node, devices=(*node.devices, *parts)), *others)
+    fault = symptom("node-0", 0, 1, "gpu", "fault", record="xid")
+    of_it = [fault, *(replace(fault, device=part.id) for part in parts)]
+    harness.at(1, *of_it)
+    harness.at(2)
+    assert {i.level for i in harness.open()} == {"gpu"}
+    assert set(harness.manager.state.quarantine.nodes["node-0"].devices) == {s.device for s in of_it}
+    harness.at(3, *(symptom("node-0", row, 3, "gpu", "fault") for row in (1, 2)))
+    assert [i.level for i in harness.open()] == ["node"]
 
 
 def test_three_gpus_of_a_node_are_the_node_s_incident_and_three_nodes_the_cell_s() -> None:
@@ -248,6 +264,20 @@ def test_who_has_taken_it_on_is_reported_once() -> None:
     harness.know(Acknowledgement(cell=CELL, time_ns=at(2), by="ann", incident=published.id))
     assert [i.acknowledged_by for i in harness.at(3)] == ["ann"]
     assert harness.at(4) == []
+
+
+def test_who_has_taken_one_on_still_has_it_once_it_is_part_of_another_and_can_give_it_back() -> None:
+    harness = IncidentHarness()
+    (first,) = harness.at(1, symptom("node-1", 2, 1, "gpu", "fault"))
+    (second,) = harness.at(2, symptom("node-1", 5, 2, "thermal", "sign"))
+    harness.know(Acknowledgement(cell=CELL, time_ns=at(2), by="ann", incident=second.id))
+    harness.at(3)
+    harness.at(4, symptom("node-1", None, 4, "power", "fault"))
+    (standing,) = harness.open()
+    assert (standing.id, standing.acknowledged_by) == (first.id, "ann")
+    harness.restart()
+    harness.know(Acknowledgement(cell=CELL, time_ns=at(5), by="ann", incident=first.id, removed=True))
+    assert [i.acknowledged_by for i in harness.at(6)] == [""]
 
 
 def departure(row: int, index: int, score: float) -> Symptom:

@@ -55,7 +55,7 @@ def test_a_fault_cordons_then_it_drains_and_evidence_alone_brings_it_back() -> N
     harness.know(left(nodes(2)[1], 2))
     (two,) = conditions(harness, 3)
     assert two.condition == "drained"
-    assert conditions(harness, 100_000) == []
+    assert conditions(harness, 80_000) == []
     harness.restart()
     harness.know(readmission("node-1", 100_001))
     (three,) = conditions(harness, 100_002)
@@ -93,6 +93,16 @@ def test_what_it_was_out_for_is_forgiven_and_what_is_new_is_not() -> None:
     assert harness.manager.permits(
         msgspec.structs.replace(p, evidence=(Evidence(name="xid", value=79.0, record="e2"),))
     )
+
+
+def test_one_that_stays_out_is_published_again_each_day() -> None:
+    """Commands look back a week."""
+    harness = IncidentHarness()
+    harness.at(1, fault("node-1", 3, 1))
+    assert len(conditions(harness, 2)) == 1
+    seen = [c for day in range(1, 9) for index in (0, 600) for c in conditions(harness, day * 86_400 + index)]
+    assert len({c.time_ns for c in seen}) == len(seen)
+    assert [c.node for c in seen if c.time_ns >= at(4 * 86_400)] == ["node-1"] * 5
 
 
 def test_evidence_from_before_the_last_fault_is_none() -> None:

@@ -18,6 +18,7 @@ class Receiver:
         self.away, self.status, self.unfit = away, status, unfit
         self.bodies: list[Any] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.wrong: list[str] = []
         self.refused = 0
         self.url = ""
@@ -72,8 +73,11 @@ def receiving(receiver: Receiver) -> Generator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            receiver.paths.append(self.path)
             status = receiver.answer(self.path, dict(self.headers.items()), body)
             self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", "https://new.example/hook?key=s3cret")
             self.send_header("Content-Length", "0")
             self.end_headers()
 

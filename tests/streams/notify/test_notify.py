@@ -22,7 +22,7 @@ from flyball_contracts.config import KafkaConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import Incident
 from flyball_contracts.topics import DEAD_LETTERS, INCIDENTS
-from flyball_streams.notify import NotifierReport, run as running, run_notifier
+from flyball_streams.notify import NotifierReport, run as running, run_notifier, targets as to
 from flyball_streams.notify.targets import Alertmanager, Poster, Refused, Target, Webhook
 
 NOW_NS = 1_800_000_000 * 10**9
@@ -128,6 +128,37 @@ def test_what_a_crash_lost_is_reported_after_it(bootstrap: str) -> None:
         assert [b["incident"]["id"] for b in hook.bodies] == ["a"]
 
 
+def test_the_end_is_reported_though_a_restart_came_between_while_another_receiver_was_away(bootstrap: str) -> None:
+    """Nothing is committed while a receiver is away, so it is unknown to the next run what the others have."""
+    publish(bootstrap, incident("a"))
+    with receiving(Receiver()) as hook:
+        once(bootstrap, Webhook(hook.url))
+        publish(bootstrap, incident("b"))
+        stop = threading.Event()
+        with receiving(Receiver(away=1_000_000)) as away:
+            kafka, targets = KafkaConfig(bootstrap=bootstrap), [Webhook(away.url), Webhook(hook.url)]
+            thread = threading.Thread(target=run_notifier, args=(kafka, targets), kwargs={"stop": stop})
+            thread.start()
+            while len(hook.bodies) < 2:
+                stop.wait(0.01)
+            stop.set()
+            thread.join()
+        publish(bootstrap, incident("b", 2, status="resolved"), incident("c", silence="w"))
+        publish(bootstrap, incident("c", 2, silence="w", status="resolved"))
+        once(bootstrap, Webhook(hook.url))
+        assert [(b["incident"]["id"], b["status"]) for b in hook.bodies[1:]] == [("b", "firing"), ("b", "resolved")]
+
+
+def test_one_that_answers_slowly_does_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(to, "SLICE_S", 0.0)
+    with receiving(Receiver()) as hook:
+        target = Webhook(hook.url)
+        for name in "abc":
+            target.take(incident(name), is_new=True)
+        assert [target.send(NOW_NS) for _ in range(4)] == [1, 1, 1, 0]
+        assert target.is_done
+
+
 def test_one_receiver_that_is_away_does_not_keep_the_others_waiting() -> None:
     with receiving(Receiver(away=9)) as away, receiving(Receiver()) as hook:
         slow, quick = Webhook(away.url), Webhook(hook.url)
@@ -208,11 +239,47 @@ def test_a_flood_of_changes_that_matter_to_no_receiver_is_one_message() -> None:
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [("ftp://x", "no address"), ("http://", "no address"), ("http://a:b@host", "--token-env"), ("http://h:x", "http")],
+    [
+        ("ftp://x", "no address"),
+        ("http://", "no address"),
+        ("http://a:b@host", "--token-env"),
+        ("http://h:x", "http"),
+        ("http://host/straße", "no address"),
+        ("http://a..b/hook", "no address"),
+    ],
 )
 def test_a_wrong_address_is_one_clear_error(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Poster(url, "")
+
+
+@pytest.mark.parametrize("path", ["/hook/?key=s3cret&channel=1", "/hook/", "/hook?key=s3cret", ""])
+def test_the_whole_address_is_requested_and_no_message_has_its_query(path: str) -> None:
+    with receiving(Receiver(away=1, status=401)) as hook:
+        post = Webhook(hook.url + path)
+        post.take(incident("a"), is_new=True)
+        with pytest.raises(Refused) as refused:
+            post.send(NOW_NS)
+        assert "s3cret" not in str(refused.value)
+        assert post.send(NOW_NS) == 1
+        assert hook.paths == [path or "/"] * 2
+
+
+def test_a_redirect_is_refused_with_where_it_leads() -> None:
+    with (
+        receiving(Receiver(away=1, status=308)) as hook,
+        pytest.raises(Refused, match="308, a redirect to https://new"),
+    ):
+        Poster(hook.url, "")([])
+
+
+def test_an_incident_that_begins_in_the_future_of_a_slow_clock_is_an_alert_all_the_same() -> None:
+    with receiving(Receiver()) as pager:
+        target = Alertmanager(pager.url)
+        target.take(incident("a", onset_ns=NOW_NS + 400 * S), is_new=True)
+        assert target.send(NOW_NS) == 1
+        assert target.send(NOW_NS - 3600 * S) == 1, "it is repeated though the clock was set back"
+        assert (pager.wrong, target.refused) == ([], [])
 
 
 def test_a_receiver_that_refuses_says_so() -> None:

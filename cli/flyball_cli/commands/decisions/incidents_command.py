@@ -16,6 +16,8 @@ from flyball_contracts.config import Config
 from flyball_contracts.records import Cause
 from flyball_contracts.records.events import Severity
 
+DEFAULT_DAYS = 7.0
+
 
 @click.group("incidents")
 def command() -> None:
@@ -32,7 +34,7 @@ def command() -> None:
 
 
 def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
-    option = click.option("--since", type=Finite(0), default=7.0, show_default=True, help="Days to look back.")
+    option = click.option("--since", type=Finite(0), default=DEFAULT_DAYS, show_default=True, help="Days to look back.")
     return option(function)
 
 
@@ -129,7 +131,7 @@ def label(incident: str, is_true: bool, reason: str, by: str | None, since: floa
 @command.command("silence")
 @click.option("--cell", required=True, help="Its cell.")
 @click.option("--name", help="Under which it can be ended; made from the time by default.")
-@click.option("--incident", default="*", help="Id, or a glob pattern like each of the following.")
+@click.option("--incident", default="*", help="Beginning of its id, or a glob pattern like each of the following.")
 @click.option("--cause", type=click.Choice(["*", *get_args(Cause)]), default="*", help="Cause.")
 @click.option("--node", default="*", help="Nodes; an incident of several matches where all do.")
 @click.option("--device", default="*", help="GPUs.")
@@ -152,7 +154,7 @@ def silence(
     """
     from flyball_cli.controls import who
     from flyball_cli.incidents.listing import moment
-    from flyball_cli.incidents.topic import answer
+    from flyball_cli.incidents.topic import answer, find, silences
     from flyball_contracts.kafka.preflight import preflight
     from flyball_contracts.records import Silence
 
@@ -160,13 +162,31 @@ def silence(
         raise click.UsageError(
             "this would silence the whole cell; pass --incident, --cause, --node, --device or --workload"
         )
-    preflight(config, "responder")
     now_ns = time.time_ns()
     starts_ns = now_ns if from_ is None else round(from_.replace(tzinfo=UTC).timestamp() * 1e9)
+    ends_ns = starts_ns + round(for_s * 1e9)
+    if ends_ns <= now_ns:
+        raise click.UsageError(
+            f"it would have ended at {moment(ends_ns)} UTC, and now is {moment(now_ns)}; --from is in UTC"
+        )
+    preflight(config, "responder")
+    if not any(sign in matched["incident"] for sign in "*?["):
+        one = find(config.kafka, matched["incident"], DEFAULT_DAYS * DAY_S)
+        if one.cell != cell:
+            raise click.UsageError(f"incident {one.id} is in cell {one.cell!r}; pass --cell {one.cell!r}")
+        matched["incident"] = one.id
+    unique = f"{moment(now_ns).replace(' ', 'T')}.{now_ns // 1000 % 10**6:06}"  # two in a second are two
     response = Silence(
-        cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or moment(now_ns).replace(" ", "T"),
-        starts_ns=starts_ns, ends_ns=starts_ns + round(for_s * 1e9), **matched,
+        cell=cell, time_ns=now_ns, by=by or who(), reason=reason, name=name or unique, starts_ns=starts_ns,
+        ends_ns=ends_ns, **matched,
     )  # fmt: skip
+    known = [held for held in silences(config.kafka) if held.key == response.key] if name else []
+    for held in known:
+        if held.ends_ns > now_ns and any(getattr(held, field) != value for field, value in matched.items()):
+            raise click.UsageError(
+                f"cell {cell!r} has another silence {name!r}, by {held.by} until {moment(held.ends_ns)} UTC, which "
+                "this would replace; pass another --name, or end that one with flyball incidents unsilence"
+            )
     answer(config.kafka, response)
     click.echo(
         f"silence {response.name!r} holds until {moment(response.ends_ns)} UTC; to end it before: "

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from flyball_cli.extras import need
@@ -59,7 +60,7 @@ def command(
     for loss in losses[:most]:
         usd = "" if loss.usd is None else f"{loss.usd:,.2f}"
         table.add_row(
-            usd, f"{loss.gpu_hours:,.1f}", str(loss.devices), loss.category, f"{loss.action}: {loss.proposal}"
+            usd, f"{loss.gpu_hours:,.1f}", str(loss.devices), loss.category, escape(f"{loss.action}: {loss.proposal}")
         )
     console = Console()
     console.print(table)

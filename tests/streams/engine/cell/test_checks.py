@@ -115,6 +115,10 @@ def test_nodes_that_are_silenced_or_held_are_left_alone() -> None:
     drained(harness)
     harness.know(silence(4, 10_000, node="node-1"))
     assert checks(harness, 3 + AFTER) == []
+    assert [c for i in range(4 + AFTER, 10 * AFTER, 50) for c in checks(harness, i)] == [], (
+        "its incident is over by then"
+    )
+    assert len(checks(harness, 10_004)) == 1
     held = IncidentHarness()
     held.at(1, fault("node-1", 3, 1))
     assert [c for i in range(2, 3 * AFTER, 20) for c in checks(held, i)] == [], "a replica is on it"

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.streams.engine.scene import (
+    CELL,
     FIRST,
     ONE,
     START_NS,
@@ -24,7 +25,16 @@ from flyball_contracts.config import Batch, FleetConfig, NodePool, Service, Trai
 from flyball_contracts.config.fleet import FailingGpu, Notebooks, StragglingGpu
 from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
-from flyball_contracts.records import Allocation, Anomaly, Migrate, NodeEvent, Tick
+from flyball_contracts.records import (
+    Allocation,
+    Anomaly,
+    Check,
+    Migrate,
+    NodeCondition,
+    NodeEvent,
+    Readmission,
+    Tick,
+)
 from flyball_contracts.topics import EVENTS, TELEMETRY, WORKLOADS
 from flyball_contracts.xids import xid_of
 from flyball_simulator import Fleet
@@ -239,6 +249,29 @@ def test_a_subject_that_comes_back_has_its_history_and_a_new_one_in_its_slot_has
     assert table.capacity == 64
     assert np.asarray(departures.model.seen_s)[0, :2].tolist() == [0.0, 5.0]
     assert "gpu-0" not in table.slots
+
+
+def test_an_error_that_was_once_seen_puts_its_node_out_once_and_one_after_a_readmission_again() -> None:
+    """Its repeats are no news: the node is checked once it was quiet, and what was cleared stays cleared."""
+    cell = Cell(inventory("node-1", 2), *(inventory(f"other-{i}", 2) for i in range(3)), records=[spec("a")])
+
+    def run(first: int, count: int, errors: float = 0.0) -> tuple[list[str], int]:
+        """Conditions of the node, and how many checks of it begin."""
+        conditions, checks = list[str](), 0
+        for index in range(first, first + count):
+            shown = sick(errors=errors) if index == first else sick()
+            frames = [f for n, agent in enumerate(cell.agents) for f in agent.frames(index, sick() if n else shown)]
+            out = cell.feed(frames)
+            conditions += [c.condition for c in out.of(NodeCondition)]
+            checks += len(out.of(Check))
+        return conditions, checks
+
+    assert run(0, 5) == ([], 0)
+    assert run(5, 310, errors=1.0) == (["cordoned", "drained"], 1)
+    at_ns = START_NS + 315 * NS_PER_S
+    cell.feed(incoming_records(Readmission(cell=CELL, time_ns=at_ns, by="ann", node="node-1", evidence="it passed")))
+    assert run(315, 3 * REPEAT_TICKS) == (["checked", "back"], 0)
+    assert run(315 + 3 * REPEAT_TICKS, REPEAT_TICKS + 5, errors=1.0) == (["cordoned", "drained"], 0)
 
 
 def test_events_outlive_nothing_that_they_concern() -> None:

@@ -2,9 +2,9 @@
 
 A symptom joins the open incident of its device, of its node, of its cause in the whole cell, or of its workload.
 Effects on a gang join the incident of any of its members; a symptom that is more than an effect takes over effects that
-came before it. Three GPUs of a node with one cause become an incident of the node, several nodes of a rack or leaf
-switch with one cause an incident of the rack or switch, and several nodes elsewhere an incident of the cell. Devices
-of several workloads that depart at once in the same way are one incident, too (:mod:`.bursts`).
+came before it. Three GPUs of a node with one cause, whole or divided, become an incident of the node, several nodes of
+a rack or leaf switch with one cause an incident of the rack or switch, and several nodes elsewhere an incident of the
+cell. Devices of several workloads that depart at once in the same way are one incident, too (:mod:`.bursts`).
 """
 
 from collections import defaultdict
@@ -285,13 +285,19 @@ class Correlation:
                 by_cause[incident.cause].append(incident)
         for cause, incidents in sorted(by_cause.items()):
             together = _together(incidents, TOGETHER_NS)
-            if len(together) >= GPUS_OF_NODE:
+            if len(self._gpus_of(node, together)) >= GPUS_OF_NODE:
                 self._widen(together, "node")
             elif cause == "nvlink" and len(together) == 2 and self._are_linked(node, *(c.device for c in together)):
                 linked = "|".join(sorted(incident.device for incident in together))  # widening clears them
                 first = self._widen(together, "link")
                 first.link = linked
                 self._index(first)
+
+    def _gpus_of(self, node: str, incidents: Iterable[OpenIncident]) -> set[str]:
+        """GPUs and links of a node that have incidents; a GPU and its MIG instances count once."""
+        inventory = self.directory.inventories.get(node)
+        parents = {d.id: d.parent for d in (inventory.devices if inventory is not None else ()) if d.parent}
+        return {c.link or parents.get(c.device, c.device) for c in incidents}
 
     def _spread_domains(self, cause: Cause, level: Level, now_ns: int) -> None:
         """Merge incidents of nodes in one rack or on one leaf switch."""

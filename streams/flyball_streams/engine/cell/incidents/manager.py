@@ -231,6 +231,8 @@ class IncidentManager:
         """
         quarantine, restarts, now_ns = self.state.quarantine, self.state.restarts, tick.end_ns
         silenced = {incident.node for incident in self.state.incidents.values() if incident.silence}
+        if self.responses.silences:  # a window holds for a node without an open incident, too
+            silenced |= {node for node in quarantine.nodes if self.responses.is_silenced(node, now_ns)}
         after_ns = round(self.config.check_after_s * NS_PER_S)
         under_way = restarts.under_way(now_ns)
         found = list(quarantine.checks(self.cell, now_ns, after_ns, lives_ns, silenced | under_way, self.directory))
@@ -277,7 +279,7 @@ class IncidentManager:
             self.correlation.close(incident)
 
     def conditions(self, tick: Tick) -> Iterator[NodeCondition]:
-        """Conditions of nodes that changed."""
+        """Conditions of nodes that changed or are due again."""
         yield from self.state.quarantine.records(self.cell, tick.end_ns, self.directory)
 
     def _fail(self, failure: Failure, now_ns: int) -> None:
@@ -342,7 +344,8 @@ class IncidentManager:
             if incident.status != "open":
                 continue
             found = responses.silence_of(incident, now_ns) if responses.silences else ""
-            by, label = responses.acknowledged.get(incident.id, ""), responses.labels.get(incident.id)
+            by = responses.acknowledged.get(incident.id, incident.acknowledged_by)  # or that of one merged into it
+            label = responses.labels.get(incident.id)
             if (found, by, label) != (incident.silence, incident.acknowledged_by, incident.label):
                 incident.silence, incident.acknowledged_by, incident.label, incident.dirty = found, by, label, True
 

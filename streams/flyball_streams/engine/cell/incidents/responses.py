@@ -7,7 +7,10 @@ from flyball_streams.engine.fleet_index import FleetIndex
 
 
 class Responses:
-    """Acknowledgements and labels by incident, silences, readmissions by node, and limits that labels have raised."""
+    """Acknowledgements and labels by incident, silences, readmissions by node, and limits that labels have raised.
+
+    ``acknowledged`` is who works on an incident; the name is empty once that was taken back.
+    """
 
     def __init__(self, cell: str, directory: FleetIndex) -> None:
         self.cell = cell
@@ -27,7 +30,7 @@ class Responses:
             return
         self._seen = seen
         own = [known[key] for key in sorted(known) if known[key].cell == self.cell]
-        self.acknowledged = {r.incident: r.by for r in own if isinstance(r, Acknowledgement) and not r.removed}
+        self.acknowledged = {r.incident: "" if r.removed else r.by for r in own if isinstance(r, Acknowledgement)}
         labels = [r for r in own if isinstance(r, Label)]
         self.labels = {label.incident: label.true for label in labels}
         self.silences = [r for r in own if isinstance(r, Silence) and not r.removed]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from flyball_contracts.ids import record_id
@@ -52,8 +53,9 @@ class Health(Detector[peers.State]):
     """Monitors the health of the devices of one cell.
 
     ``events`` are events that require work to move off a device, ``avoided`` those that only bar new work.
-    ``broken`` are devices with uncorrected errors or a requested recovery. ``recovery_requested`` are devices whose
-    driver requests a recovery action. ``reported`` is the tick of the last report of each device.
+    ``broken`` are devices with uncorrected errors or a requested recovery; their evidence names the anomaly that
+    reported it, nothing if it was seen since. ``recovery_requested`` are devices whose driver requests a recovery
+    action. ``reported`` is the tick of the last report of each device.
     """
 
     def __init__(self, gangs: Gangs, capacity: int) -> None:
@@ -125,8 +127,11 @@ class Health(Detector[peers.State]):
                 elif verdict == "avoid" and device not in self.events:
                     self.avoided[device] = event
         for finding in self._findings(seen) if seen.gpus.mask.any() else ():
-            self.reported[seen.gpus.names[finding.slot]] = seen.tick.index
+            device = seen.gpus.names[finding.slot]
+            self.reported[device] = seen.tick.index
             anomaly = seen.anomaly(seen.gpus, finding.slot, finding.detector, finding.score, finding.evidence)
+            if self.broken.get(device) is finding and not any(one.record for one in finding.evidence):
+                self.broken[device] = _citing(finding, anomaly.id)
             yield anomaly
             yield _proposal(finding, anomaly, seen)
         yield from self._notices(seen)
@@ -145,8 +150,8 @@ class Health(Detector[peers.State]):
         for slot in (mask & faults.any(axis=1)).nonzero()[0].tolist() if faults.any() else ():
             if values[slot, RECOVERY] > 0:
                 self.recovery_requested.add(names[slot])
-            if names[slot] not in self.broken:
-                self.broken[names[slot]] = _broken(slot, values[slot])
+            known = self.broken.get(names[slot])
+            self.broken[names[slot]] = _broken(slot, values[slot]) if known is None else _citing(known, "")
         for device, event in self.avoided.items():
             if (slot := slots.get(device, -1)) >= 0 and slot not in skip:
                 found[slot] = _reported(slot, event, SUSPECT)
@@ -247,6 +252,11 @@ def _broken(slot: int, row: NDArray[np.float32]) -> Finding:
     )
     what = f"{errors:.0f} uncorrected ECC errors" if errors > 0 else f"the driver asks for recovery action {action:.0f}"
     return Finding(slot, "failing", 1.0, what, evidence)
+
+
+def _citing(finding: Finding, record: str) -> Finding:
+    """A finding whose evidence names the record that reported it, so that its repeats are no news; empty for none."""
+    return finding._replace(evidence=tuple(replace(one, record=record) for one in finding.evidence))
 
 
 def _reported(slot: int, event: NodeEvent, detector: str) -> Finding:

@@ -37,6 +37,9 @@ REBOOTS_S = 3_600.0
 """A node without an inventory counts among those that are out for this long: it may be back any moment."""
 GONE_S = 30 * 86_400.0
 """After this time without an inventory, a node of the same name counts as another."""
+REPEAT_S = 86_400.0
+"""The condition of a node that is not back is published again after this time, so that who looks back a few days sees
+it."""
 MOST_CITED = 1024
 MAX_CLEARED = 4096
 UNTIL = "nothing is placed on it until there is evidence that it is well"
@@ -61,7 +64,8 @@ class QuarantinedNode(msgspec.Struct):
     fault or sign that counts: only a later readmission or check ends it. ``known`` are the records of all its faults
     and signs, and ``news_ns`` is the time of the newest. ``held`` is the reason why it is not cordoned though it should
     be. ``gone_ns`` is when its inventory was removed, 0 while there is one; ``counts`` is whether it counts towards the
-    share of the cell that may be out. ``move`` is the decision that cordoned it by moving work off it.
+    share of the cell that may be out. ``move`` is the decision that cordoned it by moving work off it. ``published_ns``
+    is when its condition was last published.
     """
 
     node: str
@@ -84,6 +88,7 @@ class QuarantinedNode(msgspec.Struct):
     check: NodeCheck = msgspec.field(default_factory=NodeCheck)
     revision: int = 0
     dirty: bool = True
+    published_ns: int = 0
 
     def transition(self, condition: Condition, now_ns: int, reason: str) -> None:
         """Change the condition."""
@@ -197,10 +202,10 @@ class Quarantine(msgspec.Struct):
         return {i for entry in self.nodes.values() if entry.check.is_under_way(now_ns) for i in entry.incidents}
 
     def records(self, cell: str, now_ns: int, directory: FleetIndex) -> Iterator[NodeCondition]:
-        """Conditions that changed; nodes that are back are removed."""
+        """Conditions that changed or are due again; nodes that are back are removed."""
         for node, entry in sorted(self.nodes.items()):
-            if entry.dirty:
-                entry.dirty, entry.revision = False, entry.revision + 1
+            if entry.dirty or now_ns - entry.published_ns >= REPEAT_S * NS_PER_S:
+                entry.dirty, entry.revision, entry.published_ns = False, entry.revision + 1, now_ns
                 yield NodeCondition(
                     node=node, cell=cell, time_ns=now_ns, revision=entry.revision, condition=entry.condition,
                     since_ns=entry.since_ns, reason=entry.reason, devices=tuple(sorted(entry.devices)[:16]),
