@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.actuators.samples import NOW, S
+from tests.actuators.samples import NOW, S, preempt
 
 from flyball_actuators.platforms import Failed, Rejected, Running, Superseded
 from flyball_actuators.platforms.kubernetes.api import Answer, Api
@@ -12,8 +12,9 @@ from flyball_actuators.platforms.kubernetes.cordon import UNTIL
 from flyball_actuators.platforms.kubernetes.kinds import Object
 from flyball_actuators.platforms.kubernetes.migrate import Migrations
 from flyball_actuators.platforms.kubernetes.operation import Operation, manager
-from flyball_actuators.platforms.kubernetes.replicas.going import COST, FIRST_TO_GO
+from flyball_actuators.platforms.kubernetes.replicas.going import COST, FIRST_TO_GO, pods_to_prepare
 from flyball_actuators.platforms.kubernetes.replicas.write import set_replicas
+from flyball_actuators.platforms.kubernetes.saga import CHECKPOINT, ON_REQUEST
 from flyball_actuators.platforms.kubernetes.targets import Target
 from flyball_contracts.nodes.kubernetes import CORDONED
 
@@ -24,6 +25,14 @@ LEAVES = Operation(
 )  # fmt: skip
 WAITS: Object = {"status": {"observedGeneration": 1, "replicas": 2, "readyReplicas": 1}, "spec": {"replicas": 2}}
 ENDED: Object = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}, "spec": {"parallelism": 2}}
+
+
+def pod(name: str, phase: str) -> Object:
+    """A pod that promises a checkpoint."""
+    owner = {"kind": "Job", "name": "train", "uid": "u", "controller": True}
+    notes = {CHECKPOINT: ON_REQUEST}
+    metadata: Object = {"name": name, "namespace": "ml", "uid": name, "annotations": notes, "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
 
 
 class Cluster:
@@ -43,6 +52,7 @@ class Cluster:
         }
         self.node: Object = {"metadata": metadata, "spec": {"unschedulable": True}}
         self.costs: dict[str, str | None] = {}
+        self.pods: list[Object] = []
 
     def get(self, path: str) -> Answer:
         if "/pods/" in path:
@@ -50,7 +60,7 @@ class Cluster:
         return Answer(200, self.node if "/nodes/" in path else self.obj, "")
 
     def listed(self, path: str, query: Any = ()) -> Answer:
-        return Answer(200, [], "")
+        return Answer(200, self.pods, "")
 
     def call(self, method: str, path: str, body: Any, query: Any, kind: str, known: Any = ()) -> Answer:
         name = path.rpartition("/")[2]
@@ -83,6 +93,18 @@ def test_a_move_ends_with_its_job() -> None:
     assert isinstance(progress, Superseded)
     assert "Job ml/chat has ended by itself" in progress.answer
     assert cluster.node["spec"]["unschedulable"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_not_waited_for(phase: str) -> None:
+    """It would never confirm its checkpoint."""
+    cluster, target = Cluster(WAITS), Target("Job", "ml", "train")
+    cluster.obj["spec"] = {"parallelism": 2, "selector": {"matchLabels": {"job": "train"}}}
+    cluster.pods = [pod("train-0", "Running"), pod("train-1", phase)]
+    stop = preempt(before=2, after=0)
+    going = pods_to_prepare(cast(Api, cluster), target, cluster.obj, stop)
+    assert not isinstance(going, Rejected)
+    assert [one["metadata"]["name"] for one in going] == ["train-0"]
 
 
 def test_pods_that_were_to_go_first_are_as_before_where_one_of_them_is_gone() -> None:
