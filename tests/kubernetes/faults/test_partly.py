@@ -56,7 +56,8 @@ class Cluster:
 
     def get(self, path: str) -> Answer:
         if "/pods/" in path:
-            return Answer(404, {"message": "not found"}, "")
+            found = [one for one in self.pods if path.endswith(f"/{one['metadata']['name']}")]
+            return Answer(200, found[0], "") if found else Answer(404, {"message": "not found"}, "")
         return Answer(200, self.node if "/nodes/" in path else self.obj, "")
 
     def listed(self, path: str, query: Any = ()) -> Answer:
@@ -67,7 +68,7 @@ class Cluster:
         if name == "gone":
             return Answer(404, {"message": "not found"}, "")
         if "/pods/" in path:
-            self.costs[name] = body["metadata"]["annotations"][COST]
+            self.costs[name] = body["metadata"]["annotations"].get(COST)
         if "/nodes/" in path:
             self.node["spec"] |= body["spec"]
         return Answer(200, {}, "")
@@ -85,6 +86,17 @@ def test_a_node_with_a_sick_device_stays_closed_though_the_replica_found_no_othe
     assert isinstance(progress, Failed)
     assert bool(cluster.node["spec"]["unschedulable"]) is device
     assert ("node n1 stays cordoned until it has been checked" in progress.answer) is device
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_node_stays_closed_for_the_replica_that_left_it_not_for_others_of_its_gang(named: bool) -> None:
+    cluster = Cluster(WAITS)
+    cluster.pods = [pod("chat-1" if named else "chat-0", "Running")]
+    operation = msgspec.structs.replace(LEAVES, pods="chat-0/chat-0 chat-1/chat-1")
+    progress = cluster.migrations.poll(operation, UNTIL_NS)
+    assert isinstance(progress, Failed)
+    assert "1 of its gang have gone" in progress.answer
+    assert bool(cluster.node["spec"]["unschedulable"]) is not named
 
 
 def test_a_move_ends_with_its_job() -> None:

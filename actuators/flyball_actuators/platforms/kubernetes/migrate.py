@@ -96,7 +96,9 @@ class Migrations:
                 left += len(here) - len(stay)
                 gone = f", and {left} of its gang have gone" if left else ""
                 problem = f"no eviction of {stay[0]['metadata']['name']} was allowed in time{gone}"
-                return self._finish(operation, stay, Failed(f"{problem}; look at its disruption budget", state))
+                end = Failed(f"{problem}; look at its disruption budget", state)
+                named = any(pod["metadata"]["name"] == operation.pod for pod in stay)
+                return self._finish(operation, stay, end, left=not named)
             return Running(self._next_step(operation, stay, now_ns))
         own = pods_of(api, target, answer.body)
         serve = 0 if isinstance(own, Rejected) else sum(is_true(pod, "Ready") for pod in own)
