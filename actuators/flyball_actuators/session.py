@@ -130,7 +130,7 @@ class Session:
         return self._tables.busy(cell)
 
     def declared(self, workload: str) -> WorkloadSpec | None:
-        """Specification of a workload; ``None`` if it has none, or if its cell is stopped."""
+        """Specification of a workload, removed or not; ``None`` if it has none, or if its cell is stopped."""
         spec = self._tables.declared(workload)
         halted = spec is not None and any(fnmatchcase(spec.cell, stop.cell) for stop in self._tables.stops)
         return None if halted else spec

@@ -162,6 +162,17 @@ def test_resources_are_updated_in_place(machine: Machine) -> None:
     assert "cannot update: HTTP 400: " in refused.answer
 
 
+def test_a_batch_of_new_resources_is_of_those_that_run(machine: Machine) -> None:
+    machine.make("old", run=False)
+    machine.make("chat")
+    wanted = Resources(cpu=0.5)
+    decision = msgspec.structs.replace(now(before=1, after=1, resources=wanted), batch_size=1)
+    done = carried_out(machine.platform(), decision)
+    assert isinstance(done, Done), done
+    assert done.observed.resources == wanted
+    assert {machine.shown(name)["HostConfig"]["NanoCpus"] for name in ("chat", "old")} == {500_000_000}
+
+
 @pytest.mark.parametrize(
     ("made", "decision", "code", "says"),
     [

@@ -182,6 +182,19 @@ def test_a_paced_replay_waits_and_can_be_stopped(tmp_path: Path, embedded_broker
         assert hearing.result(60).messages == 1
 
 
+def test_a_paced_replay_does_not_wait_for_what_was_declared_long_before(tmp_path: Path, embedded_broker: Start) -> None:
+    kafka = KafkaConfig(bootstrap=embedded_broker(ALL).bootstrap)
+    path, old_ns = tmp_path / "declared.parquet", START_NS - 30 * 86_400 * S
+    spec = WorkloadSpec(workload="old", cell="c", time_ns=old_ns, kind="inference")
+    with RecordingWriter(path, made_by="test") as writer:
+        writer.add(record_message(spec, "/test"), old_ns)
+        for message, time_ns in story():
+            writer.add(message, time_ns)
+    began_s = time.monotonic()
+    assert replay(path, kafka, stop=threading.Event(), speed=TICKS / 1.0).finished
+    assert 0.9 < time.monotonic() - began_s < 30
+
+
 def test_recording_from_now_on_leaves_out_what_was_there(
     tmp_path: Path, recording: Path, embedded_broker: Start
 ) -> None:

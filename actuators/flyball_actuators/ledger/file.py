@@ -23,7 +23,8 @@ from flyball_contracts.records import AnyDecision, Outcome
 from flyball_contracts.records.commands.outcomes import OutcomeStatus
 
 Step = Literal["granted", "sent"] | OutcomeStatus
-HEADER = b"flyball-ledger 2\n"
+_NAME = b"flyball-ledger "
+HEADER = _NAME + b"2\n"
 COMPACT_LINES = 50_000
 
 
@@ -176,16 +177,28 @@ def _read(path: Path) -> dict[str, Entry]:
         raw = path.read_bytes()
     except FileNotFoundError:
         return {}
+    first, end, _ = raw.partition(b"\n")
+    if end and first.startswith(_NAME) and first[len(_NAME) :].isdigit() and first + end != HEADER:
+        raise _of_newer(path, 1)
     entries: dict[str, Entry] = {}
     for number, _, body in lines_of(raw, HEADER, crc32):
-        entry = None if body is None else _parse(body)
-        if entry is None:
+        if body is None:
             raise ConfigError(
                 f"actuator.ledger: {path}:{number}: this line is damaged, or lines before it are missing, so what was "
                 "done is not known; compare the outcomes topic with the platform, then move the file away"
             )
+        entry = _parse(body)
+        if entry is None:
+            raise _of_newer(path, number)
         entries[entry.id] = entry
     return entries
+
+
+def _of_newer(path: Path, line: int) -> ConfigError:
+    return ConfigError(
+        f"actuator.ledger: {path}:{line}: this line is whole, and this version of Flyball cannot read it: a newer one "
+        "wrote it; start that version, and keep the file, or what was done could be done again"
+    )
 
 
 def _parse(body: bytes) -> Entry | None:

@@ -20,7 +20,7 @@ from flyball_actuators.platforms.base import (
     Running,
     Superseded,
 )
-from flyball_actuators.platforms.calls import record_call
+from flyball_actuators.platforms.calls import check_stop, record_call
 from flyball_actuators.platforms.endpoint import checked, is_local, trusted
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -97,6 +97,8 @@ class WebhookPlatform:
     def submit(self, decision: AnyDecision, observed: SubjectState, *, dry_run: bool) -> Handle | Rejected:
         """Post the decision with the version that was observed."""
         submission = Submission(decision=decision, version=observed.version, dry_run=dry_run)
+        if not dry_run:
+            check_stop()
         status, body = self._call("POST", "/v1/operations", _encoder.encode(submission))
         if status in (http.client.NOT_FOUND, http.client.CONFLICT, http.client.UNPROCESSABLE_ENTITY):
             return _refused(self._read(status, body, Rejection, status))

@@ -80,9 +80,8 @@ class WorldTables:
         return frozenset(node for replicas in self._shown.placed.get(cell, {}).values() for node in replicas.values())
 
     def declared(self, workload: str) -> WorkloadSpec | None:
-        """Specification of a workload; ``None`` if it has none."""
-        spec = self._workloads.get(workload)
-        return None if spec is None or spec.removed else spec
+        """Specification of a workload, removed or not; ``None`` if it has none."""
+        return self._workloads.get(workload)
 
     def usd_per_gpu_hour(self, cell: str, workload: str) -> float | None:
         """Price of a GPU on the workload's nodes, else in its cell, in USD per hour; ``None`` if unknown."""

@@ -42,10 +42,19 @@ def read_specs(text: str, name: str, now_ns: int) -> list[WorkloadSpec]:
 
 
 def write_specs(specs: list[WorkloadSpec]) -> str:
-    """YAML text, one document for each workload, for :func:`read_specs`."""
+    """YAML text, one document for each workload, for :func:`read_specs`.
+
+    A workload that only the controller can declare, by an object of a cluster, is written as a comment.
+    """
+    return "---\n".join(_written(spec) for spec in specs)
+
+
+def _written(spec: WorkloadSpec) -> str:
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 110}
-    texts: list[str] = [yaml.dump(written(spec), Dumper=YamlDumper, **options) for spec in specs]
-    return "---\n".join(texts)
+    text: str = yaml.dump(written(spec), Dumper=YamlDumper, **options)
+    if "/" not in spec.workload:
+        return text
+    return "".join(f"# {line}\n" for line in ("declared by its object in the cluster:", *text.splitlines()))
 
 
 def _title(node: yaml.Node) -> str:

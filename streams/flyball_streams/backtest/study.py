@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from flyball_streams.backtest import kernel
-from flyball_streams.backtest.demands.demand import DAY_S, Demand
+from flyball_streams.backtest.demands.demand import DAY_S, MINUTE_S, Demand
 from flyball_streams.backtest.events.confirm import Confirmation, confirm, days_of
 from flyball_streams.backtest.events.requests import drawn
 from flyball_streams.backtest.events.run import single_requests
@@ -131,10 +131,12 @@ def study(
     """Run a study on a demand; `demands` has one entry per seed of its arrivals.
 
     The engine "events" simulates all single requests of a demand, "both" those of the days on which it verifies the
-    fluid engine.
+    fluid engine. Raises ``ValueError`` for a demand of less than a minute.
     """
     demand = demands[0]
     seconds = len(demand.work)
+    if seconds < MINUTE_S:
+        raise ValueError(f"{demand.name}: there are {seconds} s of its demand; a backtest needs a minute or more")
     short = seconds < SHORT_S
     span_s = max(60, 60 * math.ceil(seconds / SPANS / 60)) if short else 3600
     block_spans = 1 if short else 24

@@ -91,6 +91,7 @@ def replay(
     """Produce the source topics of a recording, in event order, until its end or `stop`.
 
     `speed` is in seconds of event time per second (`None`: as fast as the broker takes it); the wall clock only paces.
+    What precedes the first telemetry is sent at once: specifications and curves may be weeks older.
     Partitions follow from the keys, so the broker may have another number of them. `rebase_to_ns` shifts all times so
     that the first event is at that time (see `shift`); CreateTime is then the time of sending. Without `rebase_to_ns`
     it is the original one: a broker that deletes by time then deletes the replay of an old recording.
@@ -112,15 +113,18 @@ def replay(
             path,
             KEPT_MS / 3_600_000,
         )
-    began = time.monotonic()
     derived = not_rebased = done = 0
+    began, paced_ns = time.monotonic(), first_ns
+    paced = speed is not None and TELEMETRY.name not in recording.topics()
     for batch in recording.messages():
         for message in batch:
             if message.topic not in SOURCES:
                 derived += 1
                 continue
-            if speed is not None:
-                sender.wait(began + (message.time_ns - first_ns) / 1e9 / speed)
+            if speed is not None and message.topic == TELEMETRY.name and not paced:
+                began, paced_ns, paced = time.monotonic(), message.time_ns, True
+            if speed is not None and paced:
+                sender.wait(began + (message.time_ns - paced_ns) / 1e9 / speed)
             if stop.is_set():
                 break
             moved, readable = _shifted(message, by_ns)

@@ -134,6 +134,17 @@ def test_damage_in_the_middle_stops_the_start(tmp_path: Path) -> None:
     Ledger(path).close()  # the failed start holds no lock
 
 
+@pytest.mark.parametrize("line", [1, 2])
+def test_a_ledger_of_a_newer_version_is_to_be_kept(tmp_path: Path, line: int) -> None:
+    path, header = tmp_path / "ledger", module.HEADER
+    body = b'{"id":"d1","step":"paused","expires_ns":1}'
+    if line == 1:
+        header = header.replace(b"2", b"3")
+    path.write_bytes(header + b"%08x %s\n" % (zlib.crc32(body, zlib.crc32(header)), body))
+    with pytest.raises(ConfigError, match=rf"ledger:{line}: .*a newer one wrote it; start that version, and keep"):
+        Ledger(path)
+
+
 @given(st.data())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_damage_is_read_as_something_else(tmp_path: Path, data: st.DataObject) -> None:

@@ -27,6 +27,7 @@ from tests.conftest import ROOT
 from tests.faults.testbed import wait_until
 
 from flyball_actuators.platforms import Done, Handle, PlatformError, Rejected, WebhookPlatform, make_platforms
+from flyball_actuators.platforms.calls import Call, StoppedError, recording_calls
 from flyball_actuators.platforms.webhook_trial import trial
 from flyball_contracts.config import ActuatorConfig, PlatformConfig
 from flyball_contracts.errors import ConfigError
@@ -258,6 +259,15 @@ def test_a_server_that_needs_no_token_is_named() -> None:
         assert [one.found for one in rules if not one.kept] == ["it takes commands without the token"]
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_nothing_is_sent_while_changes_are_stopped(dry_run: bool) -> None:
+    platform, calls = WebhookPlatform("http://127.0.0.1:1", 1.0), list[Call]()
+    expected = PlatformError if dry_run else StoppedError  # nothing listens there
+    with recording_calls(calls.append, lambda: "ann stopped everything"), pytest.raises(expected):
+        platform.submit(scale(), SubjectState(version="1"), dry_run=dry_run)
+    assert len(calls) == dry_run
 
 
 @pytest.mark.parametrize(

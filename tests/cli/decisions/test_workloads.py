@@ -179,6 +179,13 @@ def test_what_is_shown_can_be_applied(wanted: list[WorkloadSpec]) -> None:
     assert read_specs(write_specs(wanted), "f", NOW) == wanted
 
 
+def test_what_a_cluster_declares_is_shown_and_no_error_when_it_is_applied_again() -> None:
+    (chat,) = read_specs("workload: chat\nkind: inference\n", "f", NOW)
+    text = write_specs([chat, msgspec.structs.replace(chat, workload="ml/chat")])
+    assert "# workload: ml/chat" in text
+    assert read_specs(text, "f", NOW) == [chat]
+
+
 def test_a_change_is_newer_than_what_it_replaces() -> None:
     (spec,) = read_specs(CHAT, "f", NOW)
     ahead = msgspec.structs.replace(spec, time_ns=NOW + S)

@@ -100,6 +100,7 @@ def test_the_limits_of_a_recorded_workload_bind_every_policy(trace: Path, tmp_pa
         ([], ["RECORDING"]),
         (["no.parquet"], ["no.parquet", "no such file"]),
         (["x", "--policy", "magic"], ["'magic'", "headroom"]),
+        (["x", "--baseline", "ours"], ["x: there is no such file"]),
         (["x", "--slo", "2", "5"], ["--slo", "share"]),
         (["x", "--slo", "0.99", "0"], ["--slo", "seconds from 1 on"]),
     ],

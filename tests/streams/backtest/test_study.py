@@ -154,3 +154,9 @@ def test_no_family_has_more_settings_than_the_others_may(key: str) -> None:
     assert len(settings) == budget
     assert len({(s.policy.knobs, s.policy.name) for s in settings}) >= budget - 10
     assert key in BASELINES or POLICY_GROUPS[key].ours or key == "oracle"
+
+
+def test_demand_of_less_than_a_minute_is_refused() -> None:
+    short = Demand("x", np.ones(59), np.ones(59))
+    with pytest.raises(ValueError, match="x: there are 59 s of its demand; a backtest needs a minute or more"):
+        study([short], StudyConfig(("static", "oracle"), "static", 0.99, Scenario(60.0)))

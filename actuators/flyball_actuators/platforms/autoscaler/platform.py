@@ -24,7 +24,7 @@ from flyball_actuators.platforms.kubernetes.kinds import SCALED, ReplicaStatus
 from flyball_actuators.platforms.kubernetes.operation import Operation, decode, operation_of
 from flyball_actuators.platforms.kubernetes.replicas.count import poll_count
 from flyball_actuators.platforms.kubernetes.replicas.undo import START_S
-from flyball_actuators.platforms.kubernetes.targets import Target, Targets, version_of
+from flyball_actuators.platforms.kubernetes.targets import Target, Targets, unless_forbidden, version_of
 from flyball_contracts.config import PlatformConfig
 from flyball_contracts.errors import ConfigError
 from flyball_contracts.records import AnyDecision, SetsReplicas, SubjectState
@@ -144,7 +144,7 @@ class AutoscalerPlatform:
 
     def _progress(self, operation: Operation, now_ns: int) -> Progress:
         target = operation.target
-        obj = self._targets.read(target)
+        obj = unless_forbidden(self._targets.read(target))
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
             return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)

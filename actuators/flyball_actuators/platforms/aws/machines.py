@@ -11,6 +11,8 @@ POOL, DECISION = "flyball.dev/pool", "flyball.dev/decision"
 LEAVING, COUNT = "flyball.dev/leaving", "flyball.dev/leaving-count"
 ALIVE = ("pending", "running")
 GONE = ("terminated",)
+_MOST_VALUES = 200
+"""EC2 refuses a filter with more values (``FilterLimitExceeded``)."""
 
 
 class Instances(list[dict[str, Any]]):
@@ -44,7 +46,13 @@ def instances(aws: Aws, key: str, value: str) -> Instances | Rejected:
 
 def by_id(aws: Aws, ids: Sequence[str]) -> Instances | Rejected:
     """Instances with these ids that EC2 knows; filtered, because one unknown id would fail the whole call."""
-    return _read(aws, {"Name": "instance-id", "Values": list(ids)}) if ids else Instances()
+    found = Instances()
+    for first in range(0, len(ids), _MOST_VALUES):
+        part = _read(aws, {"Name": "instance-id", "Values": list(ids[first : first + _MOST_VALUES])})
+        if isinstance(part, Rejected):
+            return part
+        found += part
+    return found
 
 
 def _read(aws: Aws, condition: dict[str, Any]) -> Instances | Rejected:

@@ -123,8 +123,10 @@ class DockerPlatform:
             if isinstance(bodies_by_id, Rejected):
                 return bodies_by_id
             left = [one for one in containers if not has(one, bodies_by_id[one.id])]
-            batch = left[: decision.batch_size]
-            partly = len(batch) < len(left)
+            running = [one for one in left if one.is_replica]
+            batch = running[: decision.batch_size]
+            partly = len(batch) < len(running)
+            batch += [one for one in left if not one.is_replica]  # nothing that runs depends on these
             bodies = {one.id: bodies_by_id[one.id] for one in batch}
             steps = [Step("update", one.id, one.name) for one in batch]
         else:

@@ -9,6 +9,8 @@ _NS = 1_000_000_000
 
 def reason_to_stay(pod: Object, spec: WorkloadSpec, now_ns: int) -> str:
     """Why a pod of a workload must not be moved now; empty if it may be moved."""
+    if spec.removed:
+        return ""
     if spec.kind != "inference" and not spec.interruptible:
         return "it cannot be interrupted"
     if annotation_of(pod, CHECKPOINT) == ON_REQUEST and not _confirmed(pod):

@@ -8,7 +8,16 @@ import random
 import time
 from threading import Lock
 
-from flyball_actuators.platforms.base import Done, Failed, Handle, PlatformError, Progress, Rejected, Running
+from flyball_actuators.platforms.base import (
+    Done,
+    Failed,
+    Handle,
+    PlatformError,
+    Progress,
+    Rejected,
+    Running,
+    Superseded,
+)
 from flyball_actuators.platforms.kubernetes.api import JSON, Api, refused
 from flyball_actuators.platforms.kubernetes.cordon import Query, Until, cordon, uncordon
 from flyball_actuators.platforms.kubernetes.kinds import Object, annotation_of, is_true
@@ -87,23 +96,27 @@ class Migrations:
                 left += len(here) - len(stay)
                 gone = f", and {left} of its gang have gone" if left else ""
                 problem = f"no eviction of {stay[0]['metadata']['name']} was allowed in time{gone}"
-                return self._finish(operation, stay, Failed(f"{problem}; look at its disruption budget", state))
+                end = Failed(f"{problem}; look at its disruption budget", state)
+                named = any(pod["metadata"]["name"] == operation.pod for pod in stay)
+                return self._finish(operation, stay, end, left=not named)
             return Running(self._next_step(operation, stay, now_ns))
         own = pods_of(api, target, answer.body)
         serve = 0 if isinstance(own, Rejected) else sum(is_true(pod, "Ready") for pod in own)
         ready = min(shown.ready, serve)  # the controller's status may be from before the pod left
+        kept = f"; node {operation.node} stays cordoned until it has been checked" if operation.keep_cordon else ""
+        if shown.finished and not here:
+            over = Superseded(f"{operation.pod} is gone, and {target} has ended by itself{kept}", state)
+            return self._finish(operation, [], over, left=True)
         if here or ready < shown.replicas or shown.present > shown.replicas:
             text = f"{target} has {ready} of {shown.replicas} replicas ready"
             if now_ns >= operation.until_ns:
-                return self._finish(
-                    operation, [], Failed(f"{operation.pod} is gone, and {text} when time ran out", state)
-                )
+                late = Failed(f"{operation.pod} is gone, and {text} when time ran out{kept}", state)
+                return self._finish(operation, [], late, left=True)
             return Running(text)
         place = f"; it runs on {node_now}" if node_now else ""
         with_it = f", and {len(operation.going) - 1} of its gang with it" if len(operation.going) > 1 else ""
-        kept = f"; node {operation.node} stays cordoned until it has been checked" if operation.keep_cordon else ""
         text = f"{operation.pod} has left {operation.node}{with_it}{place}{kept}"
-        return self._finish(operation, [], Done(state, now_ns, text))
+        return self._finish(operation, [], Done(state, now_ns, text), left=True)
 
     def take_back(self, operation: Operation) -> Progress | None:
         """Restore pods and node if none of the pods has gone; ``None`` if one has, or the move is over."""
@@ -214,15 +227,15 @@ class Migrations:
             return f"{name} waits for its disruption budget: {answer.message}"
         return refused(answer, f"evicting {name}").detail
 
-    def _finish(self, operation: Operation, stay: list[Object], progress: Progress) -> Progress:
+    def _finish(self, operation: Operation, stay: list[Object], progress: Progress, *, left: bool = False) -> Progress:
         """Restore pods that stay, and uncordon a node that Flyball cordoned.
 
-        After a successful move off a failing device the node stays cordoned.
+        A node that its pods have ``left``, or are leaving, because of a failing device stays cordoned.
         """
         with self._lock:
             self._next_s.pop(operation.decision, None)
         unmark_pods(self._api, stay, operation.decision)
-        if operation.keep_cordon and isinstance(progress, Done):
+        if operation.keep_cordon and left:
             return progress
         path = f"/api/v1/nodes/{operation.node}"
         answer = self._api.get(path)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from flyball_actuators.platforms.base import Rejected
 from flyball_actuators.platforms.kubernetes.api import Api, refused
-from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, field_managers_of, owner_of
+from flyball_actuators.platforms.kubernetes.kinds import KINDS, Object, field_managers_of, owner_of, status_of
 from flyball_actuators.platforms.kubernetes.targets import Target
 
 _BETWEEN = {
@@ -13,6 +13,7 @@ _BETWEEN = {
     **{kind.name: (f"/apis/{kind.group}", kind.resource) for kind in KINDS},
 }
 _DEEPEST = 4
+_ENDED = ("Succeeded", "Failed")
 
 
 def pod_path(namespace: str, name: str) -> str:
@@ -66,13 +67,20 @@ def _is_own(api: Api, target: Target, uid: str, pod: Object, owners: dict[str, O
 
 
 def pods_of(api: Api, target: Target, obj: Object, *, leaving: bool = False) -> list[Object] | Rejected:
-    """Pods of the controller: those that stay or, with ``leaving``, those being deleted."""
+    """Pods of the controller that have not ended: those that stay or, with ``leaving``, those being deleted.
+
+    A pod that has ended (completed, or was evicted by its kubelet) holds nothing, and may stay in the API for days.
+    """
     label = target.controller.label
     selector = f"{label}={target.name}" if label else selector_of(obj["spec"]["selector"])
     answer = api.listed(f"/api/v1/namespaces/{target.namespace}/pods", (("labelSelector", selector),))
     if not answer.ok:
         return refused(answer, f"listing the pods of {target}")
-    found = [pod for pod in answer.body if ("deletionTimestamp" in pod["metadata"]) == leaving]
+    found = [
+        pod
+        for pod in answer.body
+        if ("deletionTimestamp" in pod["metadata"]) == leaving and status_of(pod).get("phase") not in _ENDED
+    ]
     owners: dict[str, Object] = {}  # labels prove nothing
     return [pod for pod in found if _is_own(api, target, obj["metadata"]["uid"], pod, owners)]
 

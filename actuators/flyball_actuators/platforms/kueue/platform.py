@@ -21,7 +21,7 @@ from flyball_actuators.platforms.kubernetes.kinds import QUEUED, Object, field_m
 from flyball_actuators.platforms.kubernetes.operation import OVERWRITTEN, manager
 from flyball_actuators.platforms.kubernetes.pods import managed_by
 from flyball_actuators.platforms.kubernetes.replicas.count import poll_count
-from flyball_actuators.platforms.kubernetes.targets import Target, Targets
+from flyball_actuators.platforms.kubernetes.targets import Target, Targets, unless_forbidden
 from flyball_actuators.platforms.kueue.admission import CHECK, HOLD_S, AdmissionCheckController
 from flyball_actuators.platforms.kueue.check import admit, evict
 from flyball_actuators.platforms.kueue.entry import GROUP, Entry, entry_of
@@ -144,7 +144,7 @@ class KueuePlatform:
 
         A start that had nothing to write may be submitted again, which changes nothing.
         """
-        found = self._find(decision.workload)
+        found = unless_forbidden(self._find(decision.workload))
         if isinstance(found, Rejected):
             return Handle(operation=OVERWRITTEN, expected=SubjectState(), answer=found.detail)
         if not isinstance(decision, SetsReplicas):
@@ -217,7 +217,7 @@ class KueuePlatform:
 
     def _progress(self, operation: Queued, now_ns: int) -> Progress:
         target = operation.target
-        obj = self._targets.read(target)
+        obj = unless_forbidden(self._targets.read(target))
         if isinstance(obj, Rejected) or obj["metadata"]["uid"] != operation.uid:
             return Failed(f"{target} was deleted")
         shown = target.controller.status(obj)

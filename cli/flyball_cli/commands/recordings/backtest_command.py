@@ -102,7 +102,7 @@ def command(**options: Any) -> None:
     from flyball_streams.backtest.run import Scenario
     from flyball_streams.backtest.study import Prices, StudyConfig, study
 
-    judged = [OURS if key == "ours" else key for key in _listed(given.policies)]
+    judged, tried = ([OURS if key == "ours" else key for key in keys] for keys in (_listed(given.policies), tried))
     for key in (*judged, *tried):
         if key not in POLICY_GROUPS:
             raise click.UsageError(f"there is no policy {key!r}; known: ours, {', '.join(POLICY_GROUPS)}")

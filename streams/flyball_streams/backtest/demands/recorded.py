@@ -96,6 +96,7 @@ def _record(topic: str, value: bytes | None, headers: Sequence[tuple[str, bytes 
 
 
 def _seconds(workload: str, series: list[tuple[Tick, DemandRecord]], capacity: float) -> Demand:
+    series = sorted(series, key=lambda row: row[0].end_ns)  # they come cell by cell, and a workload may have moved
     period_ns = series[0][0].period_ns
     first = series[0][0].end_ns - period_ns
     length = round((series[-1][0].end_ns - first) / NS_PER_S)

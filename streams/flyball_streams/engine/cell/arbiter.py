@@ -68,13 +68,13 @@ class Arbiter:
         rest_ns = round(max(sizing.reversal_cooldown_s, sizing.cooldown_s) * NS_PER_S)
         memory, machines = self.memory, self._machines
         follow(memory.stocks, memory.reports, memory.backoff, machines, tick.end_ns)
-        memory.reconcile(tick.end_ns, rest_ns, self.directory)
+        lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
+        memory.reconcile(tick.end_ns, rest_ns, lasts_ns, self.directory)
         self.choices = []
         lapse(memory.wants, tick.end_ns, tick.period_ns)
         proposals, memory.again = [p for p in _with(proposals, memory.again) if permits(p)], []
         if not proposals and not memory.preempted and not memory.resizing and not memory.stocks:
             return
-        lasts_ns = max(round(QUARANTINE_S * NS_PER_S), QUARANTINE_TICKS * tick.period_ns)
         for p in proposals:
             if p.action == "migrate":
                 memory.unhealthy[p.device] = tick.end_ns + lasts_ns

@@ -142,11 +142,11 @@ class Memory(msgspec.Struct):
         if report is not None:
             record(self.reports, outcome.decision, report)
 
-    def reconcile(self, now: int, rest_ns: int, directory: FleetIndex) -> None:
+    def reconcile(self, now: int, rest_ns: int, unhealthy_ns: int, directory: FleetIndex) -> None:
         """Compare orders and moves with outcomes and inventories, and drop those that are over.
 
-        An order is kept for ``rest_ns`` after its decision, for hysteresis. Entries of the future are dropped: they are
-        from before the cell's clock was set back.
+        An order is kept for ``rest_ns`` after its decision, for hysteresis. Entries of the future are from before the
+        cell's clock was set back: they are dropped, or count from now on, an unhealthy device for ``unhealthy_ns``.
         """
         self.orders = {
             name: order
@@ -154,7 +154,10 @@ class Memory(msgspec.Struct):
             if order.decided_ns <= now and (now < max(order.expires_ns, order.decided_ns + rest_ns) or not order.over)
         }
         self.moves = {key: m for key, m in self.moves.items() if m.decided_ns <= now}
-        self.unhealthy = {device: until for device, until in self.unhealthy.items() if until > now}
+        latest = now + unhealthy_ns
+        self.unhealthy = {device: min(until, latest) for device, until in self.unhealthy.items() if until > now}
+        for preempted in self.preempted.values():
+            preempted.since_ns = min(preempted.since_ns, now)
         self.resized = {name: at for name, at in self.resized.items() if directory.spec(name) is not None}
         self.resizing = {
             name: it

@@ -1,6 +1,7 @@
 """The workload lane: reads the demand of one partition, and publishes the records of closed ticks."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -23,8 +24,8 @@ from flyball_streams.engine.workload.forecast.history import History
 from flyball_streams.engine.workload.merge import merge
 
 STAGE = "workload lane"
-GONE_TICKS = 600
-"""A node lane that was silent for this many ticks is forgotten, like its nodes."""
+GONE_S = 600.0
+"""A node lane that was silent for this long is forgotten, like its nodes: until then no sum of its cell is used."""
 
 
 class CellDemand(msgspec.Struct):
@@ -149,7 +150,8 @@ class WorkloadLane:
         grace = config.lateness_ticks + STAGGER
         period_ns = record.tick.period_ns
         lateness = config.lane_lateness_ticks(period_ns)
-        gate = Gate(period_ns, lateness, config.max_ahead_ticks, grace, forget=GONE_TICKS)
+        gone = max(lateness, ceil(GONE_S * NS_PER_S / period_ns))
+        gate = Gate(period_ns, lateness, config.max_ahead_ticks, grace, forget=gone)
         # Nodes without work add no demand, so no tick waits for them.
         holders = (n.node.encode() for n in nodes if n.allocations)
         gate.expect(f"{OF_NODES}{p}" for p in {partition_of(node, self.node_partitions) for node in holders})

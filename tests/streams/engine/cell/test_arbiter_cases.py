@@ -232,6 +232,27 @@ def test_a_clock_that_is_set_back_does_not_bind_the_arbiter() -> None:
     assert scale.time_ns == (FIRST + 1) * PERIOD_NS
 
 
+def test_what_was_preempted_comes_back_after_the_clock_was_set_back() -> None:
+    low = spec("low", priority=1, interruptible=True)
+    harness = ArbiterHarness(node("n", 2, {"low/0": (0,), "low/1": (1,)}), low, spec("high", priority=5))
+    harness.want(100_000, "high", 2)
+    harness.know(node("n", 2, {}, epoch=2))
+    assert harness.at(0) == []
+    (back,) = harness.at(100)
+    assert isinstance(back, Scale)
+    assert (back.workload, back.replicas) == ("low", 2)
+
+
+def test_a_device_heals_after_the_clock_was_set_back() -> None:
+    harness = ArbiterHarness(node("n", 1, {"a/0": (0,)}), node("m", 1), spec("a"), spec("b"))
+    harness.at(100_000, move(100_000, "a", "0", "n", 0))
+    harness.know(node("n", 1, {}, epoch=2), node("m", 1, {"a/0": (0,)}, epoch=2))
+    assert harness.want(0, "b", 1) == []
+    assert harness.want(599, "b", 1) == []
+    (scale,) = harness.want(601, "b", 1)
+    assert scale.workload == "b"
+
+
 def test_what_is_owed_to_others_comes_before_a_new_grant() -> None:
     """Somebody took two of the four GPUs that were promised: two more that could be freed are not to be had."""
     low = spec("low", priority=1, interruptible=True)

@@ -25,16 +25,20 @@ def set_replicas(
     query: tuple[tuple[str, str], ...],
 ) -> Answer | Rejected:
     """Mark the victims and write the number; if one is refused, the marks are removed."""
-    deletion_cost_pods = victims if target.kind in BY_COST else ()  # of any other kind, all pods go
-    for victim in deletion_cost_pods:
+    marked: list[str] = []
+    answer: Answer | Rejected | None = None
+    for victim in victims if target.kind in BY_COST else ():  # of any other kind, all pods go
         body = {"metadata": {"annotations": {COST: FIRST_TO_GO}}}
         cost = api.call("PATCH", pod_path(target.namespace, victim), body, query, MERGE)
         if not cost.ok:
-            return refused(cost, f"marking pod {target.namespace}/{victim} as the first to go")
-    answer = _written(api, target, obj, wanted, query)
+            answer = refused(cost, f"marking pod {target.namespace}/{victim} as the first to go")
+            break
+        marked.append(victim)
+    if answer is None:
+        answer = _written(api, target, obj, wanted, query)
     if isinstance(answer, Rejected):
         no_cost = {"metadata": {"annotations": {COST: None}}}
-        for victim in deletion_cost_pods:
+        for victim in marked:
             api.call("PATCH", pod_path(target.namespace, victim), no_cost, query, MERGE)
     return answer
 

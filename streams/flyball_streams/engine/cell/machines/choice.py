@@ -57,7 +57,7 @@ class Choice:
         self._left = MOST_AT_ONCE
         if self.offers:
             names = {spec.workload for spec in cycle.directory.workloads(cycle.cell)}
-            self.memory.keep(names, set(self.offers), cycle.now_ns)
+            self.memory.keep(names, set(self.offers), cycle.now_ns, round(self.config.retry_s * NS_PER_S))
 
     def choose(self, p: Proposal, spec: WorkloadSpec) -> Iterator[AnyDecision]:
         """Choose if it is due or the proposal requires it; repeat a choice that is not in place yet.

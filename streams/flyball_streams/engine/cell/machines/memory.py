@@ -42,9 +42,12 @@ class Choices(msgspec.Struct):
     short: dict[str, int] = {}
     losses: Losses = msgspec.field(default_factory=Losses)
 
-    def keep(self, names: set[str], offers: set[str], now_ns: int) -> None:
-        """Drop all other workloads, offers that no longer exist, and shortages that have ended."""
-        self.short = {name: until for name, until in self.short.items() if until > now_ns}
+    def keep(self, names: set[str], offers: set[str], now_ns: int, retry_ns: int) -> None:
+        """Drop all other workloads, offers that no longer exist, and shortages that have ended.
+
+        A shortage lasts for ``retry_ns`` at most, also if the cell's clock was set back.
+        """
+        self.short = {name: min(until, now_ns + retry_ns) for name, until in self.short.items() if until > now_ns}
         self.pending = {name: chosen for name, chosen in self.pending.items() if chosen.mix.keys() <= offers}
         for known in (self.pending, self.looked, self.seen, self.needs, self.kept):
             for name in known.keys() - names:
