@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 10.0
 BEFORE_S, AFTER_S = 900.0, 60.0
 """How long before and after a decision its evidence may have been sent."""
+CLOCKS_S = 60.0
+"""How far an actuator's clock may be behind that of a worker."""
 _BATCH, _NAMED = 1_000, 5
 
 
@@ -52,7 +54,8 @@ def read_records(kafka: KafkaConfig, id_: str, since_s: float) -> DecisionRecord
     """
     with _reading(kafka) as consumer:
         decision, sent_ms = _find(consumer, id_, since_s)
-        outcomes = [r.record for r in _read(consumer, OUTCOMES, sent_ms) if r.record.decision == decision.id]
+        outcomes_ms = sent_ms - round(CLOCKS_S * 1e3)
+        outcomes = [r.record for r in _read(consumer, OUTCOMES, outcomes_ms) if r.record.decision == decision.id]
         named = {evidence.record for evidence in decision.evidence if evidence.record}
         records: dict[str, Record] = {}
         from_ms, to_ms = sent_ms - round(BEFORE_S * 1e3), sent_ms + round(AFTER_S * 1e3)
@@ -151,11 +154,11 @@ def _reading(kafka: KafkaConfig) -> Generator[Consumer]:
 
 
 def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, int]:
-    """A decision, and the time when it was sent."""
+    """A decision, and the time when it was first sent: a worker that starts again may repeat it."""
     first_ms = round((time.time() - since_s) * 1e3)
     read = _read(consumer, DECISIONS, first_ms)
     if id_ == LATEST:
-        latest = max(read, key=lambda r: r.sent_ms, default=None)
+        latest = max(_first_copies(read), key=lambda r: r.sent_ms, default=None)
         found = {} if latest is None else {"": latest}
     else:
         found = dict[str, _Read]()
@@ -172,6 +175,14 @@ def _find(consumer: Consumer, id_: str, since_s: float) -> tuple[AnyDecision, in
         "`flyball dashboard`"
     )
     raise UnknownDecision(f"decision {id_!r}: {problem}")
+
+
+def _first_copies(read: Iterable[_Read]) -> Iterator[_Read]:
+    known = set[str]()
+    for one in read:
+        if one.record.id not in known:
+            known.add(one.record.id)
+            yield one
 
 
 def _read(
@@ -218,7 +229,10 @@ def _span(
 
     Some brokers (the demo's) do not find offsets by time, not even the first one: then the first offsets are returned.
     """
-    partitions = list(list_topics(consumer, ANSWER_S).topics[topic.name].partitions)
+    known_topic = list_topics(consumer, ANSWER_S).topics.get(topic.name)
+    if known_topic is None or not known_topic.partitions:
+        raise TransportError(f"the broker has no topic {topic.name}; create the topics with `flyball topics --create`")
+    partitions = list(known_topic.partitions)
     if keys:
         partitions = sorted({partition_of(key.encode(), len(partitions)) for key in keys})
     found = bounds(consumer, ((topic.name, p) for p in partitions), ANSWER_S)

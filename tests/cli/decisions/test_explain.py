@@ -2,12 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import CELL, NOW, S, scale
 from tests.brokers.embedded import EmbeddedBroker
@@ -17,8 +18,12 @@ from tests.cli.shell import flyball
 from flyball_actuators.audit import Trail
 from flyball_actuators.guard import Verdict
 from flyball_actuators.platforms.calls import Call
-from flyball_contracts.config import ActuatorConfig
-from flyball_contracts.records import Anomaly, Effect, Evidence, Outcome, Scale
+from flyball_cli.explain import records
+from flyball_contracts.codec import record_message
+from flyball_contracts.config import ActuatorConfig, KafkaConfig
+from flyball_contracts.kafka import producer_settings
+from flyball_contracts.records import Anomaly, Effect, Evidence, Outcome, Record, Scale
+from flyball_contracts.topics import Topic
 
 ANOMALY = Anomaly(id="an-1", subject="GPU-7", cell=CELL, node="n1", time_ns=NOW - 3 * S, detector="peers", score=0.9)
 
@@ -100,6 +105,47 @@ def test_the_latest_can_be_requested(address: str) -> None:
     assert (
         json.loads(flyball("explain", "latest", "--json", "--bootstrap", address).stdout)["decision"]["id"] == "d-three"
     )
+
+
+def send(address: str, *sent: tuple[Record, int]) -> None:
+    """Publish records with these times of the broker, in ms."""
+    producer = Producer(producer_settings(address, client_id="test"))
+    for record, sent_ms in sent:
+        m = record_message(record, "/test")
+        producer.produce(m.topic, m.value, m.key, headers=list(m.headers), timestamp=sent_ms)
+    assert producer.flush(10) == 0
+
+
+def test_an_outcome_is_found_whatever_the_clock_of_its_actuator(
+    embedded_broker: Callable[..., EmbeddedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, now_ms = embedded_broker(PARTITIONS).bootstrap, round(time.time() * 1e3)
+    refused, repeated = decided("d-refused"), decided("d-repeated")
+    send(
+        address, (refused, now_ms), (outcome(refused, "refused", 0.1, code="rate"), now_ms - 200),
+        (repeated, now_ms + 1), (outcome(repeated, "done", 42.0), now_ms + 42_000), (repeated, now_ms + 300_000),
+    )  # fmt: skip
+    whole = records._messages  # pyright: ignore[reportPrivateUsage]
+
+    def by_time(consumer: Any, topic: Topic, from_ms: int, *others: Any, **named: Any) -> Iterator[tuple[Any, int]]:
+        """What Kafka sends from a time on; the embedded broker does not find offsets by time."""
+        return (one for one in whole(consumer, topic, from_ms, *others, **named) if one[1] >= from_ms)
+
+    monkeypatch.setattr(records, "_messages", by_time)
+    kafka = KafkaConfig(bootstrap=address)
+    assert [o.status for o in records.read_records(kafka, "d-refused", 60.0).outcomes] == ["refused"]
+    latest = records.read_records(kafka, "latest", 60.0)
+    assert (latest.decision.id, [o.status for o in latest.outcomes]) == ("d-repeated", ["done"])
+
+
+@pytest.mark.parametrize("command", [("explain", "latest"), ("waste",), ("incidents", "list"), ("incidents", "nodes")])
+def test_a_broker_without_the_topics_is_reported_in_a_line(
+    embedded_broker: Callable[..., EmbeddedBroker], command: tuple[str, ...]
+) -> None:
+    done = flyball(*command, "--bootstrap", embedded_broker({"other": 1}).bootstrap)
+    assert done.returncode == 2, done.stderr
+    assert "create the topics with `flyball topics --create`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_its_records_can_be_had_as_json(address: str) -> None:
