@@ -1,5 +1,6 @@
 """Decisions and their lives: order, groups, marks."""
 
+from collections import Counter
 from itertools import permutations
 from typing import Any
 
@@ -13,7 +14,7 @@ from flyball_streams.dashboard.charts.marks import marks_of
 from flyball_streams.dashboard.links import decision_link, node_link, workload_link
 from flyball_streams.dashboard.preferences import DARK, Preferences
 from flyball_streams.dashboard.state.fleet import FleetView
-from flyball_streams.dashboard.state.journal import Journal, verdict
+from flyball_streams.dashboard.state.journal import MAX_DECISIONS, Journal, verdict
 
 PREFERENCES = Preferences()
 
@@ -60,6 +61,24 @@ def test_a_life_is_reported_in_order_whatever_the_order_of_arrival() -> None:
         assert last is not None
         assert last.status == "done"
         assert {word: n for word, n in found.verdicts.items() if n} == {"done": 1}
+
+
+def test_after_a_start_the_newest_decisions_of_each_partition_are_kept_with_their_lives() -> None:
+    decision = scene.decisions()[0]
+    first = next(o for o in scene.outcomes([decision]) if isinstance(o, Outcome))
+    done = replace(first, status="done", mode="live")
+    found = Journal()
+    for partition in range(4):  # the page reads one partition after another, the oldest messages first
+        for i in range(MAX_DECISIONS // 2):
+            id_, time_ns = f"{partition}/{i}", scene.NOW + i * NS_PER_S
+            found.add(replace(done, id=id_, decision=id_, time_ns=time_ns))
+    for partition in range(4):
+        for i in range(MAX_DECISIONS // 2):
+            id_, time_ns = f"{partition}/{i}", scene.NOW + i * NS_PER_S
+            found.decide(replace(decision, id=id_, cell=f"c{partition}", time_ns=time_ns))
+    assert Counter(one.cell for one in found.decisions.values()) == {f"c{i}": MAX_DECISIONS // 4 for i in range(4)}
+    assert min(one.time_ns for one in found.decisions.values()) == scene.NOW + MAX_DECISIONS // 4 * NS_PER_S
+    assert {verdict(found.outcome(one.id)) for one in found.decisions.values()} == {"done"}
 
 
 def test_in_dry_run_nothing_counts_as_done() -> None:

@@ -53,15 +53,18 @@ class _Life:
 
 
 class Journal:
-    """The last decisions with the outcomes of each; records come in any order, and repeatedly."""
+    """The newest decisions with the outcomes of each; records come in any order, and repeatedly.
+
+    When the page starts, one partition comes after another, so what came last is not what is newest.
+    """
 
     def __init__(self) -> None:
-        self.decisions: Bounded[str, AnyDecision] = Bounded(MAX_DECISIONS)
+        self.decisions: Bounded[str, AnyDecision] = Bounded(MAX_DECISIONS, lambda decision: decision.time_ns)
         self.kinds: Counter[str] = Counter()
         self.verdicts: Counter[Verdict] = Counter()
         self.modes: dict[str, Mode] = {}
         self._mode_ns: dict[str, int] = {}
-        self._lives: Bounded[str, _Life] = Bounded(MAX_DECISIONS)
+        self._lives: Bounded[str, _Life] = Bounded(MAX_DECISIONS, lambda life: life.last.time_ns)
 
     def decide(self, decision: AnyDecision) -> None:
         """Add a decision; a replayed one is the same decision."""
@@ -69,11 +72,7 @@ class Journal:
             return
         self.kinds[type(decision).__name__] += 1
         self.decisions[decision.id] = decision
-        life = self._lives.get(decision.id)
-        if life is None:
-            self.verdicts["awaiting"] += 1
-        else:
-            self._lives[decision.id] = life  # evict it no earlier than its decision
+        self.verdicts["awaiting"] += decision.id not in self._lives
 
     def add(self, outcome: Outcome) -> None:
         """Add one outcome."""
