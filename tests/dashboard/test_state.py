@@ -15,6 +15,7 @@ from flyball_contracts.ids import NS_PER_S
 from flyball_contracts.metrics import GPU
 from flyball_contracts.records import (
     DECISION_TYPES,
+    Anomaly,
     AnyDecision,
     Demand,
     DemandTick,
@@ -33,6 +34,7 @@ from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.bounded import Bounded
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
+from flyball_streams.dashboard.state.nodes import History
 from flyball_streams.dashboard.state.reports import health_of, report_id
 from flyball_streams.dashboard.state.summary import Summary, SummaryCache, summarise
 from flyball_streams.dashboard.views.base import condition_facts, node_facts
@@ -247,6 +249,55 @@ def test_marks_fade_in_event_time_but_failures_stay_longer() -> None:
     later = view.active_marks({"fleet": scene.NOW + 300 * NS_PER_S})
     assert len(soon) == 4
     assert {mark.health for mark in later.values()} == {"failing"}
+
+
+def test_a_weaker_report_does_not_hide_a_failure_before_its_time() -> None:
+    node = scene.inventories(SMALL)[0]
+    device = node.devices[0].id
+    fault = NodeEvent(
+        id="e", node=node.node, device=device, time_ns=scene.NOW, kind="xid", severity="critical", code=79
+    )
+    odd = Anomaly(
+        id="a", subject=device, cell=node.cell, node=node.node, time_ns=scene.NOW + 95 * NS_PER_S, detector="forecast",
+        score=0.9,
+    )  # fmt: skip
+    view = viewed([node, fault, odd])
+    (mark,) = view.active_marks({node.cell: scene.NOW + 300 * NS_PER_S}).values()
+    assert mark.health == "failing"
+
+
+def test_only_gpus_of_the_fleet_count_as_unhealthy() -> None:
+    node, other, *_ = scene.inventories(SMALL)
+    of_host = Anomaly(
+        id="a", subject=node.node, cell=node.cell, node=node.node, time_ns=scene.NOW, detector="peers", score=0.9
+    )
+    fault = NodeEvent(
+        id="e", node=other.node, device=other.devices[0].id, time_ns=scene.NOW, kind="xid", severity="critical"
+    )
+    view = viewed([node, other, of_host, fault])
+    assert summarise(view, {node.cell: scene.NOW}).health == {"failing": 1, "straggling": 0, "anomalous": 0}
+    view.forget(INVENTORY.name, other.node)
+    later = {node.cell: scene.NOW + 86_400 * NS_PER_S}
+    assert summarise(view, later).health == {"failing": 0, "straggling": 0, "anomalous": 0}
+
+
+def test_a_silent_node_counts_with_its_gpus_but_not_with_its_last_measurements() -> None:
+    frames = scene.frames(SMALL, range(30))
+    view = viewed([*scene.inventories(SMALL), *frames])
+    late = {cell: at + 40 * NS_PER_S for cell, at in view.times().items()}
+    silent = summarise(view, late)
+    assert (silent.gpus, silent.busy, silent.utilization, silent.power_w) == (24, 0, None, None)
+    assert silent.cells[0].cpu is None
+    slow = [replace(frame, period_ns=60 * NS_PER_S) for frame in frames]
+    assert summarise(viewed([*scene.inventories(SMALL), *slow]), late).busy == summed(view).busy > 0
+
+
+def test_a_history_goes_on_after_a_clock_was_set_back() -> None:
+    history, table = History(), np.zeros((1, 4), np.float32)
+    history.add(scene.NOW + 86_400 * NS_PER_S, table)
+    for i in range(3):
+        history.add(scene.NOW + 10 * i * NS_PER_S, table)
+    assert history.read()[0].tolist() == [scene.NOW + 10 * i * NS_PER_S for i in range(3)]
 
 
 def test_a_gpu_with_an_open_critical_incident_stays_marked() -> None:

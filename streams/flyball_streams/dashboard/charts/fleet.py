@@ -15,7 +15,6 @@ from flyball_streams.dashboard.links import gpu_link, node_link
 from flyball_streams.dashboard.state.fleet import FleetView
 from flyball_streams.dashboard.state.nodes import MEMORY, POWER, SEVERITY, TEMPERATURE, UTILIZATION, Node
 
-SILENT_NS = 30_000_000_000
 MAX_SQUARES = 2_500
 Level = Literal["gpu", "node", "pool"]
 
@@ -26,7 +25,7 @@ class FleetMap(NamedTuple):
     A group of the layout has a ``text``, the GPUs of each node as ``columns``, and ``names``, ``work`` and ``links`` of
     each square. Utilisation and memory are means in %, power is the sum in W, temperature the highest in °C. ``marks``
     are ``[square, severity, text, devices]`` (3 failing, 2 straggling, 1 anomalous); ``silent`` are squares of which no
-    node has reported for half a minute of event time.
+    node has reported for half a minute of event time, or three periods.
     """
 
     level: Level
@@ -77,10 +76,7 @@ def fleet_map(view: FleetView, now: dict[str, int]) -> FleetMap:
     silent = [
         place
         for place, square in enumerate(squares)
-        if all(
-            not node.time_ns or now.get(node.inventory.cell if node.inventory else "", 0) - node.time_ns > SILENT_NS
-            for node in square.nodes
-        )
+        if all(node.is_silent(now.get(node.inventory.cell if node.inventory else "", 0)) for node in square.nodes)
     ]
     return FleetMap(level, layout, values, _marks(view, squares, now), silent, gpus, mean_use, view.topology)
 

@@ -219,12 +219,16 @@ class FleetView:
         return f"{known[0]} \N{MIDDLE DOT} GPU {known[1]}" if known is not None else device
 
     def active_marks(self, now: dict[str, int]) -> dict[tuple[str, str], Mark]:
-        """Marks that are fresh at the event time ``now`` of their node's cell, and GPUs with a critical incident."""
+        """Marks of GPUs that are fresh at the event time ``now`` of their cell or have an open critical incident.
+
+        Nodes, ports and GPUs that left the fleet have none.
+        """
         fresh: dict[tuple[str, str], Mark] = {}
         for key, mark in self.marks.items():
             node = self.nodes.get(key[0])
-            cell = node.inventory.cell if node and node.inventory else ""
-            age = now.get(cell, mark.time_ns) - mark.time_ns
+            if node is None or node.inventory is None or self.places.get(key[1], ("", 0))[0] != key[0]:
+                continue
+            age = now.get(node.inventory.cell, mark.time_ns) - mark.time_ns
             if age <= SHOWN_NS[mark.health]:
                 fresh[key] = mark
         for incident in self.open_incidents():
@@ -367,7 +371,7 @@ class FleetView:
         if (
             known is None
             or (SEVERITY[mark.health], mark.time_ns) >= (SEVERITY[known.health], known.time_ns)
-            or mark.time_ns - known.time_ns > MARK_NS
+            or mark.time_ns - known.time_ns > SHOWN_NS[known.health]
         ):
             self.marks[node, device] = mark
 

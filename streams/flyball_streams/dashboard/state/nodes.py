@@ -20,6 +20,7 @@ _GPU_COLUMNS = [
 ]
 _HOST_CPU = HOST.column("system.cpu.utilization")
 SAMPLES, SAMPLE_NS = 180, 5 * NS_PER_S
+SILENT_NS, SILENT_PERIODS = 30 * NS_PER_S, 3
 
 Health = Literal["failing", "straggling", "anomalous"]
 SEVERITY: dict[Health, int] = {"anomalous": 1, "straggling": 2, "failing": 3}
@@ -44,8 +45,8 @@ class History:
         self._last_ns = 0
 
     def add(self, time_ns: int, table: NDArray[np.float32]) -> None:
-        """Add a sample if it is late enough; a different number of devices clears the history."""
-        if self._values.shape[1] != len(table):
+        """Add a sample if it is late enough; another number of devices or a clock set back clears the history."""
+        if self._values.shape[1] != len(table) or time_ns < self._last_ns:
             self._values = np.full((SAMPLES, *table.shape), np.nan, np.float16)
             self._count = self._last_ns = 0
         if time_ns - self._last_ns < SAMPLE_NS:
@@ -71,6 +72,7 @@ class Node:
     name: str
     inventory: Inventory | None = None
     time_ns: int = 0
+    period_ns: int = 0
     gpus: NDArray[np.float32] | None = None
     cpu: float | None = None
     run: tuple[str, int] = ("", -1)
@@ -82,7 +84,7 @@ class Node:
         run = (frame.boot_id, frame.epoch)
         if run == self.run and frame.seq <= self.seq:
             return False
-        self.run, self.seq, self.time_ns = run, frame.seq, frame.time_ns
+        self.run, self.seq, self.time_ns, self.period_ns = run, frame.seq, frame.time_ns, frame.period_ns
         if frame.schema == GPU.schema:
             self.gpus = frame.values[:, _GPU_COLUMNS]
             self.history.add(frame.time_ns, self.gpus)
@@ -90,6 +92,10 @@ class Node:
             cpu = float(frame.values[0, _HOST_CPU])
             self.cpu = cpu if np.isfinite(cpu) else None
         return True
+
+    def is_silent(self, now_ns: int) -> bool:
+        """Whether it has sent nothing for half a minute of event time, or three of its periods if that is longer."""
+        return not self.time_ns or now_ns - self.time_ns > max(SILENT_NS, SILENT_PERIODS * self.period_ns)
 
     def table(self) -> NDArray[np.float32]:
         """Measurements in the inventory's order of devices; NaN rows without measurements."""

@@ -46,20 +46,28 @@ class Summary:
 
 
 def summarise(view: FleetView, now: dict[str, int]) -> Summary:
-    """Sum the last measurements of all nodes whose inventory is known; ``now`` is the event time of each cell."""
+    """Sum the measurements of all nodes that report and whose inventory is known.
+
+    ``now`` is the event time of each cell. Machines that are silent count with their GPUs and price, but not with what
+    they measured last.
+    """
     placed = [(node, node.inventory) for node in view.nodes.values() if node.inventory is not None]
-    tables = [node.table() for node, _ in placed]
+    silent = [node.is_silent(now.get(inventory.cell, 0)) for node, inventory in placed]
+    tables = [
+        np.full_like(node.table(), np.nan) if still else node.table()
+        for (node, _), still in zip(placed, silent, strict=True)
+    ]
     table = np.concatenate(tables) if tables else np.zeros((0, 4), np.float32)
     use, power = table[:, UTILIZATION], table[:, POWER]
     use, power = use[np.isfinite(use)], power[np.isfinite(power)]
     loads: dict[str, list[float]] = {name: [] for name in now}
     sizes: dict[str, list[int]] = {name: [] for name in now}
     watts: dict[tuple[str, str], float] = {}
-    for (node, inventory), measured in zip(placed, tables, strict=True):
+    for (node, inventory), measured, still in zip(placed, tables, silent, strict=True):
         sizes.setdefault(inventory.cell, []).append(len(inventory.devices))
-        if node.cpu is not None:
+        if node.cpu is not None and not still:
             loads.setdefault(inventory.cell, []).append(node.cpu)
-        if len(measured):
+        if len(measured) and not still:
             key = (inventory.cell, inventory.zone)
             watts[key] = watts.get(key, 0.0) + float(np.nansum(measured[:, POWER]))
     cells = [
