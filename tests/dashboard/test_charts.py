@@ -37,6 +37,19 @@ def series(options: Options) -> dict[str, list[list[float]]]:
     return {s["name"]: s["data"] for s in options["series"] if s["name"]}
 
 
+def test_the_last_numbers_of_an_ended_workload_are_not_those_of_now() -> None:
+    ended = view_of(scene.demands(scene.Fleet()))
+    train = ended.workloads.get("pretrain-llm")
+    assert train is not None
+    assert demand_options(train, PREFERENCES)[1].ready == 22
+    for t in range(scene.TICKS, scene.TICKS + 20):
+        ended.apply(DemandTick(cell=scene.CELL, source="node/0", tick=scene.tick(t), partition=1))
+    options, facts = demand_options(train, PREFERENCES)
+    assert train.is_gone
+    assert (facts.observed, facts.ready, facts.replicas) == (None, None, None)
+    assert series(options)["ready"][-1] == [scene.tick(scene.TICKS - 1).end_ns / 1e6, 22.0]  # what was stays drawn
+
+
 def chat(view: FleetView) -> Workload:
     workload = view.workloads.get("chat-70b")
     assert workload is not None

@@ -26,7 +26,7 @@ LEFT, RIGHT, LOWER = 52, 14, 62  # pixels; both charts have their time axis at t
 
 
 class DemandText(NamedTuple):
-    """The numbers beside the chart."""
+    """The numbers beside the chart, those of now; ``None`` where they are not known or the workload has gone."""
 
     unit: str
     observed: float | None
@@ -87,15 +87,17 @@ def demand_options(
     last = points[-1] if points else None
     # Gateways do not report in every tick.
     gateway = next((p for p in reversed(points[-2:]) if p.arrived is not None or p.waiting is not None), None)
+    if workload.is_gone:
+        last = gateway = None
     text = DemandText(
         unit or "work/s",
-        observed[-1][1] if observed else None,
+        observed[-1][1] if observed and not workload.is_gone else None,
         last.ready if last else None,
         last.replicas if last else None,
         workload.proposal.replicas if workload.proposal else None,
         gateway.arrived if gateway else None,
         gateway.waiting if gateway else None,
-        next((p.latency_s for p in reversed(points[-3:]) if p.latency_s is not None), None),
+        next((p.latency_s for p in reversed(points[-3:]) if p.latency_s is not None), None) if last else None,
     )
     ready = [[p.end_ns / MS, float(p.ready)] for p in points]
     requested = [[p.end_ns / MS, float(p.replicas)] for p in points]

@@ -106,14 +106,16 @@ class DemandPanel:
                 self._choice = names[0]
             self._select.set_options(names, value=self._choice)  # pyright: ignore[reportUnknownMemberType]
         workload = known.get(self._choice or "") or known[names[0]]
-        about = view.journal.newest(lambda decision: decision.workload == workload.name)
+        decisions = view.journal.newest(lambda decision: decision.workload == workload.name)
         shown = window(workload, whole=self._span.value is not None)
         focus = view.journal.decisions.get(self._focus)
         if focus is not None and shown and focus.time_ns < shown[0].end_ns:
             shown = window(workload, whole=True)
-        marks = marks_of(view.journal, about, shown[0].end_ns if shown else 0)
+        marks = marks_of(view.journal, decisions, shown[0].end_ns if shown else 0)
         options, facts = demand_options(workload, self._prefs, marks, self._focus, shown)
-        self._about.set_text(f"{plural(len(marks), 'decision')} in the window" if marks else "")
+        about = [f"last reported {self._prefs.stamp(workload.seen_ns)}"] if workload.is_gone else []
+        about += [f"{plural(len(marks), 'decision')} in the window"] if marks else []
+        self._about.set_text(", ".join(about))
         readdress(self._open, f"all about {workload.name}", workload_link(workload.name))
         self._observed.set_text(f"{number(facts.observed)} {facts.unit}")
         self._ready.set_text(f"{number(facts.ready)} of {number(facts.replicas)}")
@@ -165,9 +167,9 @@ def _answers(capacity: Capacity | None) -> str:
 
 
 def _interest(workload: Workload) -> float:
-    """Sort key: workloads with a forecast first, services before jobs."""
+    """Sort key: workloads with a forecast first, services before jobs; what has gone last."""
     serves = workload.spec is not None and workload.spec.kind == "inference"
-    return 2.0 * (workload.forecast is not None) + serves
+    return 2.0 * (workload.forecast is not None) + serves - 4.0 * workload.is_gone
 
 
 def _coverage(forecast: Forecast | None) -> str:

@@ -19,6 +19,8 @@ from flyball_streams.dashboard.state.progress import UNSETTLED, Progress
 from flyball_streams.dashboard.state.thinned import Thinned
 
 HISTORY_TICKS, PAST_POINTS = 360, 360
+GONE_TICKS = 10
+"""A workload that no source has reported for this many complete ticks does not run any more."""
 
 
 class Point(NamedTuple):
@@ -42,7 +44,8 @@ class Point(NamedTuple):
 class Workload:
     """One workload: its specification, demand and arrivals by tick and source, and its latest other records.
 
-    ``progress`` is that of its partition of the demand topic, ``None`` before its first demand.
+    ``progress`` is that of its partition of the demand topic, ``None`` before its first demand; ``seen_ns`` is the end
+    of the newest tick with demand or arrivals.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Workload:
     capacity: Capacity | None = None
     choice: MachineChoice | None = None
     progress: Progress | None = None
+    seen_ns: int = 0
     proposals: dict[Action, tuple[int, Proposal]] = field(default_factory=dict[Action, tuple[int, Proposal]])
     ticks: Bounded[int, dict[str, Demand]] = field(default_factory=lambda: Bounded(HISTORY_TICKS))
 
@@ -62,16 +66,25 @@ class Workload:
         if tick.end_ns not in self.ticks:
             self._settle()
         self.ticks.ensure(tick.end_ns, dict)[source] = demand
+        self.seen_ns = max(self.seen_ns, tick.end_ns)
 
     def arrive(self, arrivals: Arrivals, source: str, tick: Tick) -> None:
         """Add what one source's gateways reported in a tick."""
         self.gateways.ensure(tick.end_ns, dict)[source] = arrivals
+        self.seen_ns = max(self.seen_ns, tick.end_ns)
 
     def propose(self, proposal: Proposal, tick: Tick) -> None:
         """Add a proposal; of each kind only the latest is kept."""
         known = self.proposals.get(proposal.action)
         if known is None or tick.index >= known[0]:
             self.proposals[proposal.action] = tick.index, proposal
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was reported once, and is not any more."""
+        if self.progress is None:
+            return False
+        return self.progress.complete_ns() - self.seen_ns > GONE_TICKS * self.progress.period_ns
 
     @property
     def proposal(self) -> Proposal | None:

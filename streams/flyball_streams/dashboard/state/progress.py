@@ -21,6 +21,11 @@ class Progress:
         if is_last and (known_ns is None or not 0 <= known_ns - end_ns <= UNSETTLED * self._period_ns):
             self._ends_ns[record.source] = end_ns
 
+    @property
+    def period_ns(self) -> int:
+        """Length of a tick, 0 before the first."""
+        return self._period_ns
+
     def complete_ns(self) -> int:
         """End of the newest tick that is complete, 0 without any."""
         newest_ns = max(self._ends_ns.values(), default=0)
