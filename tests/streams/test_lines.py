@@ -24,6 +24,7 @@ from flyball_contracts.records import (
     Preempt,
     ProposalTick,
     Record,
+    Resources,
     Scale,
     Tick,
     WorkloadSpec,
@@ -200,7 +201,7 @@ CASES: list[tuple[Record, str, dict[str, str], dict[str, Field], int]] = [
     (
         command(Migrate, replica="r", from_node="n", from_device="d"),
         "flyball.decision",
-        {**DECISION, "type": "Migrate"},
+        {**DECISION, "type": "Migrate", "subject": "t#r"},
         {
             **SAID,
             "change": "r: d of n → another node",
@@ -260,6 +261,14 @@ def test_each_stored_record_is_one_line(
 ) -> None:
     (made,) = to_lines(record)
     assert parse(made) == (measurement, tags, fields, time_ns)
+
+
+def test_decisions_of_one_tick_about_parts_of_one_target_are_points_of_their_own() -> None:
+    made = [command(Migrate, replica=name, from_node="n", from_device="") for name in ("r/0", "r/1")]
+    made += [command(Scale, replicas_before=1, replicas=2)]
+    made += [command(Scale, replicas_before=1, replicas=1, resources=Resources(cpu=2.0))]
+    points = {(name, tuple(tags.items()), at) for one in made for name, tags, _, at in map(parse, to_lines(one))}
+    assert len(points) == 4
 
 
 def test_a_forecast_is_written_for_the_time_that_it_is_for() -> None:

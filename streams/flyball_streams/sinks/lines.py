@@ -147,6 +147,8 @@ def _shaped_line(record: Record, shape: _Shape) -> str | None:
 def _decision_line(decision: Decision) -> str | None:
     """All numbers and texts of a decision, whatever its kind."""
     tags = {"type": type(decision).__name__} | {key: getattr(decision, key) for key in ("cell", "workload", "target")}
+    if decision.subject != decision.target:  # moves of two replicas of one workload in a tick are two points
+        tags["subject"] = decision.subject
     fields: dict[str, Field] = {name: getattr(decision, name) for name in ("id", "reason", "confidence", "policy")}
     fields["change"] = decision.change()
     for name, value in {**decision.content(), "expected": decision.expected}.items():
