@@ -59,9 +59,9 @@ def _part(title: str, body: RenderableType) -> RenderableType:
 def _evidence(evidence: tuple[Evidence, ...], records: dict[str, Record]) -> Table:
     rows = (
         (
-            one.name,
-            _number(one.value, one.unit),
-            "" if one.expected is None else _number(one.expected, one.unit),
+            escape(one.name),
+            escape(_number(one.value, one.unit)),
+            "" if one.expected is None else escape(_number(one.expected, one.unit)),
             _source(one, records.get(one.record)),
         )
         for one in evidence
@@ -73,7 +73,7 @@ def _source(evidence: Evidence, record: Record | None) -> str:
     if not evidence.record:
         return ""
     if record is None:
-        return f"{evidence.name} {evidence.record[:8]}"
+        return escape(f"{evidence.name} {evidence.record[:8]}")
     subject, time_ns = getattr(record, "subject", ""), getattr(record, "time_ns", 0)
     return escape(f"{type(record).__name__} of {subject} at {utc(time_ns)}")
 
@@ -89,7 +89,9 @@ def _timeline(decision: AnyDecision, outcomes: list[Outcome]) -> Table:
         after_s = (outcome.time_ns - decision.time_ns) / NS_PER_S
         who = f"{outcome.driver or 'guard'}, {outcome.mode.replace('_', ' ')}"
         style = STYLES.get(outcome.status, "")
-        table.add_row(f"{after_s:.1f} s", Text(outcome.status, style), who, escape("; ".join(filter(None, texts))))
+        table.add_row(
+            f"{after_s:.1f} s", Text(outcome.status, style), escape(who), escape("; ".join(filter(None, texts)))
+        )
     return table
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from rich.console import Console
 from tests.actuators.loop import PARTITIONS, publish
 from tests.actuators.samples import CELL, NOW, S, scale
 from tests.brokers.embedded import EmbeddedBroker
@@ -19,6 +20,7 @@ from flyball_actuators.audit import Trail
 from flyball_actuators.guard import Verdict
 from flyball_actuators.platforms.calls import Call
 from flyball_cli.explain import records
+from flyball_cli.explain.screen import screen
 from flyball_contracts.codec import record_message
 from flyball_contracts.config import ActuatorConfig, KafkaConfig
 from flyball_contracts.kafka import producer_settings
@@ -105,6 +107,16 @@ def test_the_latest_can_be_requested(address: str) -> None:
     assert (
         json.loads(flyball("explain", "latest", "--json", "--bootstrap", address).stdout)["decision"]["id"] == "d-three"
     )
+
+
+def test_brackets_in_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("arrivals{workload=train[a]}", "dearer.p5 [/]")
+    evidence = tuple(Evidence(name=name, value=1.0, unit="[degF]", record="0123456789") for name in names)
+    decision = msgspec.structs.replace(scale("d"), evidence=evidence)
+    Console(width=200).print(screen(records.DecisionRecords(decision, [outcome(decision, "running", 1.0)], {})))
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "arrivals{workload=train[a]} 1 [degF]" in lines
+    assert "dearer.p5 [/] 01234567" in lines
 
 
 def send(address: str, *sent: tuple[Record, int]) -> None:
