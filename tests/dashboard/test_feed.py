@@ -12,9 +12,11 @@ from tests.dashboard.scenes import scene
 from flyball_contracts.codec import Message
 from flyball_contracts.config import KafkaConfig
 from flyball_contracts.deadletter import dead_letter
-from flyball_contracts.topics import DECISIONS, INVENTORY, TOPICS
+from flyball_contracts.topics import DECISIONS, INCIDENTS, INVENTORY, TOPICS
 from flyball_streams.dashboard.feed import TAIL, Feed
 from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.engine.cell.incidents import manager
+from flyball_streams.engine.cell.incidents.nodes import quarantine
 
 PARTITIONS = {topic.name: 2 for topic in TOPICS.values()}
 Start = Callable[..., EmbeddedBroker]
@@ -38,6 +40,11 @@ def wait_for(what: Callable[[], bool], seconds: float = 30.0) -> None:
     while not what():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
+
+
+def test_it_reads_back_to_the_last_repeat_of_a_cordon_while_200_incidents_are_open() -> None:
+    repeats = quarantine.REPEAT_S / manager.REPEAT_S
+    assert TAIL[INCIDENTS.name] * INCIDENTS.partitions >= 200 * repeats
 
 
 def test_reads_everything_that_was_there_before_and_what_comes_later(embedded_broker: Start) -> None:

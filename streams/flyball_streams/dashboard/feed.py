@@ -41,7 +41,7 @@ TAIL: dict[str, int] = {
     TELEMETRY.name: 500,
     EVENTS.name: 500,
     DEMAND.name: 3_000,
-    INCIDENTS.name: 2_000,
+    INCIDENTS.name: 20_000,  # a cordon is repeated once a day, an open incident every five minutes
     INSIGHTS.name: 5_000,
     PROPOSALS.name: 2_000,
     DECISIONS.name: 1_000,
