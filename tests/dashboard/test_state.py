@@ -32,7 +32,7 @@ from flyball_contracts.records import (
 from flyball_contracts.topics import INVENTORY, WORKLOADS
 from flyball_streams.dashboard.preferences import Preferences
 from flyball_streams.dashboard.state.bounded import Bounded
-from flyball_streams.dashboard.state.fleet import FleetView
+from flyball_streams.dashboard.state.fleet import MAX_WORKLOADS, FleetView
 from flyball_streams.dashboard.state.journal import MAX_DECISIONS, verdict
 from flyball_streams.dashboard.state.nodes import History
 from flyball_streams.dashboard.state.reports import health_of, report_id
@@ -368,6 +368,27 @@ def test_the_order_of_arrival_does_not_matter(items: list[scene.Item]) -> None:
     assert incident is not None
     assert (incident.count, incident.time_ns) == (3, scene.NOW - 4 * NS_PER_S)
     assert incident.first_ns == scene.NOW - 6 * NS_PER_S
+
+
+def test_more_workloads_than_are_kept_cost_the_kept_ones_nothing() -> None:
+    names = [f"job-{i}" for i in range(MAX_WORKLOADS + 1)]
+    view = viewed([WorkloadSpec(workload=name, cell="c", time_ns=1, kind="batch") for name in names])
+
+    def report(ticks: range, reported: Sequence[str]) -> None:
+        demands = tuple(Demand(workload=name, replicas=1, ready=1, devices=8) for name in reported)
+        for t in ticks:
+            view.apply(DemandTick(cell="c", source="node/0", tick=scene.tick(t), partition=0, demands=demands))
+
+    report(range(3), names)
+    kept = view.workloads.values()
+    assert len(kept) == MAX_WORKLOADS
+    assert all(len(one.ticks) == 3 and one.spec is not None for one in kept)
+    (left_out,) = {*names} - {one.name for one in kept}
+    report(range(3, 23), [name for name in names if name != kept[15].name])
+    assert view.workloads.get(kept[15].name) is None  # it has ended and made room
+    taken = view.workloads.get(left_out)
+    assert taken is not None
+    assert taken.spec is not None
 
 
 def test_decisions_are_bounded_and_all_counted() -> None:

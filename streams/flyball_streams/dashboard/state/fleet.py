@@ -53,6 +53,7 @@ from flyball_streams.dashboard.state.service import Service
 
 MAX_NODES = 20_000
 MAX_WORKLOADS = 1_000
+"""More are not shown while those that came first are reported: each has a history, which makes it large."""
 MAX_REPORTS = 500
 MAX_INCIDENTS = 4_096
 ANOMALOUS_NS = 30 * NS_PER_S
@@ -259,7 +260,17 @@ class FleetView:
         return self.nodes.ensure(name, lambda: Node(name))
 
     def _workload(self, name: str) -> Workload:
-        return self.workloads.ensure(name, lambda: Workload(name))
+        known = self.workloads.get(name)
+        if known is not None:
+            return known
+        made = Workload(name, self.tables.spec(name))
+        oldest = next(iter(self.workloads)) if len(self.workloads) == self.workloads.limit else None
+        kept = self.workloads.get(oldest) if oldest is not None else None
+        if kept is not None and kept.seen_ns and not kept.is_gone:
+            self.workloads[kept.name] = kept  # the next one to make room may be another
+        else:
+            self.workloads[name] = made
+        return made
 
     def _frame(self, frame: Frame) -> None:
         node = self._node(frame.node)
