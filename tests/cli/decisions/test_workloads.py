@@ -74,6 +74,7 @@ def test_a_document_has_the_fields_of_a_specification_and_its_defaults() -> None
         (f"{CHAT}duration_s: 9\ndeadline: 2027-03-01T06:00:00\n", ":5: chat.deadline: '2027-03-01T06:00:00' has no"),
         (f"{CHAT}duration_s: 9\ndeadline: 2027-13-01T06:00Z\n", ":5: chat.deadline: '2027-13-01T06:00Z' is no moment"),
         (f"{CHAT}duration_s: 9\ndeadline: tomorrow\n", ":5: chat.deadline: 'tomorrow' is no deadline; write a moment"),
+        (f"{CHAT}duration_s: 9\ndeadline: {'9' * 400}d\n", f":5: chat.deadline: '{'9' * 400}d' is no deadline; write"),
         (f"{CHAT}duration_s: 9\ndeadline: 9999-01-01T00:00Z\n", ":5: chat.deadline: it lies outside the years"),
         (f"{CHAT}---\n{CHAT}", ":5: chat: is declared twice; it is also in line 1"),
         (f"{CHAT}---\n- workload: b\n  kind: batch\n  gangsize: 2\n", ":7: b.gangsize: unknown key; did you"),
