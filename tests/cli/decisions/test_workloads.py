@@ -93,7 +93,10 @@ def test_a_mistake_is_named_with_its_place_and_remedy(text: str, message: str) -
         ({"kind": "batch", "max_replicas": 0}, "max_replicas: 0 lets nothing run"),
         ({"kind": "inference"}, "objective: none"),
         ({"kind": "batch", "deadline_ns": NOW + 60 * S, "duration_s": 90.0, "interruptible": True}, "60 s are left"),
-        ({"kind": "batch", "deadline_ns": NOW + 99 * S, "duration_s": 90.0}, "set interruptible: true"),
+        (
+            {"kind": "batch", "deadline_ns": NOW + 99 * S, "duration_s": 90.0},
+            "put off to cleaner hours; set interruptible: true",
+        ),
         ({"kind": "notebook", "restart_hung_after_s": 300.0}, "hangs are looked for in training and batch jobs"),
         ({"kind": "training", "restart_hung_after_s": 60.0}, "a slow start could be taken for a hang"),
         ({"kind": "training", "restart_hung_after_s": 61.0}, ""),
