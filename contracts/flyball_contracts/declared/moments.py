@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from flyball_contracts.ids import MAX_TIME_NS, NS_PER_S
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "min": 60, "m": 60, "s": 1}
-_PART = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
+_PART = r"(\d{1,18}(?:\.\d{1,18})?)\s*(d|h|min|m|s)"
 _DURATION = re.compile(rf"(?:{_PART}\s*)+")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s?(Z|[+-]\d\d:?\d\d)?")
 FORMS = "a moment with its zone like 2027-03-01T06:00:00+01:00 (Z for UTC), or a duration from now like 8h or 1d12h"

@@ -174,7 +174,11 @@ class WorkloadCell:
         other_unit: list[str] = []
         for name, spec in specs.items():
             demand = demands[name]
-            known = demand.work_rate is not None and self.capacities.in_work(spec)
+            in_work = self.capacities.in_work(spec)
+            known = demand.work_rate is not None and in_work
+            if not in_work and name in self.in_work:  # its owner withdrew the capacity, and none was measured
+                self.in_work.discard(name)
+                other_unit.append(name)
             work = observed_work(demand, known, name in self.in_work)
             if known and name not in self.in_work:
                 self.in_work.add(name)

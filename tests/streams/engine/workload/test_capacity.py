@@ -18,6 +18,7 @@ from flyball_contracts.records import (
     Demand,
     Forecast,
     Objective,
+    ProposalTick,
     Tick,
     WorkloadSpec,
 )
@@ -134,6 +135,25 @@ def test_a_series_changes_its_unit_once_and_whole(busy: NDArray[np.float64]) -> 
     first = reported[units.index(True)]
     assert not first.trusted  # what it learned of GPUs says nothing of work
     assert min(q[2] for q in first.quantiles) > 10.0
+
+
+def test_a_workload_whose_owner_withdraws_its_capacity_is_sized_in_gpus_again() -> None:
+    directory = Directory()
+    cell = WorkloadCell(CELL, "lane", CONFIG, directory)
+    busy = Demand(
+        workload="serve", replicas=2, ready=2, devices=2, work_rate=70.0, request_rate=70.0, queued=0.0, active=1.0,
+        utilization_sum=1.9,
+    )  # fmt: skip
+    wanted: list[int | None] = []
+    for second in range(120):
+        owned = serving(capacity_per_replica=50.0 if second < 30 else 0.0, time_ns=second // 30)
+        directory.apply(owned)
+        for record in cell.close(tick(second), {"serve": busy}, [owned]):
+            if isinstance(record, ProposalTick) and second >= 60:
+                wanted += [p.replicas for p in record.proposals]
+            if isinstance(record, Forecast):
+                assert record.observed == (70.0 if second < 30 else 1.9)
+    assert set(wanted) == {3}
 
 
 def test_insights_come_at_the_profile_interval(busy: NDArray[np.float64]) -> None:

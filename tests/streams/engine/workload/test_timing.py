@@ -22,8 +22,12 @@ from tests.streams.engine.scene import (
 )
 
 from flyball_contracts.ids import NS_PER_S
-from flyball_contracts.records import Allocation, Demand, Plan, Preempt, Scale, Signal, WorkloadSpec
+from flyball_contracts.records import Allocation, Demand, Plan, Preempt, Proposal, Record, Scale, Signal, WorkloadSpec
+from flyball_streams.engine import Directory
+from flyball_streams.engine.workload.capacity.capacities import Capacities
+from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.timing import schedule
+from flyball_streams.engine.workload.timing.deferral import Deferral
 from flyball_streams.engine.workload.timing.intensity import HOUR_NS, Week, course
 from flyball_streams.engine.workload.timing.progress import Progress
 
@@ -319,3 +323,66 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     yard.until(10)
     kept = held.deferral
     assert (kept.plans, kept.progress, kept.basis) == ({}, {}, {})
+
+
+def deferral(directory: Directory, *rows: Record) -> Deferral:
+    """The deferral of a cell with these rows, whose only node is in zone z."""
+    for row in (inventory("node-1", zone="z"), *rows):
+        directory.apply(row)
+    return Deferral(CELL, SLOT_S, directory, Capacities(CELL, CONFIG, directory))
+
+
+def stepped(
+    cell: Deferral, workload: WorkloadSpec, at: int, runs: bool, missing: tuple[str, ...] = ()
+) -> list[Proposal]:
+    """Proposals of the tick ``at`` seconds after the beginning of the first slot."""
+    now = msgspec.structs.replace(tick(at - OFFSET), missing=missing)
+    demands = {"job": Demand(workload="job", replicas=2, ready=2, devices=2)} if runs else {}
+    proposals = Proposals({}, now.index)
+    list(cell.step(now, [workload], demands, proposals))
+    return list(proposals.new.values())
+
+
+@pytest.mark.parametrize("ran_s", [60, 119, 120, 130])
+def test_a_job_that_is_declared_again_for_the_next_night_runs_again(ran_s: int) -> None:
+    day, costs = 1440, [500.0, 480.0, 100.0, 90.0, 500.0, 500.0]
+    first = job(2 * SLOT_S, 6)
+    cell = deferral(directory := Directory(), first, curve(costs))
+    assert [p.action for p in stepped(cell, first, 121, runs=False)] == ["scale"]
+    for at in range(122, 122 + ran_s):
+        assert stepped(cell, first, at, runs=True) == []
+    night_ns = BEGIN_NS + day * SLOT_NS
+    again = msgspec.structs.replace(curve(costs, night_ns), start_ns=night_ns)
+    directory.apply(again)
+    second = job(2 * SLOT_S, day + 6, time_ns=night_ns)
+    begin = day * int(SLOT_S)
+    assert stepped(cell, second, begin + 1, runs=False) == []
+    assert cell.plans["job"].run[:4] == (False, False, True, True)
+    assert [p.action for p in stepped(cell, second, begin + 121, runs=False)] == ["scale"]
+
+
+def test_a_later_deadline_does_not_undo_the_progress_of_a_job() -> None:
+    first = job(4 * SLOT_S, 6)
+    cell = deferral(Directory(), first, curve([100.0] * 6))
+    for at in range(1, 61):
+        stepped(cell, first, at, runs=True)
+    stepped(cell, job(4 * SLOT_S, 8, time_ns=START_NS + 1), 61, runs=False)
+    assert cell.progress["job"].ran_s == 60.0
+
+
+def test_a_job_on_nodes_of_a_late_lane_is_not_started_again() -> None:
+    workload = job(4 * SLOT_S, 6)
+    cell = deferral(Directory(), workload, curve([100.0] * 6))
+    assert stepped(cell, workload, 1, runs=True) == []
+    assert stepped(cell, workload, 2, runs=False, missing=("node/1",)) == []
+    assert [p.action for p in stepped(cell, workload, 3, runs=False)] == ["scale"]
+
+
+def test_a_start_during_which_telemetry_had_a_gap_is_not_measured() -> None:
+    workload = job(2 * SLOT_S, 6000)
+    cell = deferral(Directory(), workload, curve([100.0] * 6))
+    assert [p.action for p in stepped(cell, workload, 1, runs=False)] == ["scale"]
+    restored = deferral(Directory(), workload, curve([100.0] * 6))
+    restored.load(cell.state())
+    assert stepped(restored, workload, 86_400, runs=True) == []
+    assert restored.progress["job"].starts_s == []

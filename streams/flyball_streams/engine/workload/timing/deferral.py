@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from flyball_contracts.ids import record_id
+from flyball_contracts.ids import NS_PER_S, record_id
 from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import pack_struct, unpack_struct
-from flyball_streams.engine.workload.capacity.capacities import Capacities
+from flyball_streams.engine.workload.capacity.capacities import LONGEST_GAP_S, Capacities
 from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.timing import schedule
 from flyball_streams.engine.workload.timing.intensity import Week
@@ -26,6 +26,7 @@ class Deferral:
         self.plans: dict[str, Plan] = {}
         self.basis: dict[str, tuple[int, int, int, bool]] = {}
         self.weeks: dict[str, Week] = {}
+        self.last_ns: int | None = None
         self._owned: list[WorkloadSpec] | None = None
         self._deferrable: list[WorkloadSpec] = []
 
@@ -36,6 +37,7 @@ class Deferral:
         if owned is not self._owned:
             self._forget({spec.workload for spec in owned})
             self._owned, self._deferrable = owned, [spec for spec in owned if schedule.is_deferrable(spec)]
+        self._drop_starts_after_a_gap(tick)
         self._remember(tick, self.directory.zone_of("", self.cell))
         for spec in self._deferrable:
             yield from self._timed(tick, spec, demands.get(spec.workload), proposals)
@@ -47,6 +49,7 @@ class Deferral:
             "plans": {name: pack_struct(p) for name, p in self.plans.items()},
             "basis": {name: list(b) for name, b in self.basis.items()},
             "weeks": {zone: week.state() for zone, week in self.weeks.items()},
+            "last_ns": self.last_ns,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -55,6 +58,7 @@ class Deferral:
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
         self.basis = {name: (b[0], b[1], b[2], b[3]) for name, b in state["basis"].items()}
         self.weeks = {zone: Week.of(raw) for zone, raw in state["weeks"].items()}
+        self.last_ns = state.get("last_ns")
         self._owned = None
 
     def _forget(self, here: set[str]) -> None:
@@ -63,6 +67,29 @@ class Deferral:
             self.progress = {name: p for name, p in self.progress.items() if name in here}
             self.plans = {name: p for name, p in self.plans.items() if name in here}
             self.basis = {name: b for name, b in self.basis.items() if name in here}
+
+    def _drop_starts_after_a_gap(self, tick: Tick) -> None:
+        """After a gap, it is unknown when a requested start ended, so it is not measured."""
+        longest_ns = max(10 * tick.period_ns, round(LONGEST_GAP_S * NS_PER_S))
+        if self.last_ns is not None and tick.end_ns - self.last_ns > longest_ns:
+            for progress in self.progress.values():
+                progress.requested_ns = None
+        self.last_ns = tick.end_ns
+
+    def _progress(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None) -> Progress:
+        """Progress of a job after a tick.
+
+        A job that is done or past its deadline, does not run and gets a later deadline is a new run: it begins again.
+        """
+        progress = self.progress.setdefault(spec.workload, Progress())
+        if demand is not None or not tick.missing:  # a job on the nodes of a late lane may be running
+            progress.observe(tick, demand)
+        plan = self.plans.get(spec.workload)
+        if plan is None or progress.replicas or plan.deadline_ns >= (spec.deadline_ns or 0):
+            return progress
+        if plan.deadline_ns <= tick.end_ns or not any(plan.run) or progress.remaining_s(spec) <= 0:
+            progress = self.progress[spec.workload] = Progress(starts_s=progress.starts_s)
+        return progress
 
     def _remember(self, tick: Tick, zone: str) -> Signal | None:
         """Newest carbon curve of a zone; it also updates the zone's weekly means."""
@@ -75,8 +102,7 @@ class Deferral:
         return signal
 
     def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, proposals: Proposals) -> Iterator[Plan]:
-        progress = self.progress.setdefault(spec.workload, Progress())
-        progress.observe(tick, demand)
+        progress = self._progress(tick, spec, demand)
         zone = self.directory.zone_of(spec.workload, self.cell)
         signal = self._remember(tick, zone)
         if signal is None:
