@@ -51,10 +51,10 @@ def write_specs(specs: list[WorkloadSpec]) -> str:
 
 def _written(spec: WorkloadSpec) -> str:
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 110}
-    text: str = yaml.dump(written(spec), Dumper=YamlDumper, **options)
+    texts: list[str] = [yaml.dump(written(spec), Dumper=YamlDumper, **options)]
     if "/" not in spec.workload:
-        return text
-    return "".join(f"# {line}\n" for line in ("declared by its object in the cluster:", *text.splitlines()))
+        return texts[0]
+    return "".join(f"# {line}\n" for line in ("declared by its object in the cluster:", *texts[0].splitlines()))
 
 
 def _title(node: yaml.Node) -> str:
