@@ -117,7 +117,8 @@ class Ours:
         if hour != self.planned:
             signal = known(self.job.grid, self.source, hour, self.job.end)
             self.week.note(signal, now_ns)
-            self.plan = schedule.make_plan(job, signal, self.week, now_ns, "bench", SLOT_S)
+            carbon = schedule.Curve(signal, self.week)
+            self.plan = schedule.make_plan(job, carbon, None, signal.zone, now_ns, "bench", SLOT_S)
             self.planned = hour
         run = urgent or bool(self.plan.run[schedule.slot_of(self.plan, now_ns)])
         if run and not on:

@@ -59,7 +59,7 @@ def warnings_of(spec: WorkloadSpec) -> list[str]:
         elif left_s < spec.duration_s:
             found.append(f"deadline: {left_s:.0f} s are left, and duration_s is {spec.duration_s:.0f}")
         if not spec.interruptible:
-            found.append("deadline: the job is not put off to cleaner hours; set interruptible: true")
+            found.append("deadline: the job is not put off to cleaner or cheaper hours; set interruptible: true")
     if spec.kind == "inference" and spec.objective is None:
         found.append(
             "objective: none; sizing then keeps work from waiting for more than 5 s as long as that is worth idle GPUs"

@@ -90,8 +90,10 @@ class Anomaly(Record, frozen=True, kw_only=True):
 class Plan(Record, frozen=True, kw_only=True):
     """When a deferrable job runs: slot ``i`` of ``step_s`` seconds from ``start_ns`` has ``run[i]``.
 
-    ``saving`` is the share of carbon that the plan expects to save against running at once; ``cost`` is the
-    forecast that was planned on, in gCO2e/kWh. ``feasible`` is false when the job cannot end by its deadline.
+    ``saving`` is the share of carbon that the plan expects to save against running at once, below 0 where it emits more
+    for a lower price; ``cost`` is the forecast that was planned on, in gCO2e/kWh, 0 where it is unknown. ``price`` is
+    the forecast of the price of power, in USD/kWh, and ``price_saving`` the share of it; empty and 0 without a price
+    that was planned on. ``feasible`` is false when the job cannot end by its deadline.
     """
 
     id: str
@@ -106,6 +108,8 @@ class Plan(Record, frozen=True, kw_only=True):
     saving: float
     feasible: bool
     deadline_ns: TimeNs
+    price: tuple[float, ...] = ()
+    price_saving: float = 0.0
 
 
 class Method(Part, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ def crds() -> list[Schema]:
     }
     carbon: Schema = {
         "type": "object",
-        "description": "How far the work of some objects may be shifted to cleaner hours. A WorkloadPolicy "
+        "description": "How far the work of some objects may be shifted to cleaner and cheaper hours. A WorkloadPolicy "
         "goes before it, field by field. `deadline` is a moment, or a duration from the object's creation.",
         "properties": {
             "selector": _SELECTOR,

@@ -94,7 +94,11 @@ _SHAPES: Mapping[type[Record], _Shape] = {
             *("saturated_windows", "cold_start_s"),
         ),
     ),
-    Plan: _Shape("flyball.plan", {"cell": "cell", "zone": "zone", "workload": "subject"}, ("saving", "feasible")),
+    Plan: _Shape(
+        "flyball.plan",
+        {"cell": "cell", "zone": "zone", "workload": "subject"},
+        ("saving", "price_saving", "feasible"),
+    ),
     Account: _Shape(
         "flyball.account",
         _same("cell", "scenario"),

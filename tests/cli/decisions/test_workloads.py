@@ -95,7 +95,7 @@ def test_a_mistake_is_named_with_its_place_and_remedy(text: str, message: str) -
         ({"kind": "batch", "deadline_ns": NOW + 60 * S, "duration_s": 90.0, "interruptible": True}, "60 s are left"),
         (
             {"kind": "batch", "deadline_ns": NOW + 99 * S, "duration_s": 90.0},
-            "put off to cleaner hours; set interruptible: true",
+            "put off to cleaner or cheaper hours; set interruptible: true",
         ),
         ({"kind": "notebook", "restart_hung_after_s": 300.0}, "hangs are looked for in training and batch jobs"),
         ({"kind": "training", "restart_hung_after_s": 60.0}, "a slow start could be taken for a hang"),

@@ -36,6 +36,7 @@ class PlanText(NamedTuple):
     next_ns: int | None
     deadline_ns: int
     feasible: bool
+    price_saving: float = 0.0
 
 
 def carbon_now_ns(view: FleetView, now: dict[str, int]) -> int | None:
@@ -91,7 +92,7 @@ def _plan_text(plan: Plan, colour: str, now: int | None) -> PlanText:
     coming = [start for start in starts if now is None or start + step > now]
     return PlanText(
         plan.subject, plan.zone, colour, plan.saving, len(coming) * plan.step_s,
-        coming[0] if coming else None, plan.deadline_ns, plan.feasible,
+        coming[0] if coming else None, plan.deadline_ns, plan.feasible, plan.price_saving,
     )  # fmt: skip
 
 

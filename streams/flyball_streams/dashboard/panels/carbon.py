@@ -63,6 +63,8 @@ def _line(index: int) -> tuple[Element, TextElement, TextElement]:
 def _sentence(plan: PlanText, prefs: Preferences) -> str:
     if not plan.feasible:
         return f" cannot finish by {prefs.clock(plan.deadline_ns, day=True)}; it runs at once"
-    saves = f"saves {percent(plan.saving)} CO\u2082e" if plan.saving > 0 else "saves nothing"
+    shares = [f"{percent(plan.saving)} CO\u2082e"] if plan.saving > 0 else []
+    shares += [f"{percent(plan.price_saving)} of the price of power"] if plan.price_saving > 0 else []
+    saves = f"saves {' and '.join(shares) or 'nothing'}"
     runs = f"runs {span(plan.runs_s)} from {prefs.clock(plan.next_ns, day=True)}" if plan.next_ns else "has run"
     return f" {saves}: {runs} in {plan.zone}, due {prefs.clock(plan.deadline_ns, day=True)}"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from flyball_contracts.ids import NS_PER_S, record_id
-from flyball_contracts.records import Demand, Evidence, Plan, Proposal, Signal, Tick, WorkloadSpec
+from flyball_contracts.records import Demand, Plan, Proposal, Tick, WorkloadSpec
+from flyball_contracts.records.signals import SignalKind
 from flyball_streams.engine.fleet_index import FleetIndex
 from flyball_streams.engine.packing import pack_struct, unpack_struct
 from flyball_streams.engine.workload.capacity.capacities import LONGEST_GAP_S, Capacities
@@ -12,6 +13,7 @@ from flyball_streams.engine.workload.proposals import Proposals
 from flyball_streams.engine.workload.timing import schedule
 from flyball_streams.engine.workload.timing.intensity import Week
 from flyball_streams.engine.workload.timing.progress import Progress
+from flyball_streams.engine.workload.timing.reasons import evidence, why_now, why_wait
 
 
 class Deferral:
@@ -24,8 +26,9 @@ class Deferral:
         self.capacities = capacities
         self.progress: dict[str, Progress] = {}
         self.plans: dict[str, Plan] = {}
-        self.basis: dict[str, tuple[int, int, int, bool]] = {}
+        self.basis: dict[str, tuple[int, int, int, bool, int]] = {}
         self.weeks: dict[str, Week] = {}
+        self.price_weeks: dict[str, Week] = {}
         self.last_ns: int | None = None
         self._owned: list[WorkloadSpec] | None = None
         self._deferrable: list[WorkloadSpec] = []
@@ -38,7 +41,7 @@ class Deferral:
             self._forget({spec.workload for spec in owned})
             self._owned, self._deferrable = owned, [spec for spec in owned if schedule.is_deferrable(spec)]
         self._drop_starts_after_a_gap(tick)
-        self._remember(tick, self.directory.zone_of("", self.cell))
+        self._curves(tick, self.directory.zone_of("", self.cell))
         for spec in self._deferrable:
             yield from self._timed(tick, spec, demands.get(spec.workload), proposals)
 
@@ -49,6 +52,7 @@ class Deferral:
             "plans": {name: pack_struct(p) for name, p in self.plans.items()},
             "basis": {name: list(b) for name, b in self.basis.items()},
             "weeks": {zone: week.state() for zone, week in self.weeks.items()},
+            "price_weeks": {zone: week.state() for zone, week in self.price_weeks.items()},
             "last_ns": self.last_ns,
         }
 
@@ -56,8 +60,9 @@ class Deferral:
         """Replace the state by that of a snapshot."""
         self.progress = {name: unpack_struct(raw, Progress) for name, raw in state["progress"].items()}
         self.plans = {name: unpack_struct(raw, Plan) for name, raw in state["plans"].items()}
-        self.basis = {name: (b[0], b[1], b[2], b[3]) for name, b in state["basis"].items()}
+        self.basis = {name: (*b[:4], b[4] if len(b) > 4 else 0) for name, b in state["basis"].items()}
         self.weeks = {zone: Week.of(raw) for zone, raw in state["weeks"].items()}
+        self.price_weeks = {zone: Week.of(raw) for zone, raw in state.get("price_weeks", {}).items()}
         self.last_ns = state.get("last_ns")
         self._owned = None
 
@@ -91,30 +96,36 @@ class Deferral:
             progress = self.progress[spec.workload] = Progress(starts_s=progress.starts_s)
         return progress
 
-    def _remember(self, tick: Tick, zone: str) -> Signal | None:
-        """Newest carbon curve of a zone; it also updates the zone's weekly means."""
-        signal = self.directory.signals.get((zone, "carbon_intensity"))
-        if signal is not None:
-            week = self.weeks.get(zone)
-            if week is None:
-                week = self.weeks[zone] = Week()
-            week.note(signal, tick.end_ns)
-        return signal
+    def _curves(self, tick: Tick, zone: str) -> tuple[schedule.Curve | None, schedule.Curve | None]:
+        """Newest curves of carbon and price in a zone; they also update its weekly means."""
+        carbon = self._curve(tick, zone, "carbon_intensity", self.weeks)
+        return carbon, self._curve(tick, zone, "electricity_price", self.price_weeks)
+
+    def _curve(self, tick: Tick, zone: str, kind: SignalKind, weeks: dict[str, Week]) -> schedule.Curve | None:
+        signal = self.directory.signals.get((zone, kind))
+        if signal is None:
+            return None
+        week = weeks.get(zone)
+        if week is None:
+            week = weeks[zone] = Week()
+        week.note(signal, tick.end_ns)
+        return schedule.Curve(signal, week)
 
     def _timed(self, tick: Tick, spec: WorkloadSpec, demand: Demand | None, proposals: Proposals) -> Iterator[Plan]:
         progress = self._progress(tick, spec, demand)
         zone = self.directory.zone_of(spec.workload, self.cell)
-        signal = self._remember(tick, zone)
-        if signal is None:
+        carbon, price = self._curves(tick, zone)
+        if carbon is None and price is None:
             return
         job = self._job(spec, progress)
         slot_ns = schedule.slot_start(tick.end_ns, self.slot_s)
         urgent = job.must_run(tick.end_ns)
-        basis = (slot_ns, signal.published_ns, spec.time_ns, urgent)
+        carbon_ns, price_ns = (0 if curve is None else curve.signal.published_ns for curve in (carbon, price))
+        basis = (slot_ns, carbon_ns, spec.time_ns, urgent, price_ns)
         plan = self.plans.get(spec.workload)
         if plan is None or self.basis.get(spec.workload) != basis:
             self.basis[spec.workload] = basis
-            plan = schedule.make_plan(job, signal, self.weeks[zone], tick.end_ns, self.cell, self.slot_s)
+            plan = schedule.make_plan(job, carbon, price, zone, tick.end_ns, self.cell, self.slot_s)
             self.plans[spec.workload] = plan
             yield plan
         self._proposal(tick, job, progress, plan, urgent, proposals)
@@ -147,51 +158,29 @@ class Deferral:
         identity = record_id("Proposal", self.cell, spec.workload, plan.id, here, running)
         if not proposals.is_new(identity):
             return
-        now_g = plan.cost[here]
         if running:
-            later_g = schedule.mean_cost(plan)
             proposals.new[identity] = Proposal(
                 id=identity,
                 action="pause",
                 workload=spec.workload,
-                reason=f"carbon is {now_g:.0f} g/kWh in {plan.zone} now and {later_g:.0f} g/kWh in the slots "
-                f"planned before the deadline: waiting saves {plan.saving:.0%}, restarts included",
+                reason=why_wait(plan, here),
                 replicas=0,
                 observed_replicas=running,
                 until_ns=then,
                 confidence=0.7,
                 expected_saving=plan.saving,
-                evidence=_carbon_evidence(plan, now_g, later_g),
+                evidence=evidence(plan, here, waits=True),
             )
             return
         whole = spec.gang_size if spec.gang_size > 1 else spec.max_replicas
-        at = f"at {now_g:.0f} g/kWh in {plan.zone}"
         proposals.new[identity] = Proposal(
             id=identity,
             action="scale",
             workload=spec.workload,
-            reason=_why_now(job, plan, urgent, at),
+            reason=why_now(job, plan, here, urgent=urgent),
             replicas=max(1, min(whole, spec.max_replicas)),
             observed_replicas=0,
             confidence=0.7,
             expected_saving=plan.saving,
-            evidence=_carbon_evidence(plan, now_g, now_g),
+            evidence=evidence(plan, here, waits=False),
         )
-
-
-def _why_now(job: schedule.Deferrable, plan: Plan, urgent: bool, at: str) -> str:
-    if not plan.feasible:
-        return f"this job cannot end by its deadline any more and runs at once, {at}"
-    if urgent:
-        return (
-            f"this job must start now, {at}, to end by its deadline: {job.remaining_s / 60:.0f} min of work, "
-            f"{job.restart_s / 60:.0f} min to start and a reserve of {job.margin_s / 60:.0f} min"
-        )
-    return f"the plan runs this job now, {at}, to end before its deadline"
-
-
-def _carbon_evidence(plan: Plan, now_g: float, later_g: float) -> tuple[Evidence, ...]:
-    return (
-        Evidence(name="carbon_intensity", value=now_g, expected=later_g, unit="g/kWh", record=plan.id),
-        Evidence(name="saving", value=plan.saving, record=plan.id),
-    )

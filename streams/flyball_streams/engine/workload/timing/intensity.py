@@ -1,4 +1,4 @@
-"""The carbon curve up to a deadline: the provider's values and, beyond them, the usual daily course."""
+"""A curve of carbon or price up to a deadline: the provider's values and, beyond them, the usual daily course."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from flyball_contracts.records import Signal
 HOUR_NS = 3600 * NS_PER_S
 WEEK_HOURS = 7 * 24
 MOST_COST = 1e9
-"""Carbon intensity above which a value is a fault of the feed; float32 ends at 3e38."""
+"""Size above which a value is a fault of the feed; float32 ends at 3e38."""
 HELD = 0.93
 """Share of the logarithm of a deviation from the usual course that remains an hour later; 0.85 to 0.97 in grids of
 2020 to 2022."""
@@ -21,7 +21,7 @@ Times = NDArray[np.int64]
 
 
 def values_at(signal: Signal, times_ns: Times) -> Floats:
-    """Values of a curve at some times, gCO2e/kWh, float64[times]; NaN outside the curve and for faulty values."""
+    """Values of a curve at some times, float64[times]; NaN outside the curve and for faulty values."""
     curve = np.array([*signal.p50, math.nan], np.float64)
     slot = (times_ns - signal.start_ns) // max(1, round(signal.step_s * NS_PER_S))
     inside = (slot >= 0) & (slot < len(signal.p50))
@@ -30,7 +30,7 @@ def values_at(signal: Signal, times_ns: Times) -> Floats:
 
 
 class Week:
-    """Hourly means of the last seven days of one zone, from its curves: the newest curve for an hour counts."""
+    """Hourly means of the last seven days of one quantity of a zone: the newest curve for an hour counts."""
 
     def __init__(self) -> None:
         self.hours: dict[int, float] = {}
@@ -83,7 +83,7 @@ class Week:
 
 
 def course(signal: Signal, week: Week, times_ns: Times) -> Floats:
-    """Curve at ascending times, gCO2e/kWh, float64[times]: NaN only if nothing is known.
+    """Curve at ascending times, in its unit, float64[times]: NaN only if nothing is known.
 
     Beyond the provider's values, the curve is the mean of the last seven days by time of day, times the ratio of the
     last known value to that mean, whose logarithm decays to ``HELD`` of itself per hour.

@@ -1,4 +1,8 @@
-"""When deferrable jobs run: the least carbon before the deadline, restarts included."""
+"""When deferrable jobs run: at the least carbon and price before the deadline, restarts included.
+
+Where the price of power is known, a kWh costs its price and its carbon at :data:`USD_PER_KG`. A sum below zero counts
+as zero: a job must not restart more often to be paid for it.
+"""
 
 import math
 from typing import NamedTuple
@@ -17,8 +21,18 @@ FARTHEST_NS = 366 * 86_400 * NS_PER_S
 """A deadline more than a year ahead counts as a year ahead."""
 SIZES = (128, MOST_SLOTS)
 """Padded slot counts of a plan: few sizes, so that few shapes are compiled, all before the first tick."""
+USD_PER_KG = 0.19
+"""What a kg of CO2e costs beside the price of power: the central estimate of "Report on the Social Cost of Greenhouse
+Gases", US EPA, 2023, for emissions of 2020."""
 UNITS = 5
 """Parts of a slot in which work and lost time are counted."""
+
+
+class Curve(NamedTuple):
+    """Newest curve of a quantity in a zone, and its means of the last week, which continue it."""
+
+    signal: Signal
+    week: Week
 
 
 class Deferrable(NamedTuple):
@@ -61,10 +75,12 @@ def slot_start(time_ns: int, slot_s: float) -> int:
     return time_ns // slot_ns * slot_ns
 
 
-def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: str, slot_s: float) -> Plan:
-    """Plan of one job up to its deadline on the newest carbon curve, extended by ``week``.
+def make_plan(
+    job: Deferrable, carbon: Curve | None, price: Curve | None, zone: str, now_ns: int, cell: str, slot_s: float
+) -> Plan:
+    """Plan of one job up to its deadline on the newest curves of its zone, of which there is at least one.
 
-    If the carbon intensity is unknown, or the deadline cannot be met with its margin, the job runs at once until its
+    If neither carbon nor price is known, or the deadline cannot be met with its margin, the job runs at once until its
     end.
     """
     end_ns = min(max(job.deadline_ns, now_ns), now_ns + FARTHEST_NS)
@@ -74,33 +90,53 @@ def make_plan(job: Deferrable, signal: Signal, week: Week, now_ns: int, cell: st
     start, step_ns = slot_start(now_ns, step_s), round(step_s * NS_PER_S)
     slots = min(MOST_SLOTS, max(1, math.ceil((now_ns - start + round(span_s * NS_PER_S)) / step_ns)))
     starts = start + np.arange(slots, dtype=np.int64) * step_ns
-    cost = course(signal, week, np.maximum(starts + step_ns // 2, now_ns))
+    grams, usd = (_course(curve, np.maximum(starts + step_ns // 2, now_ns)) for curve in (carbon, price))
+    cost = _cost(grams, usd)
     unit_s = step_s / UNITS
     run = at_once = _seconds(np.ones(slots, bool), job, _inside(starts, step_ns, now_ns, None))
-    saving = 0.0
-    if job.remaining_s > 0 and np.isfinite(cost).all():
+    if job.remaining_s > 0 and cost is not None:
         inside_s = _inside(starts, step_ns, now_ns, end_ns - round(min(job.margin_s, left_s) * NS_PER_S))
         units = np.floor(inside_s / unit_s + 1e-6).astype(np.int32)
         found = _cheapest(job, cost, units, unit_s)
         if found is not None:
             planned = _seconds(found, job, inside_s)
-            base, least = float(cost @ at_once), float(cost @ planned)
-            if least < base:
-                run, saving = planned, (base - least) / base
+            if float(cost @ planned) < float(cost @ at_once):
+                run = planned
+    published = (curve.signal.published_ns for curve in (carbon, price) if curve is not None)
     return Plan(
-        id=record_id("Plan", cell, job.spec.workload, start, signal.published_ns, round(job.needs_s)),
+        id=record_id("Plan", cell, job.spec.workload, start, *published, round(job.needs_s)),
         subject=job.spec.workload,
         cell=cell,
-        zone=signal.zone,
+        zone=zone,
         time_ns=now_ns,
         start_ns=start,
         step_s=step_s,
         run=tuple((run > 0).tolist()),
-        cost=tuple(round(c, 3) if math.isfinite(c) else 0.0 for c in cost.tolist()),
-        saving=saving,
+        cost=tuple(round(c, 3) if math.isfinite(c) else 0.0 for c in grams.tolist()),
+        saving=_saving(grams, at_once, run),
         feasible=job.needs_s <= left_s,
         deadline_ns=job.deadline_ns,
+        price=tuple(round(c, 6) for c in usd.tolist()) if np.isfinite(usd).all() else (),
+        price_saving=_saving(usd, at_once, run),
     )
+
+
+def _course(curve: Curve | None, times_ns: NDArray[np.int64]) -> Floats:
+    return np.full(len(times_ns), math.nan) if curve is None else course(curve.signal, curve.week, times_ns)
+
+
+def _cost(grams: Floats, usd: Floats) -> Floats | None:
+    """Cost of a kWh by slot, float64[slots], in USD, or in gCO2e without a price; ``None`` if nothing is known."""
+    is_clean_known = bool(np.isfinite(grams).all())
+    if not np.isfinite(usd).all():
+        return grams if is_clean_known else None
+    return np.maximum(usd + grams * (USD_PER_KG / 1000) if is_clean_known else usd, 0.0)
+
+
+def _saving(cost: Floats, at_once: Floats, planned: Floats) -> float:
+    """Share of a cost that a plan saves, below 0 if it costs more; 0 if that is unknown, or nothing is to pay."""
+    base = float(cost @ at_once)
+    return (base - float(cost @ planned)) / base if base > 0 else 0.0
 
 
 def _inside(starts: NDArray[np.int64], step_ns: int, now_ns: int, until_ns: int | None) -> Floats:
@@ -150,5 +186,13 @@ def next_run(plan: Plan, time_ns: int) -> int | None:
 
 def mean_cost(plan: Plan) -> float:
     """Mean of the known costs of the slots in which the plan runs, gCO2e/kWh; NaN where none is known."""
-    known = [cost for cost, run in zip(plan.cost, plan.run, strict=True) if run and cost > 0]
-    return sum(known) / len(known) if known else math.nan
+    return _mean([cost for cost, run in zip(plan.cost, plan.run, strict=True) if run and cost > 0])
+
+
+def mean_price(plan: Plan) -> float:
+    """Mean price of the slots in which the plan runs, USD/kWh; NaN if the plan has no price, or never runs."""
+    return _mean([price for price, run in zip(plan.price, plan.run, strict=False) if run])
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else math.nan

@@ -30,6 +30,7 @@ from flyball_streams.engine.workload.timing import schedule
 from flyball_streams.engine.workload.timing.deferral import Deferral
 from flyball_streams.engine.workload.timing.intensity import HOUR_NS, Week, course
 from flyball_streams.engine.workload.timing.progress import Progress
+from flyball_streams.engine.workload.timing.schedule import Curve
 
 SLOT_S = 60.0
 SLOTS = 6
@@ -52,7 +53,7 @@ def job(needs_s: float, deadline_slots: int, **changes: Any) -> WorkloadSpec:
 
 def plan(costs: list[float], needs_s: float, deadline_slots: int, week: Week | None = None, **changes: Any) -> Plan:
     deferrable = schedule.Deferrable(job(needs_s, deadline_slots), needs_s, **changes)
-    return schedule.make_plan(deferrable, curve(costs), week or Week(), BEGIN_NS, CELL, SLOT_S)
+    return schedule.make_plan(deferrable, Curve(curve(costs), week or Week()), None, "z", BEGIN_NS, CELL, SLOT_S)
 
 
 def paid(made: Plan, restart_s: float = 0.0, needs_s: float = math.inf, running: bool = False) -> float:
@@ -125,7 +126,9 @@ def test_the_plan_reaches_to_the_deadline_however_far_it_is() -> None:
     start = START_NS // HOUR_NS * HOUR_NS
     signal = msgspec.structs.replace(curve(costs), start_ns=start, step_s=3600.0)
     workload = spec("job", kind="batch", deadline_ns=start + week * HOUR_NS, duration_s=8 * 3600.0)
-    made = schedule.make_plan(schedule.Deferrable(workload, 8 * 3600.0), signal, Week(), start, CELL, 900.0)
+    made = schedule.make_plan(
+        schedule.Deferrable(workload, 8 * 3600.0), Curve(signal, Week()), None, "z", start, CELL, 900.0
+    )
     assert made.feasible
     assert made.saving == pytest.approx(0.75)
     assert len(made.run) <= schedule.MOST_SLOTS
@@ -140,13 +143,19 @@ def test_where_the_provider_ends_the_usual_course_of_a_day_goes_on() -> None:
     week.note(past, start - 1)
     latest = msgspec.structs.replace(past, start_ns=start, p50=(300.0,), published_ns=start)
     workload = spec("job", kind="batch", deadline_ns=start + 24 * HOUR_NS, duration_s=4 * 3600.0)
-    made = schedule.make_plan(schedule.Deferrable(workload, 4 * 3600.0), latest, week, start, CELL, 3600.0)
+    made = schedule.make_plan(
+        schedule.Deferrable(workload, 4 * 3600.0), Curve(latest, week), None, "z", start, CELL, 3600.0
+    )
     assert [i for i, run in enumerate(made.run) if run] == [12, 13, 14, 15]
-    alone = schedule.make_plan(schedule.Deferrable(workload, 4 * 3600.0), latest, Week(), start, CELL, 3600.0)
+    alone = schedule.make_plan(
+        schedule.Deferrable(workload, 4 * 3600.0), Curve(latest, Week()), None, "z", start, CELL, 3600.0
+    )
     assert [i for i, run in enumerate(alone.run) if run] == [0, 1, 2, 3]  # nobody knows: at once
     short = Week()
     short.note(msgspec.structs.replace(past, start_ns=start - 24 * HOUR_NS, p50=tuple(day)), start - 1)
-    less = schedule.make_plan(schedule.Deferrable(workload, 4 * 3600.0), latest, short, start, CELL, 3600.0)
+    less = schedule.make_plan(
+        schedule.Deferrable(workload, 4 * 3600.0), Curve(latest, short), None, "z", start, CELL, 3600.0
+    )
     assert less.run == made.run  # with less history, what there is
 
 
