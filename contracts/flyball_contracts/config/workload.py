@@ -97,7 +97,7 @@ class TargetSettings(Section, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject a target that is neither a replica nor a gateway."""
         for key, url in (("url", self.url), ("health", self.health)):
-            if not _is_reachable(url):
+            if not _is_possible(url):
                 raise ValueError(f"{key}: {url} has no host, or a port that cannot be; write http://HOST:PORT/PATH")
         if bool(self.workload) == bool(self.workloads):
             raise ValueError("give the workload of a replica, or the workloads of a gateway")
@@ -111,7 +111,7 @@ class TargetSettings(Section, frozen=True, kw_only=True):
             raise ValueError("health, token_weights, match and devices are for replicas; a gateway has none of them")
 
 
-def _is_reachable(url: str) -> bool:
+def _is_possible(url: str) -> bool:
     """Whether an HTTP URL has a host and, if it names one, a possible port; a path has neither."""
     try:
         parts = urlsplit(url)

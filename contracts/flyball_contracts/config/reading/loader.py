@@ -59,8 +59,9 @@ def parse_config(text: str, kind: type[T], name: str = "<config>") -> T:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{name}:1: not valid YAML: {error}") from error
     except (LookupError, AttributeError) as error:  # PyYAML's constructors of tagged values
-        remedy_text = "a value does not fit its tag; leave out tags such as !!bool"
-        raise ConfigError(f"{name}:1: not valid YAML: {remedy_text}") from error
+        raise ConfigError(
+            f"{name}:1: not valid YAML: a value does not fit its tag; leave out tags such as !!bool"
+        ) from error
     refuse_mistakes(tree, name)
     if data is None:
         data, tree = {}, None

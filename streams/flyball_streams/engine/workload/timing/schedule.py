@@ -127,10 +127,10 @@ def _course(curve: Curve | None, times_ns: NDArray[np.int64]) -> Floats:
 
 def _cost(grams: Floats, usd: Floats) -> Floats | None:
     """Cost of a kWh by slot, float64[slots], in USD, or in gCO2e without a price; ``None`` if nothing is known."""
-    is_clean_known = bool(np.isfinite(grams).all())
+    carbon_known = bool(np.isfinite(grams).all())
     if not np.isfinite(usd).all():
-        return grams if is_clean_known else None
-    return np.maximum(usd + grams * (USD_PER_KG / 1000) if is_clean_known else usd, 0.0)
+        return grams if carbon_known else None
+    return np.maximum(usd + grams * (USD_PER_KG / 1000) if carbon_known else usd, 0.0)
 
 
 def _saving(cost: Floats, at_once: Floats, planned: Floats) -> float:
